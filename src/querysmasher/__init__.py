@@ -1,0 +1,78 @@
+"""QuerySmasher: publish many counts about people under differential privacy.
+
+::
+
+    schema  = qs.Schema([...])                      # what can be: public, stated by you
+    workload = qs.all_kway(schema, [1, 2])          # what is asked
+    plan    = qs.plan(workload, qs.zCDP(0.1))       # how to ask it, with the error known in advance
+    release = qs.measure(plan, table)               # the only step that reads data
+    answers = release.answer(workload)              # consistent, unbiased, with standard errors
+"""
+
+from querysmasher.errors import (
+    BudgetError,
+    DataError,
+    FileError,
+    OutsideMeasuredSpaceError,
+    PlanError,
+    PredicateError,
+    PrivacyError,
+    QuerySmasherError,
+    SchemaError,
+    TooLargeError,
+    UnknownAttributeError,
+    WorkloadError,
+)
+from querysmasher.planning.plan import Plan, plan
+from querysmasher.privacy.budget import ApproxDP, GaussianDP, PrivacyCost, zCDP
+from querysmasher.schema import Binned, Categorical, Cyclic, Ordinal, Schema
+from querysmasher.workload.builders import (
+    abs_difference,
+    affine,
+    all_kway,
+    linear,
+    marginals,
+    queries,
+    random_queries,
+)
+from querysmasher.workload.predicates import where
+from querysmasher.workload.rows import hierarchy
+from querysmasher.workload.workload import Workload
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ApproxDP",
+    "Binned",
+    "BudgetError",
+    "Categorical",
+    "Cyclic",
+    "DataError",
+    "FileError",
+    "GaussianDP",
+    "Ordinal",
+    "OutsideMeasuredSpaceError",
+    "Plan",
+    "PlanError",
+    "PredicateError",
+    "PrivacyCost",
+    "PrivacyError",
+    "QuerySmasherError",
+    "Schema",
+    "SchemaError",
+    "TooLargeError",
+    "UnknownAttributeError",
+    "Workload",
+    "WorkloadError",
+    "abs_difference",
+    "affine",
+    "all_kway",
+    "hierarchy",
+    "linear",
+    "marginals",
+    "plan",
+    "queries",
+    "random_queries",
+    "where",
+    "zCDP",
+]

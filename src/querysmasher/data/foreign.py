@@ -1,0 +1,50 @@
+"""Calls into other libraries, whose error messages may quote the data."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ParamSpec, TypeVar
+
+from querysmasher.errors import DataError, QuerySmasherError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def quietly(doing: str, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Return what `call` returns, and turn its errors into a `DataError` that says nothing of the data."""
+    try:
+        return call(*arguments, **options)
+    except (QuerySmasherError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a foreign library raises may quote a record
+        cause = type(error).__name__
+    # Raised out here so that the foreign error is not even the context of ours.
+    msg = f"data: {doing} failed with {cause}, whose message is withheld because it may quote the data"
+    raise DataError(msg)
+
+
+def quiet_iterator(doing: str, items: Iterable[T]) -> Iterator[T]:
+    """Go through `items`, with the errors of each step turned as in `quietly`."""
+    iterator = quietly(doing, iter, items)
+    while (item := quietly(doing, _step, iterator)) is not None:
+        yield item
+
+
+def _step(iterator: Iterator[T]) -> T | None:
+    return next(iterator, None)
+
+
+def check_columns(names: Sequence[str], columns: Sequence[object]) -> None:
+    """Refuse data that lack a column, or have it twice."""
+    for name in names:
+        if columns.count(name) > 1:
+            msg = f"data: the column {name!r} is there more than once"
+            raise DataError(msg)
+        if name not in columns:
+            alike = {str(c).casefold(): str(c) for c in columns}
+            near = difflib.get_close_matches(name.casefold(), list(alike), n=1)
+            hint = f"; the nearest column is {alike[near[0]]!r}" if near else ""
+            msg = f"data: no column {name!r} for the attribute of that name{hint}"
+            raise DataError(msg)

@@ -1,0 +1,69 @@
+"""The engine for tables that this machine reads itself: frames, files, DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from querysmasher.data.counter import Counts, Limits
+from querysmasher.data.counting import Codes, Tally, batches, check_cells
+from querysmasher.data.rows import RowEncoder
+from querysmasher.data.sets import AttributeSet
+
+
+class ScanCounter:
+    """Counts rows that come in batches, reading them once if their codes can be kept."""
+
+    def __init__(self, rows: RowEncoder, read: Callable[[], Generator[Any]], limits: Limits) -> None:
+        """Count what `read` yields: Arrow record batches, the same rows at each call."""
+        self._rows = rows
+        self._read = read
+        self._limits = limits
+        self._kept: list[Codes] | None = None
+        self._records: int | None = None
+
+    def __repr__(self) -> str:
+        """Name the attributes, and show nothing of the records."""
+        return f"ScanCounter({', '.join(self._rows.names)})"
+
+    def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
+        """Yield the exact counts of each attribute set, in order; nothing is read before the first."""
+        checked = self._rows.check_sets(sets)
+        return self._marginals(checked, check_cells(self._rows.schema, checked))
+
+    def records(self) -> int:
+        """Return the exact number of records that are counted."""
+        if self._records is None:
+            for _ in self._chunks():
+                pass
+        assert self._records is not None  # noqa: S101 - a whole scan sets it
+        return self._records
+
+    def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
+        for batch in batches(sets, cells, self._limits.batch_cells):
+            tally = Tally(self._rows.schema, batch)
+            with closing(self._chunks()) as chunks:
+                for codes in chunks:
+                    tally.add(codes)
+            yield from tally.tables()
+
+    def _chunks(self) -> Generator[Codes]:
+        """Go through all rows, and keep their codes if they fit; a scan that fails leaves no trace."""
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept: list[Codes] = []
+        rows, size = 0, 0
+        with closing(self._read()) as read:  # or a refused scan would hold on to its source
+            for codes in self._rows.chunks(read, self._limits.chunk_rows):
+                rows += codes.rows
+                size += codes.size
+                if size <= self._limits.keep_bytes:
+                    kept.append(codes)
+                else:
+                    kept.clear()
+                yield codes
+        self._records = rows
+        if size <= self._limits.keep_bytes:
+            self._kept = kept

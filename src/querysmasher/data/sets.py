@@ -1,0 +1,113 @@
+"""Attribute sets: which are worth counting, and which follow from those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from querysmasher.data.counter import Counts
+from querysmasher.schema import Schema
+
+AttributeSet = tuple[str, ...]
+
+
+def maximal_sets(sets: Sequence[AttributeSet]) -> list[AttributeSet]:
+    """Return the sets that lie in no other, in the order given.
+
+    >>> maximal_sets([(), ("a",), ("a", "b"), ("c",), ("b", "a")])
+    [('a', 'b'), ('c',)]
+    """
+    order = sorted(range(len(sets)), key=lambda place: -len(sets[place]))
+    index = _Index()
+    kept = []
+    for place in order:
+        if index.first_covering(sets[place]) is None:
+            index.add(sets[place])
+            kept.append(place)
+    return [sets[place] for place in sorted(kept)]
+
+
+def smallest_covers(
+    schema: Schema, sets: Sequence[AttributeSet], maximal: Sequence[AttributeSet]
+) -> dict[AttributeSet, list[AttributeSet]]:
+    """Give each set to the covering set of fewest cells; a set that nothing covers is a `KeyError`.
+
+    >>> schema = Schema.of(a=9, b=3, c=2)
+    >>> smallest_covers(schema, [("b",), ("a",)], [("a", "b"), ("b", "c")])
+    {('a', 'b'): [('a',)], ('b', 'c'): [('b',)]}
+    """
+    ordered = sorted(maximal, key=lambda names: _cells(schema, names))
+    index = _Index()
+    for names in ordered:
+        index.add(names)
+    covers: dict[AttributeSet, list[AttributeSet]] = {names: [] for names in maximal}
+    for names in sets:
+        first = index.first_covering(names)
+        if first is None:
+            msg = f"no set covers {names!r}"
+            raise KeyError(msg)
+        covers[ordered[first]].append(names)
+    return covers
+
+
+def lower_marginals(
+    names: AttributeSet, table: Counts, sets: Sequence[AttributeSet]
+) -> Iterator[tuple[AttributeSet, Counts]]:
+    """Yield each set with its counts, summed from the table of a larger set, in no particular order.
+
+    Sums are shared between the sets. The counts of the whole set are a view of the table itself.
+
+    >>> import numpy as np
+    >>> dict(lower_marginals(("a", "b"), np.array([[1, 2], [3, 4]]), [("b",), ("b", "a")]))["b",]
+    array([4, 6])
+    """
+    wanted: dict[frozenset[str], list[AttributeSet]] = {}
+    for one in sets:
+        wanted.setdefault(frozenset(one), []).append(one)
+    for found, axes, counts in _summed(table, names, 0, list(wanted)):
+        for one in wanted[found]:
+            yield one, counts.transpose([axes.index(name) for name in one])
+
+
+def _summed(
+    table: Counts, names: AttributeSet, axis: int, wanted: list[frozenset[str]]
+) -> Iterator[tuple[frozenset[str], AttributeSet, Counts]]:
+    """Decide axis after axis: sum it away for the sets without it, keep it for those with it."""
+    if axis == len(names):
+        yield from ((found, names, table) for found in wanted)
+        return
+    name = names[axis]
+    without = [one for one in wanted if name not in one]
+    if without:
+        rest = names[:axis] + names[axis + 1 :]
+        yield from _summed(np.asarray(table.sum(axis=axis)), rest, axis, without)
+    if len(without) < len(wanted):
+        yield from _summed(table, names, axis + 1, [one for one in wanted if name in one])
+
+
+class _Index:
+    """Sets by the attributes that they hold, as bits: bit i of an attribute is on when set i holds it."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, int] = {}
+        self._count = 0
+
+    def add(self, names: AttributeSet) -> None:
+        for name in names:
+            self._holders[name] = self._holders.get(name, 0) | 1 << self._count
+        self._count += 1
+
+    def first_covering(self, names: AttributeSet) -> int | None:
+        """Return the place of the first set added that holds all the names."""
+        bits = (1 << self._count) - 1
+        for name in names:
+            bits &= self._holders.get(name, 0)
+        return (bits & -bits).bit_length() - 1 if bits else None
+
+
+def _cells(schema: Schema, names: AttributeSet) -> int:
+    cells = 1
+    for size in schema.shape(names):
+        cells *= size
+    return cells

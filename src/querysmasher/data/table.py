@@ -1,0 +1,65 @@
+"""Opening a table, wherever it lives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import duckdb
+import narwhals as nw
+
+from querysmasher.data.counter import Counter, Limits
+from querysmasher.data.files import count_file, count_relation
+from querysmasher.data.foreign import quietly
+from querysmasher.data.frames import count_frame
+from querysmasher.data.rows import RowEncoder
+from querysmasher.data.spark import SparkCounter, is_spark_frame
+from querysmasher.errors import DataError
+from querysmasher.schema import Schema
+
+
+def open_table(
+    schema: Schema,
+    data: object,
+    attributes: Sequence[str],
+    unknown: str = "refuse",
+    limits: Limits | None = None,
+) -> Counter:
+    """Return a counter of a table: exact counts, for `privacy/measurement` only.
+
+    Columns are matched to attributes by name, and values by what they are (see `encoding`). Nothing about
+    the domain is read from the data. Columns that are not needed are ignored, and need not exist.
+
+    Args:
+        schema: the domain.
+        data: a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a CSV or Parquet
+            file; also a glob, or a directory of Parquet files.
+        attributes: the attributes that will be counted.
+        unknown: "refuse" raises `DataError` when a record has a missing value, or one outside the domain, in
+            one of `attributes`; "drop" leaves the whole record out of every count. Attributes that are not
+            counted are not looked at.
+        limits: how much is held in memory at a time; see `Limits`.
+
+    >>> import pyarrow
+    >>> table = pyarrow.table({"a": [0, 1, 1], "other": ["x", "y", "z"]})
+    >>> open_table(Schema.of(a=2, b=3), table, ["a"])
+    ScanCounter(a)
+    """
+    names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
+    rows = RowEncoder(schema, names, unknown)
+    limits = limits or Limits()
+    if isinstance(data, str | os.PathLike):
+        return count_file(rows, data, limits)
+    native = nw.to_native(data, pass_through=True)
+    if isinstance(native, duckdb.DuckDBPyRelation):
+        return count_relation(rows, native, limits)
+    if is_spark_frame(native):
+        return SparkCounter(rows, native, limits)
+    frame = quietly("opening the frame", nw.from_native, native, pass_through=True)
+    if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
+        msg = (
+            "data: expected a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a "
+            f"CSV or Parquet file, got {type(data).__name__}"
+        )
+        raise DataError(msg)
+    return count_frame(rows, frame, limits)

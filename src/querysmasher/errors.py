@@ -1,0 +1,85 @@
+"""Everything that can go wrong, as one tree.
+
+::
+
+    QuerySmasherError
+    ├── SchemaError              (ValueError)   an attribute or a schema that cannot be
+    ├── UnknownAttributeError    (KeyError)     a name the schema does not have
+    ├── WorkloadError            (ValueError)   queries that cannot be stated
+    │   └── PredicateError       (ValueError)   a `where` text that cannot be read
+    ├── BudgetError              (ValueError)   a privacy budget that cannot be
+    ├── PlanError                (ValueError)   an option of `plan` that cannot be
+    │   └── TooLargeError        (ValueError)   a subworkload beyond every solver's reach
+    ├── OutsideMeasuredSpaceError(ValueError)   a query the plan cannot answer
+    ├── DataError                (ValueError)   a table that does not fit the schema
+    ├── PrivacyError             (ValueError)   a measurement that would break the guarantee
+    └── FileError                (ValueError)   a damaged, foreign or half-written file
+
+Messages name the argument, what was given and what is allowed. They never contain data.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class QuerySmasherError(Exception):
+    """Root of every error this library raises on purpose."""
+
+
+class SchemaError(QuerySmasherError, ValueError):
+    """An attribute or a schema that cannot be."""
+
+
+class UnknownAttributeError(QuerySmasherError, KeyError):
+    """A name the schema does not have."""
+
+    def __init__(self, name: object, known: Iterable[str]) -> None:
+        """Name the stranger, and the nearest names that exist."""
+        known = list(known)
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        shown = ", ".join(map(repr, known[:12])) + (", …" if len(known) > 12 else "")
+        self.message = f"unknown attribute {name!r}{hint} (the schema has {shown})"
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        """Return the message itself: KeyError would print its repr."""
+        return self.message
+
+
+class WorkloadError(QuerySmasherError, ValueError):
+    """Queries that cannot be stated."""
+
+
+class PredicateError(WorkloadError):
+    """A `where` text that cannot be read."""
+
+
+class BudgetError(QuerySmasherError, ValueError):
+    """A privacy budget that cannot be."""
+
+
+class PlanError(QuerySmasherError, ValueError):
+    """An option of `plan` that cannot be."""
+
+
+class TooLargeError(PlanError):
+    """A subworkload, or a result, beyond what any method here can hold."""
+
+
+class OutsideMeasuredSpaceError(QuerySmasherError, ValueError):
+    """A query that the planned measurements cannot answer."""
+
+
+class DataError(QuerySmasherError, ValueError):
+    """A table that does not fit the schema."""
+
+
+class PrivacyError(QuerySmasherError, ValueError):
+    """A measurement that would break the stated guarantee."""
+
+
+class FileError(QuerySmasherError, ValueError):
+    """A damaged, foreign or half-written file."""

@@ -1,0 +1,1 @@
+"""How to ask: everything that is decided before data is touched."""

@@ -1,0 +1,158 @@
+"""Split a workload over attribute sets (the paper's Equation vecdecomp, for any centres)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centering import Centres, split_axis
+from querysmasher.planning.subworkload import Part, Piece, Subworkload
+from querysmasher.schema import Schema
+from querysmasher.workload.families import Family
+from querysmasher.workload.groups import Group
+
+NULL = 1e-12
+"""Rows whose norm is below this fraction of their family's are rounding error, that is, nothing."""
+
+Option = tuple[tuple[int, ...], tuple[Piece, ...], float]
+"""The attributes a family keeps, the piece it leaves on them, and the coefficient it contributes."""
+
+
+def split_family(
+    family: Family, places: tuple[int, ...], centres: Centres, *, weighted: bool
+) -> dict[tuple[int, ...], Array]:
+    """Return the rows that `family`, asked on the attributes `places`, leaves on each set it keeps.
+
+    Sets are in increasing order and rows are over their cells in that order; sets on which nothing is
+    left are absent. With `weighted`, rows carry the square roots of the family's own weights.
+    """
+    order = np.argsort(places)
+    rows = family.matrix()
+    if weighted and family.weights is not None:
+        rows = rows * np.sqrt(family.weights)[:, None]
+    left: dict[tuple[int, ...], Array] = {(): rows.reshape(-1, *family.shape).transpose(0, *(1 + order))}
+    norm = float(np.linalg.norm(rows))
+    for place in sorted(places, reverse=True):
+        # axes are taken from the last to the first, so kept ones gather at the end
+        left = {
+            kept: part
+            for already, tensor in left.items()
+            for kept, part in (
+                (already, split_axis(tensor, centres[place], tensor.ndim - 1 - len(already), keep=False)),
+                (
+                    (place, *already),
+                    split_axis(tensor, centres[place], tensor.ndim - 1 - len(already), keep=True),
+                ),
+            )
+        }
+    return {
+        kept: np.ascontiguousarray(part.reshape(family.rows, -1))
+        for kept, part in left.items()
+        if np.linalg.norm(part) > NULL * norm
+    }
+
+
+class Decomposer:
+    """Splits groups over attribute sets around given centres, and numbers the distinct parts."""
+
+    def __init__(self, schema: Schema, centres: Centres) -> None:
+        """Start with no parts."""
+        self.schema = schema
+        self.centres = centres
+        self.parts: list[Part] = []
+        self._numbers: dict[str, int] = {}
+        self._options: dict[Hashable, list[Option]] = {}
+        self._alike: dict[Hashable, tuple[tuple[int, ...], list[Option]]] = {}
+
+    def expand(self, group: Group) -> list[Option]:
+        """Return what the group leaves on each attribute set, with the group's weight.
+
+        Attribute sets on which it leaves nothing are absent.
+        """
+        expansion: list[Option] = [((), (), group.weight)]
+        for names, family in group.parts():
+            options = self._options_on(self.schema.positions(names), family)
+            expansion = [
+                (kept + more, pieces + piece, coefficient * factor)
+                for kept, pieces, coefficient in expansion
+                for more, piece, factor in options
+            ]
+        return expansion
+
+    def decompose(self, groups: Iterable[Group]) -> list[Subworkload]:
+        """Return the non-empty subworkloads, smaller attribute sets first, in schema order."""
+        table: defaultdict[tuple[int, ...], dict[tuple[Piece, ...], float]] = defaultdict(dict)
+        for group in groups:
+            for kept, pieces, coefficient in self.expand(group):
+                ordered = tuple(sorted(kept))
+                if ordered != kept:
+                    pieces = tuple(sorted(pieces))  # noqa: PLW2901
+                terms = table[ordered]
+                terms[pieces] = terms.get(pieces, 0.0) + coefficient
+        result = []
+        for attributes in sorted(table, key=lambda kept: (len(kept), kept)):
+            axis = {attribute: place for place, attribute in enumerate(attributes)}
+            terms = table[attributes]
+            result.append(
+                Subworkload(
+                    attributes,
+                    tuple(
+                        (coefficient, tuple((tuple(axis[a] for a in on), part) for on, part in pieces))
+                        for pieces, coefficient in terms.items()
+                    ),
+                )
+            )
+        return result
+
+    def _options_on(self, places: tuple[int, ...], family: Family) -> list[Option]:
+        """Return the options of a family: those on any attributes with the same centres, renamed."""
+        key = (places, family.key)
+        if key not in self._options:
+            order = sorted(places)
+            alike = (tuple(id(self.centres[p]) for p in places), tuple(map(places.index, order)), family.key)
+            if alike not in self._alike:
+                self._alike[alike] = (places, self._split(places, family))
+            others, options = self._alike[alike]
+            rename = dict(zip(sorted(others), order, strict=True))
+            self._options[key] = [
+                (
+                    tuple(rename[p] for p in kept),
+                    tuple((tuple(rename[p] for p in on), n) for on, n in pieces),
+                    factor,
+                )
+                for kept, pieces, factor in options
+            ]
+        return self._options[key]
+
+    def _split(self, places: tuple[int, ...], family: Family) -> list[Option]:
+        if family.closed_form:
+            (place,) = places
+            gram, centre = family.gram(), self.centres[place]
+            on_centre = gram @ centre
+            square = float(on_centre @ centre)
+            options: list[Option] = [((), (), square)]
+            if len(gram) > 1:
+                centred = gram - on_centre[:, None] - on_centre[None, :] + square
+                options.append(self._part(places, Part(family.shape, (centre,), centred)))
+            return options
+        options = []
+        for kept, rows in split_family(family, places, self.centres, weighted=True).items():
+            if not kept:
+                options.append(((), (), float(np.vdot(rows, rows))))
+                continue
+            shape = tuple(self.schema.sizes[p] for p in kept)
+            centres = tuple(self.centres[p] for p in kept)
+            thin = len(kept) > 1 and rows.shape[0] <= rows.shape[1]
+            part = Part(shape, centres, rows if thin else rows.T @ rows, thin)
+            options.append(self._part(kept, part))
+        return options
+
+    def _part(self, kept: tuple[int, ...], part: Part) -> Option:
+        """Number the part, or find the number of its equal, and keep it."""
+        number = self._numbers.setdefault(part.digest, len(self.parts))
+        if number == len(self.parts):
+            self.parts.append(part)
+        return kept, ((kept, number),), 1.0

@@ -1,0 +1,259 @@
+"""A plan: everything that can be known before touching data."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
+from querysmasher.planning.allocation import allocate
+from querysmasher.planning.centering import Centres, uniform
+from querysmasher.planning.decomposition import Decomposer
+from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers import SOLVERS
+from querysmasher.planning.solving import solve_blocks
+from querysmasher.planning.subworkload import Block, split
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+CENTERINGS = ("uniform",)
+MAX_VARIANCES = 2_000_000_000
+"""An array of more variances (16 GB) is refused; predict group by group instead."""
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """What to expect of one group of queries."""
+
+    group: Group
+    queries: int
+    rmse: float
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes the group asks about."""
+        return self.group.attributes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """What will be measured, with how much noise, and what error follows for every query.
+
+    Built by `plan`, without data. The total privacy cost is Σ_A c_A·max_j‖B_A[:,j]‖²/σ²_A, where every
+    strategy B_A has unit sensitivity and c_A is the factor the budget's neighbours ask for.
+    """
+
+    workload: Workload
+    budget: Budget
+    centres: Centres
+    solutions: tuple[Solution, ...]
+    measured: tuple[Measured, ...]
+    weighted_loss: float
+    """The sum over all queries of weight × variance."""
+    gap: float
+    """Certified: the weighted RMSE is within this fraction of the optimum for these centres."""
+    solver: str = "optimal"
+    centering: str = "uniform"
+    tolerance: float = 1e-3
+
+    @property
+    def weighted_rmse(self) -> float:
+        """The root of (sum of weight × variance / number of queries)."""
+        return math.sqrt(self.weighted_loss / self.workload.query_count)
+
+    @cached_property
+    def rmse(self) -> float:
+        """The root of (sum of variances / number of queries)."""
+        weights = {g.weight for g in self.workload}
+        if len(weights) == 1 and all(f.weights is None for g in self.workload for f in g.families):
+            return self.weighted_rmse / math.sqrt(weights.pop())
+        total = math.fsum(self.predictor.total(g) for g in self.workload)
+        return math.sqrt(total / self.workload.query_count)
+
+    @cached_property
+    def privacy_cost(self) -> float:
+        """The total privacy cost of the planned measurements."""
+        return math.fsum(self.budget.sensitivity(not m.attributes) / m.variance for m in self.measured)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """What predicts the variance of any query under this plan."""
+        return Predictor(
+            self.workload.schema,
+            self.centres,
+            [s.strategy for s in self.solutions],
+            {m.attributes: m for m in self.measured},
+            public_total=self.budget.sensitivity(total=True) == 0,
+        )
+
+    def variances(self, workload: Workload) -> Array:
+        """Return the variance of every query, in the workload's order.
+
+        Any workload on the same schema will do whose queries follow from what is measured; others
+        raise `OutsideMeasuredSpaceError`.
+        """
+        self._check_schema(workload)
+        if workload.query_count > MAX_VARIANCES:
+            msg = (
+                f"workload: {workload.query_count:,} variances do not fit in memory; ask for fewer at a time"
+            )
+            raise TooLargeError(msg)
+        result = np.empty(workload.query_count)
+        start = 0
+        for group in workload:
+            own = self.predictor.variances(group)
+            result[start : start + own.size] = own.ravel()
+            start += own.size
+        return result
+
+    def summary(self, workload: Workload | None = None) -> Iterator[GroupSummary]:
+        """Go through the groups of the planned (or another) workload with the error to expect of each."""
+        workload = workload or self.workload
+        self._check_schema(workload)
+        for group in workload:
+            yield GroupSummary(group, group.rows, math.sqrt(self.predictor.total(group) / group.rows))
+
+    def budget_shares(self) -> dict[tuple[str, ...], float]:
+        """Return which share of the budget each attribute set gets."""
+        names = self.workload.schema.names
+        return {
+            tuple(names[a] for a in m.attributes): self.budget.sensitivity(not m.attributes)
+            / m.variance
+            / self.privacy_cost
+            for m in self.measured
+        }
+
+    @cached_property
+    def measurements(self) -> int:
+        """How many numbers will be measured."""
+        ranks = [s.strategy.rank for s in self.solutions]
+        return sum(math.prod(ranks[number] for _, number in m.blocks) for m in self.measured)
+
+    def _check_schema(self, workload: Workload) -> None:
+        if not isinstance(workload, Workload):
+            msg = f"workload: expected a Workload, got {type(workload).__name__}"
+            raise OutsideMeasuredSpaceError(msg)
+        if workload.schema != self.workload.schema:
+            msg = (
+                f"workload: it is on another schema, {workload.schema}, than the plan, {self.workload.schema}"
+            )
+            raise OutsideMeasuredSpaceError(msg)
+
+    def __repr__(self) -> str:
+        """Say in a few lines what is planned."""
+        methods = Counter(self.solutions[number].method for m in self.measured for _, number in m.blocks)
+        return (
+            f"Plan for {self.workload}\n"
+            f"  guarantee     {self.budget.describe()}\n"
+            f"  expected RMSE {self.rmse:.4g}, certified at most {self.gap:.2%} above the optimum "
+            f"({self.centering} centres)\n"
+            f"  measures      {self.measurements:,} numbers on {len(self.measured):,} attribute sets "
+            f"({', '.join(f'{method} {count:,}' for method, count in methods.most_common()) or 'total only'})"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a file, from which `Plan.load` returns the same plan, bit for bit."""
+        from querysmasher.planning.storage import save_plan  # noqa: PLC0415 - storage knows Plan
+
+        save_plan(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Read a plan back; a damaged or foreign file is refused."""
+        from querysmasher.planning.storage import load_plan  # noqa: PLC0415 - storage knows Plan
+
+        return load_plan(path)
+
+
+def plan(
+    workload: Workload,
+    budget: Budget,
+    *,
+    solver: str = "optimal",
+    centering: str = "uniform",
+    tolerance: float = 1e-3,
+    progress: bool | None = None,
+) -> Plan:
+    """Plan how to measure a workload under a privacy budget. No data is needed, or touched.
+
+    Args:
+        workload: the queries.
+        budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
+        solver: "optimal" chooses by size (the table in `querysmasher.planning.solvers`); "dense" and
+            "structured" force one.
+        centering: "uniform", the paper's method.
+        tolerance: how far above the optimum of its kind the error may be, as a fraction.
+        progress: show a progress bar; by default only on a terminal.
+
+    >>> import querysmasher as qs
+    >>> schema = qs.Schema.of(age=10, sex=2)
+    >>> print(round(qs.plan(qs.all_kway(schema, [1, 2], "prefix"), qs.PrivacyCost(1.0)).rmse, 3))
+    1.829
+    """
+    _check(workload, budget, solver, centering, tolerance)
+    centres = uniform(workload.schema)
+    decomposer = Decomposer(workload.schema, centres)
+    subworkloads = decomposer.decompose(workload.groups)
+    public_total = budget.sensitivity(total=True) == 0
+    numbers: dict[Block, int] = {}
+    sets: list[tuple[tuple[int, ...], tuple[tuple[tuple[int, ...], int], ...], float]] = []
+    patterns: dict[tuple[tuple[tuple[int, ...], int], ...], tuple[tuple[tuple[int, ...], int], ...]] = {}
+    for subworkload in subworkloads:
+        if public_total and not subworkload.attributes:
+            continue  # the number of records is public: nothing to measure
+        shape = tuple(workload.schema.sizes[a] for a in subworkload.attributes)
+        scale, blocks = split(shape, subworkload.terms)
+        numbered = tuple((axes, numbers.setdefault(block, len(numbers))) for axes, block in blocks)
+        sets.append((subworkload.attributes, patterns.setdefault(numbered, numbered), math.sqrt(scale)))
+    if not sets:
+        msg = "workload: it asks only for the number of records, which these neighbours make public"
+        raise PlanError(msg)
+    solutions = solve_blocks(list(numbers), decomposer.parts, tolerance, solver, progress)
+    reached = [scale * math.prod(solutions[n].reached for _, n in blocks) for _, blocks, scale in sets]
+    bounds = [scale * math.prod(solutions[n].bound for _, n in blocks) for _, blocks, scale in sets]
+    factors = [budget.sensitivity(not attributes) for attributes, _, _ in sets]
+    variances = allocate(reached, factors, budget.privacy_cost).tolist()
+    measured = tuple(
+        Measured(attributes, blocks, variance, root)
+        for (attributes, blocks, _), variance, root in zip(sets, variances, reached, strict=True)
+    )
+    weigh = [math.sqrt(f) for f in factors]
+    return Plan(
+        workload,
+        budget,
+        centres,
+        tuple(solutions),
+        measured,
+        weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
+        gap=max(0.0, float(np.dot(weigh, reached) / np.dot(weigh, bounds)) - 1),
+        solver=solver,
+        centering=centering,
+        tolerance=tolerance,
+    )
+
+
+def _check(workload: object, budget: object, solver: str, centering: str, tolerance: float) -> None:
+    if not isinstance(workload, Workload):
+        msg = f"workload: expected a Workload, got {type(workload).__name__}"
+        raise PlanError(msg)
+    if not isinstance(budget, Budget):
+        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
+        raise PlanError(msg)
+    if solver not in SOLVERS:
+        msg = f"solver: expected one of {', '.join(SOLVERS)}, got {solver!r}"
+        raise PlanError(msg)
+    if centering not in CENTERINGS:
+        msg = f"centering: expected one of {', '.join(CENTERINGS)}, got {centering!r}"
+        raise PlanError(msg)
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
+        msg = f"tolerance: expected a number between 0 and 1, got {tolerance!r}"
+        raise PlanError(msg)

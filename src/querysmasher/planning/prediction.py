@@ -1,0 +1,210 @@
+"""The variance of any query under a plan, before any data is touched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.planning.centering import Centres
+from querysmasher.planning.decomposition import split_family
+from querysmasher.planning.strategy import Factor, Strategy
+from querysmasher.schema import Schema
+from querysmasher.workload.families import Family
+from querysmasher.workload.groups import Group
+
+MAX_ENTRIES = 100_000_000
+"""Product queries that straddle strategies are written out up to this many numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An attribute set, what is measured on it, and with how much noise."""
+
+    attributes: tuple[int, ...]
+    blocks: tuple[tuple[tuple[int, ...], int], ...]
+    """Axes of the attribute set, and the number of the solution that stands on them."""
+    variance: float
+    """σ²: the strategies' rows are answered with noise of this variance."""
+    root_loss: float
+    """√L at unit cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one family of a group leaves on the attributes it keeps: rows, or a factor per query."""
+
+    place: int
+    kept: tuple[int, ...]
+    rows: Array
+    key: Hashable
+
+
+class Predictor:
+    """Predicts variances; keeps what it works out, as alike queries recur in thousands of groups."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        centres: Centres,
+        strategies: Sequence[Strategy],
+        measured: Mapping[tuple[int, ...], Measured],
+        public_total: bool,
+    ) -> None:
+        """Take the parts of a plan that determine the variance of a query."""
+        self.schema = schema
+        self.centres = centres
+        self.strategies = strategies
+        self.measured = measured
+        self.public_total = public_total
+        self._shares: dict[Hashable, dict[tuple[int, ...], Array]] = {}
+        self._known: dict[Hashable, Array] = {}
+
+    def shares(self, group: Group) -> Iterator[tuple[Measured, list[_Share]]]:
+        """Go through the attribute sets on which the group leaves something.
+
+        Raises `OutsideMeasuredSpaceError`, naming all sets that are missing.
+        """
+        options = []
+        for place, (names, family) in enumerate(group.parts()):
+            places = self.schema.positions(names)
+            key, split = self._split(places, family)
+            ordered = sorted(places)
+            options.append(
+                [_Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
+            )
+        found, missing = [], []
+        for shares in product(*options):
+            attributes = tuple(sorted(a for share in shares for a in share.kept))
+            measured = self.measured.get(attributes)
+            if measured is not None:
+                found.append((measured, list(shares)))
+            elif attributes or not self.public_total:
+                missing.append(attributes)
+        if missing:
+            sets = "; ".join("{" + ", ".join(self.schema.names[a] for a in m) + "}" for m in missing)
+            msg = (
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures "
+                f"nothing on the attribute sets {sets}. Add such queries to the planned workload"
+            )
+            raise OutsideMeasuredSpaceError(msg)
+        yield from found
+
+    def variances(self, group: Group) -> Array:
+        """Return the variance of every query of the group, with an axis per family."""
+        result = np.zeros(group.shape)
+        for measured, shares in self.shares(group):
+            term = np.full((1,) * len(shares), measured.variance)
+            for places, own in self._components(measured, shares, group):
+                spread = [1] * len(shares)
+                for place, size in zip(places, own.shape, strict=True):
+                    spread[place] = size
+                term = term * own.reshape(spread)
+            result += term
+        return result
+
+    def total(self, group: Group) -> float:
+        """Return the sum of the variances of the group's queries, without writing them out."""
+        total = 0.0
+        for measured, shares in self.shares(group):
+            term = measured.variance
+            for _, own in self._components(measured, shares, group):
+                term *= float(own.sum())
+            total += term
+        return total
+
+    def _split(
+        self, places: tuple[int, ...], family: Family
+    ) -> tuple[Hashable, dict[tuple[int, ...], Array]]:
+        """Return a key of the content, and rows by kept axes, counted in increasing order of the places."""
+        order = {place: axis for axis, place in enumerate(sorted(places))}
+        key = (family.key, tuple(order[p] for p in places), tuple(id(self.centres[p]) for p in places))
+        if key not in self._shares:
+            split = split_family(family, places, self.centres, weighted=False)
+            self._shares[key] = {tuple(order[p] for p in kept): rows for kept, rows in split.items()}
+        return key, self._shares[key]
+
+    def _components(
+        self, measured: Measured, shares: list[_Share], group: Group
+    ) -> Iterator[tuple[tuple[int, ...], Array]]:
+        """Go through sets of families that no strategy ties to others: their variances at σ² = 1.
+
+        Each comes as the places of the families in the group, and an array with an axis per family.
+        """
+        loose = [share for share in shares if not share.kept]
+        for share in loose:
+            yield (share.place,), share.rows[:, 0] ** 2
+        axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
+        open_shares = [share for share in shares if share.kept]
+        open_blocks = list(measured.blocks)
+        while open_shares:
+            members, axes = [], {axis_of[a] for a in open_shares[0].kept}
+            blocks: list[tuple[tuple[int, ...], int]] = []
+            size = -1
+            while len(axes) != size:  # grow until nothing more is tied
+                size = len(axes)
+                blocks = [b for b in open_blocks if axes & set(b[0])]
+                members = [s for s in open_shares if axes & {axis_of[a] for a in s.kept}]
+                axes |= {a for b in blocks for a in b[0]} | {axis_of[a] for s in members for a in s.kept}
+            open_shares = [s for s in open_shares if s not in members]
+            open_blocks = [b for b in open_blocks if b not in blocks]
+            order = sorted(axes)
+            factors = [(tuple(order.index(axis_of[a]) for a in s.kept), s.rows) for s in members]
+            placed = [(tuple(order.index(a) for a in on), number) for on, number in blocks]
+            key = (tuple((s.key, axes) for s, (axes, _) in zip(members, factors, strict=True)), tuple(placed))
+            if key not in self._known:
+                self._known[key] = self._joint_variances(factors, placed, group)
+            yield tuple(s.place for s in members), self._known[key]
+
+    def _joint_variances(
+        self, factors: list[Factor], blocks: list[tuple[tuple[int, ...], int]], group: Group
+    ) -> Array:
+        """Return the variances of the products of factors under the Kronecker product of strategies."""
+        if len(blocks) == 1:
+            strategy = self.strategies[blocks[0][1]]
+            if not strategy.contains(factors):
+                self._refuse(group)
+            return strategy.variances(factors)
+        counts = [len(rows) for _, rows in factors]
+        shape = {
+            a: n for on, number in blocks for a, n in zip(on, self.strategies[number].shape, strict=True)
+        }
+        if math.prod(counts) * math.prod(shape.values()) > MAX_ENTRIES:
+            msg = (
+                f"queries on ({', '.join(group.attributes)}): predicting {math.prod(counts):,} queries over "
+                f"{math.prod(shape.values()):,} cells would take too much memory; ask for fewer at a time"
+            )
+            raise TooLargeError(msg)
+        tensor: Array = np.ones(())
+        order: list[int] = []
+        for axes, rows in factors:
+            tensor = np.multiply.outer(tensor, rows.reshape(len(rows), *(shape[a] for a in axes)))
+            order += [-1, *axes]
+        lead = [i for i, a in enumerate(order) if a < 0]
+        tensor = tensor.transpose(lead + [order.index(a) for a in range(len(shape))])
+        left = list(range(len(shape)))
+        for axes, number in blocks:
+            strategy = self.strategies[number]
+            at = [len(lead) + left.index(a) for a in axes]
+            moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
+            flat = [((tuple(range(len(axes)))), moved.reshape(-1, math.prod(strategy.shape)))]
+            if not strategy.contains(flat):
+                self._refuse(group)
+            tensor = strategy.transform(moved)
+            tensor = tensor.reshape(*tensor.shape[:-1], strategy.rank)
+            left = [a for a in left if a not in axes]
+            tensor = np.moveaxis(tensor, -1, len(lead))  # done: stands first among the rest
+            left = [-1, *left]
+        return np.asarray((tensor**2).reshape(*counts, -1).sum(axis=-1))
+
+    def _refuse(self, group: Group) -> None:
+        msg = (
+            f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures their "
+            "attribute sets, but only for other queries. Add these queries to the planned workload"
+        )
+        raise OutsideMeasuredSpaceError(msg)

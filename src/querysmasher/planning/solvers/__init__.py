@@ -1,0 +1,61 @@
+"""One solver per file, one signature: (block, parts, tolerance) -> Solution.
+
+`solve` chooses by this table, top to bottom:
+
+===============  ==============================================================  =======================
+solver           block                                                           certificate
+===============  ==============================================================  =======================
+``circulant``    every Gram is circulant (marginals, circular ranges)            exact, closed form
+``dense``        at most 3,000 cells, or thin: few queries on many cells         to the tolerance asked
+``structured``   up to 20 million cells                                          near-optimal, honest gap
+(none)           anything larger                                                 `TooLargeError`
+===============  ==============================================================  =======================
+
+``plan(solver="dense")`` takes the dense solver up to 12,000 cells; ``plan(solver="structured")``
+takes the structured one for every block of several attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from querysmasher.errors import TooLargeError
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
+from querysmasher.planning.solvers.dense import is_thin, solve_dense
+from querysmasher.planning.solvers.design import Progress
+from querysmasher.planning.solvers.structured import solve_structured
+from querysmasher.planning.subworkload import Block, Part
+
+SOLVERS = ("optimal", "dense", "structured")
+
+DENSE_CELLS = 3_000
+DENSE_CELLS_FORCED = 12_000
+STRUCTURED_CELLS = 20_000_000
+AXIS_CELLS = 6_000
+
+
+def solve(
+    block: Block,
+    parts: Mapping[int, Part],
+    tolerance: float,
+    solver: str = "optimal",
+    progress: Progress | None = None,
+) -> Solution:
+    """Solve one block by the table above."""
+    several = len(block.shape) > 1
+    if is_circulant(block, parts):
+        return solve_circulant(block, parts)
+    dense_cells = DENSE_CELLS_FORCED if solver == "dense" else DENSE_CELLS if several else AXIS_CELLS
+    if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block, parts)):
+        return solve_dense(block, parts, tolerance, progress)
+    if several and block.cells <= STRUCTURED_CELLS and max(block.shape) <= AXIS_CELLS and solver != "dense":
+        return solve_structured(block, parts, tolerance, progress)
+    allowed = f"{dense_cells:,}" if solver == "dense" or not several else f"{STRUCTURED_CELLS:,}"
+    msg = (
+        f"a subworkload on {len(block.shape)} attributes of sizes {block.shape} mixes "
+        f"{len(block.terms)} families of queries over {block.cells:,} cells, more than the {allowed} that "
+        f"solver={solver!r} can take. Remedies: coarser values or bins for the largest attribute; fewer "
+        "attributes at a time; one family per attribute set, which is solved at any size"
+    )
+    raise TooLargeError(msg)

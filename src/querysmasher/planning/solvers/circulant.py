@@ -1,0 +1,83 @@
+"""Closed form for blocks that look the same from every cell: marginals, circular ranges, their mixes.
+
+If every Gram is circulant, shifting all cells changes nothing, so by convexity uniform weights are
+optimal: √L = Σ √(λ/N) over the eigenvalues λ, which are Fourier transforms, and V is diagonal in the
+real Fourier basis with entries ∝ √λ. As cosine and sine of one frequency share their eigenvalue, the
+diagonal of V is constant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, Strategy
+from querysmasher.planning.subworkload import Block, Part
+
+
+def is_circulant(block: Block, parts: Mapping[int, Part]) -> bool:
+    """Tell whether every Gram of the block is circulant and of full rank around a uniform centre."""
+    return all(
+        len(axes) == 1 and _spectrum(parts[part]) is not None
+        for _, pieces in block.terms
+        for axes, part in pieces
+    )
+
+
+def solve_circulant(block: Block, parts: Mapping[int, Part]) -> Solution:
+    """Return the optimum, with both bounds computed from the strategy itself."""
+    spectrum: Array = np.zeros([n - 1 for n in block.shape])
+    for coefficient, pieces in block.terms:
+        term = np.full((), coefficient)
+        for _, part in sorted(pieces):
+            own = _spectrum(parts[part])
+            assert own is not None  # noqa: S101 - is_circulant said so
+            term = np.multiply.outer(term, own)
+        spectrum += term
+    bases = tuple(map(fourier_basis, block.shape))
+    h = np.sqrt(spectrum)
+    diagonal = h
+    for basis in bases:  # v = (⊗ B∘B)ᵀ h, axis by axis
+        diagonal = np.tensordot(diagonal, basis**2, axes=(0, 0))
+    h = h / diagonal.max()
+    strategy: Strategy = DiagonalStrategy(bases, h)
+    if len(bases) == 1:
+        strategy = DenseStrategy(block.shape, np.sqrt(h)[:, None] * bases[0])
+    bound = float(np.sqrt(spectrum / block.cells).sum())
+    return Solution(strategy, math.sqrt(float((spectrum / h).sum())), bound, "circulant")
+
+
+def fourier_basis(n: int) -> Array:
+    """Return the real Fourier basis of R^n without the constant: (n-1) orthonormal rows."""
+    frequency = np.arange(1, n // 2 + 1)
+    angle = 2 * np.pi * np.outer(frequency, np.arange(n)) / n
+    rows = np.empty((2 * len(frequency), n))
+    rows[0::2], rows[1::2] = np.cos(angle), np.sin(angle)
+    rows = rows[: n - 1]  # for even n the last sine is zero
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def _spectrum(part: Part) -> Array | None:
+    """Return the eigenvalues in the order of `fourier_basis`, or None if the part is not circulant."""
+    if part.thin or len(part.shape) != 1:
+        return None
+    (n,) = part.shape
+    if not np.all(part.centres[0] == part.centres[0][0]):
+        return None
+    first = part.content[0]
+    scale = np.abs(first).max()
+    for shift in (1, n // 3, n // 2, n - 1):  # a quick no before the full look
+        if not np.allclose(part.content[shift], np.roll(first, shift), rtol=0, atol=1e-12 * scale):
+            return None
+    place = np.arange(n)
+    if not np.allclose(
+        part.content, first[(place[None, :] - place[:, None]) % n], rtol=0, atol=1e-12 * scale
+    ):
+        return None
+    eigenvalues = np.fft.rfft(first).real[1:]
+    spectrum = np.repeat(eigenvalues, 2)[: n - 1]
+    return spectrum if np.all(spectrum > 1e-10 * spectrum.max(initial=0.0)) else None

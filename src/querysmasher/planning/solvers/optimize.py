@@ -1,0 +1,54 @@
+"""Find the optimal weight design, by whichever method is fast for it."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from querysmasher.arrays import Array
+from querysmasher.planning.solvers.design import Design, Progress
+from querysmasher.planning.solvers.fixed_point import fixed_point
+from querysmasher.planning.solvers.interior_point import interior_point
+
+WHOLE = 1200
+"""Up to this many cells the interior-point method takes all of them; beyond, an active set."""
+
+
+def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | None = None) -> Design:
+    """Return a design whose gap is at most `tolerance`, or the best one found.
+
+    Dense optima (prefixes, ranges, marginals) are reached by the accelerated fixed point in a few
+    steps. Where it stalls, as it does for sparse optima, the interior-point method takes over.
+    """
+    design = fixed_point(
+        lambda p: Design.at(R, p), start, tolerance, 40 if R.shape[1] <= 4 * len(R) else 60, progress
+    )
+    if design.gap <= tolerance:
+        return design
+    if R.shape[1] <= WHOLE or R.shape[1] <= 3 * len(R):
+        weights = interior_point(R, design.weights, tolerance, progress)
+        return min(design, Design.at(R, weights), key=lambda d: d.gap)
+    return _active_set(R, design, tolerance, progress)
+
+
+def _active_set(R: Array, design: Design, tolerance: float, progress: Progress | None) -> Design:
+    """Solve on the cells that matter, add those that violate the optimality condition, repeat."""
+    rank, cells = R.shape
+    _, pivots = scipy.linalg.qr(R, mode="r", pivoting=True, check_finite=False)
+    heavy = np.argsort(design.weights)[-3 * rank :]
+    active = np.union1d(heavy, pivots[:rank])
+    best = design
+    for _ in range(8):
+        start = np.maximum(design.weights[active], 1e-3 / cells)
+        found = interior_point(R[:, active], start, tolerance / 4, progress)
+        p = np.zeros(cells)
+        p[active] = found
+        design = Design.at(R, p)
+        best = min(best, design, key=lambda d: d.gap)
+        if best.gap <= tolerance:
+            break
+        support = active[found > 1e-9 * found.max()]
+        violators = np.flatnonzero(design.leverages > design.value * (1 + tolerance / 2))
+        worst = violators[np.argsort(design.leverages[violators])[-2 * rank :]]
+        active = np.union1d(np.union1d(support, worst), pivots[:rank])
+    return best

@@ -1,0 +1,195 @@
+"""Near-optimal strategies for sums of Kronecker products that are too large to write out.
+
+V is restricted to (⊗Bᵢ)ᵀ diag(h) (⊗Bᵢ) with one basis Bᵢ per attribute. With g the diagonal of the
+block's Gram in that basis and S = ⊗(Bᵢ∘Bᵢ), the best h solves  min Σ g/h  s.t. Sᵀh ≤ 1, whose dual is
+max over p of Σ √(g·Sp), h = √(g/Sp): it needs products along axes only. Kronecker strategies are the
+case h = 1, and Fourier strategies the case of Fourier bases.
+
+For Bᵢ, take the optimal strategy of a blend of the axis's Grams and rotate its rows so that one of the
+Grams becomes diagonal. Several blends and rotations are tried and the best is kept.
+
+The lower bound: a strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of
+the sum is at least the sum of the terms' own optima, and those are known or bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
+from querysmasher.planning.solvers.dense import solve_dense
+from querysmasher.planning.solvers.design import Progress
+from querysmasher.planning.solvers.fixed_point import fixed_point
+from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy
+from querysmasher.planning.subworkload import Block, Part
+
+BLENDS = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
+"""The shares tried for the strongest term's Gram in the blend of an axis."""
+
+ROTATIONS = 3
+"""How many of an axis's Grams are tried as the diagonal one."""
+
+SCREEN, FINAL = 8, 120
+"""Iterations after which candidates are compared, and those the winner gets."""
+
+FLOOR = 1e-12
+"""Basis rows that carry no query's energy get this fraction of the largest, so that none is unmeasured."""
+
+
+def solve_structured(
+    block: Block, parts: Mapping[int, Part], tolerance: float, progress: Progress | None = None
+) -> Solution:
+    """Return the best strategy found that is diagonal in a Kronecker basis, with an honest gap."""
+    terms = sorted(block.terms, key=lambda term: -_energy(term[0], term[1], parts))
+    forms = [_axis_forms(terms, parts, axis) for axis in range(len(block.shape))]
+    start = np.full(block.cells, 1.0)
+    best: tuple[float, _DiagonalProblem, Array] | None = None
+    most = max(map(len, forms))
+    for blend in BLENDS if most > 1 else (1.0,):
+        optima = [_optimum(_blended(own, blend)) for own in forms]
+        for turn in range(min(most, ROTATIONS)):
+            bases = [_rotated(b, own[min(turn, len(own) - 1)]) for b, own in zip(optima, forms, strict=True)]
+            problem = _DiagonalProblem(bases, _diagonal(terms, parts, bases))
+            found = fixed_point(problem.at, start, 1e-3, SCREEN)
+            if best is None or found.upper < best[0]:
+                best = found.upper, problem, found.weights
+    assert best is not None  # noqa: S101 - there is at least one candidate
+    problem = best[1]
+    found = fixed_point(problem.at, best[2], tolerance / 4, FINAL, progress)
+    weights = found.h / found.leverages.max()
+    bound = math.sqrt(sum(_optimal_loss(block.shape, c, pieces, parts) for c, pieces in terms))
+    strategy = DiagonalStrategy(tuple(problem.bases), weights)
+    return Solution(strategy, found.upper, bound, "structured")
+
+
+@dataclass(frozen=True, eq=False)
+class _DiagonalProblem:
+    """Minimise Σ g/h subject to Sᵀh ≤ 1."""
+
+    bases: list[Array]
+    g: Array
+
+    @cached_property
+    def squares(self) -> list[Array]:
+        return [b**2 for b in self.bases]
+
+    def at(self, weights: Array) -> _DiagonalDesign:
+        p = weights.reshape([s.shape[1] for s in self.squares])
+        Sp = along_axes(p, 0, [s.T for s in self.squares])
+        h = np.sqrt(self.g / Sp)
+        value = float(np.sqrt(self.g * Sp).sum() / math.sqrt(weights.sum()))
+        return _DiagonalDesign(weights, value, along_axes(h, 0, self.squares).ravel(), h)
+
+
+@dataclass(frozen=True, eq=False)
+class _DiagonalDesign:
+    """Weights of the cells and the h that follows, with the bounds of the restricted problem."""
+
+    weights: Array
+    value: float
+    leverages: Array
+    h: Array
+
+    @property
+    def upper(self) -> float:
+        return math.sqrt(self.value * math.sqrt(self.weights.sum()) * self.leverages.max())
+
+    @property
+    def gap(self) -> float:
+        return self.upper / self.value - 1
+
+
+def _energy(
+    coefficient: float, pieces: Sequence[tuple[tuple[int, ...], int]], parts: Mapping[int, Part]
+) -> float:
+    """Return the trace of a term."""
+    return coefficient * math.prod(parts[number].trace for _, number in pieces)
+
+
+def _axis_forms(
+    terms: Sequence[tuple[float, tuple[tuple[tuple[int, ...], int], ...]]],
+    parts: Mapping[int, Part],
+    axis: int,
+) -> list[Array]:
+    """Return the distinct Grams on one axis, strongest term first, scaled to unit trace.
+
+    A joint part contributes its partial trace over the other axes.
+    """
+    forms: dict[int, Array] = {}
+    for _, pieces in terms:
+        for axes, number in pieces:
+            if axis in axes and number not in forms:
+                form = parts[number].partial_trace(axes.index(axis))
+                forms[number] = form / np.trace(form)
+    return list(forms.values())
+
+
+def _blended(forms: list[Array], share: float) -> Array:
+    if len(forms) == 1:
+        return forms[0]
+    return share * forms[0] + (1 - share) * sum(forms[1:], np.zeros(())) / (len(forms) - 1)
+
+
+def _optimum(gram: Array) -> Array:
+    """Return the optimal strategy's rows for one axis."""
+    n = len(gram)
+    block = Block((n,), ((1.0, (((0,), 0),)),))
+    parts = {0: Part((n,), (np.full(n, 1.0 / n),), gram)}
+    strategy = solve_dense(block, parts, 1e-2).strategy
+    assert isinstance(strategy, DenseStrategy)  # noqa: S101 - what solve_dense returns
+    return strategy.matrix
+
+
+def _rotated(basis: Array, form: Array) -> Array:
+    """Turn the rows so that `form` becomes diagonal in their dual basis."""
+    dual = pseudo_inverse(basis)
+    _, turn = np.linalg.eigh(dual.T @ form @ dual)
+    return turn.T @ basis
+
+
+def _diagonal(
+    terms: Sequence[tuple[float, tuple[tuple[tuple[int, ...], int], ...]]],
+    parts: Mapping[int, Part],
+    bases: list[Array],
+) -> Array:
+    """Return the diagonal of the block's Gram in the dual of the Kronecker basis."""
+    duals = [pseudo_inverse(b) for b in bases]
+    total = np.zeros([len(b) for b in bases])
+    for coefficient, pieces in terms:
+        term = np.full((), coefficient)
+        order: list[int] = []
+        for axes, number in pieces:
+            term = np.multiply.outer(term, parts[number].energies([duals[a] for a in axes]))
+            order.extend(axes)
+        total += term.transpose(np.argsort(order))
+    return np.maximum(total, FLOOR * total.max())
+
+
+def _optimal_loss(
+    shape: tuple[int, ...],
+    coefficient: float,
+    pieces: Sequence[tuple[tuple[int, ...], int]],
+    parts: Mapping[int, Part],
+) -> float:
+    """Return a lower bound of the loss of any strategy on one term."""
+    loss = coefficient
+    for axes, number in pieces:
+        block = Block(tuple(shape[a] for a in axes), ((1.0, ((tuple(range(len(axes))), number),)),))
+        if is_circulant(block, parts):
+            loss *= solve_circulant(block, parts).bound ** 2
+        elif len(axes) == 1:
+            loss *= solve_dense(block, parts, 1e-2).bound ** 2
+        elif parts[number].thin:  # uniform weights: valid, and cheap at any size
+            rows = parts[number].content
+            eigenvalues = np.linalg.eigvalsh(rows @ rows.T / block.cells)
+            loss *= float(np.sqrt(np.maximum(eigenvalues, 0)).sum()) ** 2
+        else:
+            loss *= parts[number].trace / block.cells  # tr M^½ ≥ (tr M)^½
+    return loss

@@ -1,0 +1,1 @@
+"""After the noise: post-processing only."""

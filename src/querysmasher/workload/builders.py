@@ -1,0 +1,153 @@
+"""The words in which a user states a workload."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from querysmasher.errors import WorkloadError
+from querysmasher.schema import Schema
+from querysmasher.workload.checks import check_weights
+from querysmasher.workload.families import Family
+from querysmasher.workload.groups import Group
+from querysmasher.workload.joint import AbsDifference, Affine, Random
+from querysmasher.workload.rows import Rows, family_for
+from querysmasher.workload.workload import Workload
+
+FamilyLike = str | Family | ArrayLike | None
+
+
+def marginals(schema: Schema, k: int | Iterable[int], weight: float = 1.0) -> Workload:
+    """Ask all k-way marginals: how many records have a given value on each of k attributes.
+
+    `k` is one number or several; 0 asks the total.
+
+    >>> len(marginals(Schema.of(a=3, b=4, c=5), 2))
+    47
+    """
+    return all_kway(schema, k, "identity", weight)
+
+
+def all_kway(
+    schema: Schema,
+    k: int | Iterable[int],
+    family: FamilyLike | Mapping[str, FamilyLike] = None,
+    weight: float = 1.0,
+) -> Workload:
+    """Ask products of one family per attribute on all sets of k attributes.
+
+    `family` is "identity", "prefix", "range" or "circular" for all, or a mapping from attributes to
+    families, or None: what each attribute's kind suggests (categorical identity, ordinal and binned
+    prefix, cyclic circular). Attributes a mapping leaves out get what their kind suggests.
+    """
+    if isinstance(family, Mapping):
+        schema.positions(family)
+        chosen = [family_for(a, family.get(a.name)) for a in schema]
+    else:
+        chosen = [family_for(a, family) for a in schema]
+    check_weights("weight", weight)
+    pairs = list(zip(schema.names, chosen, strict=True))
+    groups = [
+        Group(tuple(name for name, _ in chosen), tuple(f for _, f in chosen), float(weight))
+        for way in _ways(schema, k)
+        for chosen in itertools.combinations(pairs, way)
+    ]
+    return Workload(schema, tuple(groups))
+
+
+def queries(
+    schema: Schema,
+    families: Mapping[str, FamilyLike] | None = None,
+    /,
+    *,
+    weight: float = 1.0,
+    **more: FamilyLike,
+) -> Workload:
+    """Ask one product group: a family per attribute, by keyword or, for any name, in a mapping.
+
+    A family is a name, a 2-D array of rows over the attribute's values, or what `hierarchy` returns.
+
+    >>> schema = Schema.of(age=5, sex=2)
+    >>> list(queries(schema, age=[[0, 0, 1, 1, 1]], sex="identity").labels())
+    ['query 0 on age and sex == 0', 'query 0 on age and sex == 1']
+    """
+    if families is not None and not isinstance(families, Mapping):
+        msg = f"families: expected a mapping of attributes to families, got {type(families).__name__}"
+        raise WorkloadError(msg)
+    merged = {**(families or {}), **more}
+    schema.positions(merged)
+    chosen = tuple(family_for(schema[name], family) for name, family in merged.items())
+    check_weights("weight", weight)
+    return Workload(schema, (Group(tuple(merged), chosen, float(weight)),))
+
+
+def affine(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
+    """Ask `a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
+    return _joint(schema, (a, b), Affine(schema.shape((a, b))), weight)
+
+
+def abs_difference(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
+    """Ask `|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
+    return _joint(schema, (a, b), AbsDifference(schema.shape((a, b))), weight)
+
+
+def random_queries(
+    schema: Schema, attributes: Sequence[str], count: int, p: float = 0.3, seed: int = 0, weight: float = 1.0
+) -> Workload:
+    """Ask `count` counting queries, each holding every cell of the marginal with probability `p`."""
+    attributes = _names(attributes)
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        msg = f"count: expected a whole number of at least 1, got {count!r}"
+        raise WorkloadError(msg)
+    if not 0 < p <= 1:
+        msg = f"p: expected a probability above 0, got {p!r}"
+        raise WorkloadError(msg)
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        msg = f"seed: expected a whole number of at least 0, got {seed!r}"
+        raise WorkloadError(msg)
+    family = Random(schema.shape(attributes), int(count), float(p), int(seed))
+    return _joint(schema, attributes, family, weight)
+
+
+def linear(
+    schema: Schema,
+    attributes: Sequence[str],
+    matrix: ArrayLike,
+    weights: ArrayLike | None = None,
+    labels: Sequence[str] | None = None,
+) -> Workload:
+    """Ask any linear queries: rows over the marginal on `attributes`, in row-major order."""
+    attributes = _names(attributes)
+    rows = Rows(
+        schema.shape(attributes),
+        np.asarray(matrix),
+        None if weights is None else np.asarray(weights),
+        None if labels is None else tuple(map(str, labels)),
+    )
+    return _joint(schema, attributes, rows, 1.0)
+
+
+def _joint(schema: Schema, attributes: Sequence[str], family: Family, weight: float) -> Workload:
+    check_weights("weight", weight)
+    return Workload(schema, (Group(tuple(attributes), (family,), float(weight)),))
+
+
+def _names(attributes: Sequence[str]) -> tuple[str, ...]:
+    return (attributes,) if isinstance(attributes, str) else tuple(attributes)
+
+
+def _ways(schema: Schema, k: Any) -> list[int]:
+    """Return the numbers of attributes a user asks for, once each, in order."""
+    ways = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
+    if not ways:
+        msg = "k: expected at least one number of attributes"
+        raise WorkloadError(msg)
+    for way in ways:
+        if isinstance(way, bool) or not isinstance(way, int | np.integer) or not 0 <= way <= len(schema):
+            msg = f"k: expected a whole number from 0 to {len(schema)}, the number of attributes, got {way!r}"
+            raise WorkloadError(msg)
+    return list(dict.fromkeys(int(way) for way in ways))

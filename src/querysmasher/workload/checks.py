@@ -1,0 +1,39 @@
+"""Checks of what users give: matrices and weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from querysmasher.arrays import Array
+from querysmasher.errors import WorkloadError
+
+
+def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
+    """Return a read-only float copy of `given`, refusing wrong dimensions and non-finite entries."""
+    try:
+        array = np.array(given, dtype=float)
+    except (TypeError, ValueError):
+        msg = f"{name}: expected numbers, got {type(given).__name__}"
+        raise WorkloadError(msg) from None
+    if array.ndim != ndim:
+        msg = f"{name}: expected {ndim} dimension{'s' * (ndim > 1)}, got {array.ndim}"
+        raise WorkloadError(msg)
+    if not np.all(np.isfinite(array)):
+        msg = f"{name}: every entry must be finite"
+        raise WorkloadError(msg)
+    array.flags.writeable = False
+    return array
+
+
+def check_weights(name: str, weights: ArrayLike) -> None:
+    """Refuse weights that are not positive finite numbers."""
+    try:
+        array = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        msg = f"{name}: expected a number, got {weights!r}"
+        raise WorkloadError(msg) from None
+    bad = array[~(np.isfinite(array) & (array > 0))]
+    if bad.size:
+        msg = f"{name}: expected positive finite numbers, got {bad.flat[0]} (leave a query out instead)"
+        raise WorkloadError(msg)

@@ -1,0 +1,197 @@
+"""Query families: rows of linear queries over one attribute, or over a few jointly.
+
+A family knows its queries as a matrix, but also how to give the Gram matrix WᵀDW without that matrix:
+all n² circular ranges of an attribute cost no more to state than one query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import WorkloadError
+from querysmasher.schema import Attribute
+
+MAX_MATRIX_ENTRIES = 400_000_000
+"""A query matrix with more entries (3.2 GB) is refused rather than built."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Queries over cells arranged in `shape`, one axis per attribute."""
+
+    shape: tuple[int, ...]
+
+    name: ClassVar[str] = ""
+    closed_form: ClassVar[bool] = False
+    """Whether the Gram matrix is known without the rows."""
+
+    @property
+    def rows(self) -> int:
+        """How many queries the family has."""
+        raise NotImplementedError
+
+    @property
+    def cells(self) -> int:
+        """How many cells a query of the family has."""
+        return math.prod(self.shape)
+
+    @property
+    def key(self) -> Hashable:
+        """What two families share exactly when they ask the same queries with the same weights."""
+        return (self.name, self.shape)
+
+    @property
+    def weights(self) -> Array | None:
+        """Weights of the single queries, or None where all are 1."""
+        return None
+
+    def matrix(self) -> Array:
+        """Return the queries as rows over the cells in row-major order."""
+        if self.rows * self.cells > MAX_MATRIX_ENTRIES:
+            msg = (
+                f"{self}: writing out {self.rows:,} queries over {self.cells:,} cells would take "
+                f"{self.rows * self.cells * 8 / 1e9:.0f} GB; use fewer values or a coarser binning"
+            )
+            raise WorkloadError(msg)
+        return self._matrix()
+
+    def _matrix(self) -> Array:
+        raise NotImplementedError
+
+    def gram(self) -> Array:
+        """Return WᵀDW, the sum over queries of weight × (row outer row)."""
+        W = self.matrix()
+        return W.T @ W if self.weights is None else (W.T * self.weights) @ W
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Say each query in words: attribute, operator, value."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; arrays may stand in it."""
+        return {"family": self.name, "shape": list(self.shape)}
+
+    def __str__(self) -> str:
+        """Name the family."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class _OneAttribute(Family):
+    """A family on a single attribute of `n` values."""
+
+    closed_form: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, n: int) -> _OneAttribute:
+        """Build the family for an attribute of `n` values."""
+        return cls((n,))
+
+    @property
+    def n(self) -> int:
+        """The number of values."""
+        return self.shape[0]
+
+    @property
+    def rows(self) -> int:
+        return self.n
+
+
+@dataclass(frozen=True)
+class Identity(_OneAttribute):
+    """`a == c` for every value c: the marginal."""
+
+    name: ClassVar[str] = "identity"
+
+    def _matrix(self) -> Array:
+        return np.eye(self.n)
+
+    def gram(self) -> Array:
+        return np.eye(self.n)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        return [f"{a.name} == {v!r}" for v in a.values]
+
+
+@dataclass(frozen=True)
+class Prefix(_OneAttribute):
+    """`a <= c` for every value c."""
+
+    name: ClassVar[str] = "prefix"
+
+    def _matrix(self) -> Array:
+        return np.tri(self.n)
+
+    def gram(self) -> Array:
+        place = np.arange(self.n)
+        return self.n - np.maximum.outer(place, place).astype(float)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        return [f"{a.name} <= {v!r}" for v in a.values]
+
+
+@dataclass(frozen=True)
+class Range(_OneAttribute):
+    """`b <= a <= c` for every pair b <= c."""
+
+    name: ClassVar[str] = "range"
+
+    @property
+    def rows(self) -> int:
+        return self.n * (self.n + 1) // 2
+
+    def _matrix(self) -> Array:
+        low, high = np.triu_indices(self.n)
+        place = np.arange(self.n)
+        return ((low[:, None] <= place) & (place <= high[:, None])).astype(float)
+
+    def gram(self) -> Array:
+        place = np.arange(self.n)
+        low = np.minimum.outer(place, place)
+        high = np.maximum.outer(place, place)
+        return (low + 1.0) * (self.n - high)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        v = a.values
+        return [f"{v[b]!r} <= {a.name} <= {v[c]!r}" for b in range(self.n) for c in range(b, self.n)]
+
+
+@dataclass(frozen=True)
+class Circular(_OneAttribute):
+    """Ranges that may wrap around: every start, every length from 1 to n."""
+
+    name: ClassVar[str] = "circular"
+
+    @property
+    def rows(self) -> int:
+        return self.n * self.n
+
+    def _matrix(self) -> Array:
+        start, length = np.divmod(np.arange(self.rows), self.n)
+        offset = (np.arange(self.n) - start[:, None]) % self.n
+        return (offset <= length[:, None]).astype(float)
+
+    def gram(self) -> Array:
+        n = self.n
+        place = np.arange(n)
+        step = np.abs(np.subtract.outer(place, place))
+        near = np.minimum(step, n - step).astype(float)
+        # of the n arcs of length m, max(0, m - near) hold both cells one way, max(0, m - n + near) the other
+        return (n - near) * (n - near + 1) / 2 + near * (near + 1) / 2
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        n, v = self.n, a.values
+        return [f"{a.name} in {v[s]!r} .. {v[(s + m) % n]!r}" for s in range(n) for m in range(n)]
+
+
+ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Identity, Prefix, Range, Circular)}

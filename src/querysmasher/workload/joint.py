@@ -1,0 +1,84 @@
+"""Families that ask about several attributes at once and are no product: comparisons, random queries."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.schema import Attribute
+from querysmasher.workload.families import Family
+
+
+@dataclass(frozen=True)
+class Affine(Family):
+    """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
+
+    name: ClassVar[str] = "affine"
+
+    @property
+    def rows(self) -> int:
+        return sum(self.shape) - 1
+
+    def _matrix(self) -> Array:
+        total = np.add.outer(*map(np.arange, self.shape)).ravel()
+        return (total <= np.arange(self.rows)[:, None]).astype(float)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        a, b = attributes
+        return [f"{a.name} + {b.name} <= {c}" for c in range(self.rows)]
+
+
+@dataclass(frozen=True)
+class AbsDifference(Family):
+    """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
+
+    name: ClassVar[str] = "abs"
+
+    @property
+    def rows(self) -> int:
+        return max(self.shape)
+
+    def _matrix(self) -> Array:
+        apart = np.abs(np.subtract.outer(*map(np.arange, self.shape))).ravel()
+        return (apart <= np.arange(self.rows)[:, None]).astype(float)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        a, b = attributes
+        return [f"|{a.name} - {b.name}| <= {c}" for c in range(self.rows)]
+
+
+@dataclass(frozen=True)
+class Random(Family):
+    """Counting queries that hold each cell with probability p, drawn afresh from a seed when needed."""
+
+    count: int
+    p: float
+    seed: int
+
+    name: ClassVar[str] = "random"
+
+    @property
+    def rows(self) -> int:
+        return self.count
+
+    @property
+    def key(self) -> Hashable:
+        return (self.name, self.shape, self.count, self.p, self.seed)
+
+    def _matrix(self) -> Array:
+        generator = np.random.default_rng(self.seed)
+        matrix = np.empty((self.count, self.cells))
+        for row in matrix:  # row by row: no second array of the same size
+            row[:] = generator.random(self.cells) < self.p
+        return matrix
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        names = ", ".join(a.name for a in attributes)
+        return [f"random query {i} on {names}" for i in range(self.count)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "count": self.count, "p": self.p, "seed": self.seed}

@@ -1,0 +1,229 @@
+"""`where`: one counting query, said as a predicate over values."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.errors import PredicateError, SchemaError
+from querysmasher.schema import Attribute, Binned, Schema
+from querysmasher.workload.checks import check_weights
+from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
+from querysmasher.workload.workload import Workload
+
+MAX_CELLS = 20_000_000
+"""A condition that ties attributes together over more cells is refused."""
+
+_COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+}
+_MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
+
+Mask = tuple[tuple[int, ...], NDArray[np.bool_]]
+"""The places of the attributes a condition speaks of, and its truth on each of their cells."""
+
+
+def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
+    """Ask how many records satisfy a predicate.
+
+    Predicates compare attributes with values (`age >= 18`, `sex == 'F'`, `region in ['N', 'S']`,
+    `18 <= age < 65`) or numeric attributes with each other (`hours + travel <= 10`), joined by
+    `and`, `or`, `not`. Backticks quote names that are no identifiers. Conditions on different
+    attributes joined by `and` stay a product, so they may span many attributes at no cost.
+
+    >>> schema = Schema.of(age=100, sex=2)
+    >>> where(schema, "age >= 18 and sex == 1").groups[0].attributes
+    ('age', 'sex')
+    """
+    if not isinstance(predicate, str) or not predicate.strip():
+        msg = f"predicate: expected a text such as 'age >= 18', got {predicate!r}"
+        raise PredicateError(msg)
+    check_weights("weight", weight)
+    masks = _Reader(schema, predicate).conditions()
+    attributes = tuple(schema.names[p] for places, _ in masks for p in places)
+    families = tuple(
+        Rows(mask.shape, mask.reshape(1, -1).astype(float), row_labels=(text,), title="where")
+        for (_, mask), text in zip(masks, [predicate.strip()] + [""] * len(masks), strict=False)
+    )
+    return Workload(schema, (Group(attributes, families, float(weight)),))
+
+
+class _Reader:
+    """Turns the text into masks over cells."""
+
+    def __init__(self, schema: Schema, text: str) -> None:
+        self.schema = schema
+        self.text = text
+        self.quoted: list[str] = []
+        try:
+            self.tree = ast.parse(re.sub(r"`([^`]*)`", self._quote, text.strip()), mode="eval").body
+        except (SyntaxError, ValueError):
+            raise self.error("it cannot be read") from None
+
+    def _quote(self, match: re.Match[str]) -> str:
+        self.quoted.append(match[1])
+        return f"__quoted_{len(self.quoted) - 1}__"
+
+    def error(self, why: str) -> PredicateError:
+        return PredicateError(f"predicate {self.text!r}: {why}")
+
+    def conditions(self) -> list[Mask]:
+        """Return masks on disjoint attributes whose conjunction is the predicate."""
+        tree = self.tree
+        parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+        separate: list[Mask] = []
+        for part in parts:
+            merged = self.mask(part)
+            touching = [m for m in separate if set(m[0]) & set(merged[0])]
+            separate = [m for m in separate if not set(m[0]) & set(merged[0])]
+            for other in touching:
+                merged = self.join(merged, other, np.logical_and)
+            separate.append(merged)
+        return sorted(separate, key=lambda m: m[0])
+
+    def mask(self, node: ast.expr) -> Mask:
+        if isinstance(node, ast.BoolOp):
+            masks = [self.mask(value) for value in node.values]
+            combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+            places, first = masks[0]
+            for other in masks[1:]:
+                places, first = self.join((places, first), other, combine)
+            return places, first
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            places, mask = self.mask(node.operand)
+            return places, ~mask
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            result: Mask | None = None
+            for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
+                step = self.compare(left, op, right)
+                result = step if result is None else self.join(result, step, np.logical_and)
+            assert result is not None  # noqa: S101 - a comparison has at least one operator
+            return result
+        raise self.error(f"{ast.unparse(node)!r} is not a condition; compare an attribute with a value")
+
+    def join(self, a: Mask, b: Mask, combine: Callable[[Any, Any], Any]) -> Mask:
+        places = tuple(sorted({*a[0], *b[0]}))
+        cells = math.prod(self.schema.sizes[p] for p in places)
+        if cells > MAX_CELLS:
+            raise self.error(
+                f"a condition ties {len(places)} attributes together over {cells:,} cells; at most "
+                f"{MAX_CELLS:,} can be held (conditions joined by a top-level 'and' are not tied)"
+            )
+        return places, combine(self.spread(a, places), self.spread(b, places))
+
+    def spread(self, mask: Mask, places: tuple[int, ...]) -> NDArray[Any]:
+        own = set(mask[0])
+        shape = [self.schema.sizes[p] if p in own else 1 for p in places]
+        full = tuple(self.schema.sizes[p] for p in places)
+        return np.broadcast_to(mask[1].reshape(shape), full)
+
+    def compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Mask:
+        attribute = self.attribute(left)
+        if isinstance(op, ast.In | ast.NotIn):
+            if attribute is None or not isinstance(right, ast.List | ast.Tuple | ast.Set):
+                raise self.error("'in' needs an attribute on its left and a list of values on its right")
+            inside = np.zeros(attribute.size, dtype=bool)
+            for item in right.elts:
+                inside[self.value_position(attribute, self.constant(item))] = True
+            return (self.schema.position(attribute.name),), inside ^ isinstance(op, ast.NotIn)
+        if type(op) not in _COMPARE:
+            raise self.error(f"{ast.unparse(left)} … : only < <= > >= == != in are known")
+        sign, apply = _COMPARE[type(op)]
+        other = self.attribute(right)
+        if attribute is not None and other is None and self.is_constant(right):
+            return self.against_value(attribute, sign, self.constant(right))
+        if other is not None and attribute is None and self.is_constant(left):
+            return self.against_value(other, _MIRROR[sign], self.constant(left))
+        places, mask = self.join(self.number(left), self.number(right), apply)
+        if not places:
+            raise self.error(f"{ast.unparse(left)!r} and {ast.unparse(right)!r} name no attribute")
+        return places, mask
+
+    def attribute(self, node: ast.expr) -> Attribute | None:
+        if not isinstance(node, ast.Name):
+            return None
+        quoted = re.fullmatch(r"__quoted_(\d+)__", node.id)
+        return self.schema[self.quoted[int(quoted[1])] if quoted else node.id]
+
+    def is_constant(self, node: ast.expr) -> bool:
+        try:
+            ast.literal_eval(node)
+        except ValueError:
+            return False
+        return True
+
+    def constant(self, node: ast.expr) -> Any:
+        try:
+            value = ast.literal_eval(node)
+        except ValueError:
+            value = None
+        if not isinstance(value, str | int | float | bool):
+            raise self.error(f"{ast.unparse(node)!r} is not a value (texts need quotes)")
+        return value
+
+    def value_position(self, attribute: Attribute, value: Any) -> int:
+        try:
+            return attribute.position(value)
+        except SchemaError as error:
+            raise self.error(str(error)) from None
+
+    def against_value(self, attribute: Attribute, sign: str, value: Any) -> Mask:
+        places = (self.schema.position(attribute.name),)
+        cells = np.arange(attribute.size)
+        apply = next(f for s, f in _COMPARE.values() if s == sign)
+        if sign in ("==", "!="):
+            return places, apply(cells, self.value_position(attribute, value))
+        if not attribute.ordered:
+            raise self.error(f"{attribute.name!r} is categorical, so {sign} means nothing; use == or in")
+        if isinstance(attribute, Binned) and not isinstance(value, str):
+            return places, apply(cells, self.edge_position(attribute, sign, value))
+        numbers = [v for v in attribute.values if not isinstance(v, str)]
+        if len(numbers) == attribute.size and not isinstance(value, str):
+            return places, apply(np.array(numbers), value)
+        return places, apply(cells, self.value_position(attribute, value))
+
+    def edge_position(self, attribute: Binned, sign: str, value: float) -> int:
+        """Return the bin that starts at `value`; bins cannot be cut."""
+        edges = list(attribute.edges)
+        if value in edges and (sign in ("<", ">=")):
+            return edges.index(value)
+        if value == edges[-1] and sign in ("<=", ">"):
+            return len(edges) - 1
+        raise self.error(
+            f"{attribute.name!r} is binned: use < or >= with one of its edges {edges}, so that no bin is cut"
+        )
+
+    def number(self, node: ast.expr) -> tuple[tuple[int, ...], NDArray[Any]]:
+        """Return the value of an arithmetic expression on every cell of its attributes."""
+        attribute = self.attribute(node)
+        if attribute is not None:
+            if any(isinstance(v, str) for v in attribute.values):
+                raise self.error(f"{attribute.name!r} has values that are no numbers")
+            return (self.schema.position(attribute.name),), np.array(attribute.values, dtype=float)
+        if self.is_constant(node):
+            value = self.constant(node)
+            if isinstance(value, str):
+                raise self.error(f"{value!r} is compared with something that is not one attribute")
+            return (), np.array(float(value))
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            return self.join(self.number(node.left), self.number(node.right), _ARITHMETIC[type(node.op)])
+        raise self.error(f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *")

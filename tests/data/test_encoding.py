@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import decimal
+import math
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mixed_table import position
+
+from querysmasher.data.encoding import Encoder
+from querysmasher.errors import DataError
+from querysmasher.schema import Binned, Categorical, Ordinal
+
+
+def codes(attribute, column, dtype=None):
+    return Encoder(attribute).encode(pa.array(column, type=dtype)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(255, "uint8"), (256, "uint16"), (65535, "uint16"), (65536, "uint32")]
+)
+def test_smallest_type_that_holds_the_unknown_code(size, dtype):
+    found = Encoder(Ordinal("a", range(size))).encode(pa.array([0, size - 1, size, None]))
+    assert found.dtype == dtype
+    assert found.tolist() == [0, size - 1, size, size]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [pa.int8(), pa.uint8(), pa.int32(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()],
+)
+def test_integers_match_numbers_of_any_width(dtype):
+    column = pa.array([3, 1, None, 7], type=pa.int64()).cast(dtype)
+    assert Encoder(Ordinal("a", [1, 2, 3])).encode(column).tolist() == [2, 0, 3, 3]
+
+
+def test_whole_floats_match_integers_and_back():
+    assert codes(Ordinal("a", [1, 2, 3]), [3.0, 2.5, math.nan, math.inf, -0.0]) == [2, 3, 3, 3, 3]
+    assert codes(Ordinal("a", [1.0, 2.5]), [1, 2, 3]) == [0, 2, 2]
+    assert codes(Ordinal("a", [0, -1]), [-0.0, -1.0]) == [0, 1]
+    assert codes(Ordinal("a", [0.5]), [1]) == [1]
+
+
+def test_decimals():
+    column = [decimal.Decimal("3.0"), decimal.Decimal("3.5"), None]
+    assert codes(Ordinal("a", [3]), column) == [0, 1, 1]
+    assert codes(Binned("a", edges=[3, 3.5, 4]), column) == [0, 1, 2]
+
+
+def test_narrow_floats_match_the_label_that_was_written():
+    assert codes(Ordinal("a", [0.1, 0.7]), [0.7, 0.1, 0.2], pa.float32()) == [1, 0, 2]
+    close = Ordinal("a", [1.0, 1.0 + 1e-12])  # one and the same in 32 bits
+    assert codes(close, [1.0], pa.float32()) == [0]
+
+
+def test_extreme_integers():
+    far = Ordinal("a", [-(2**63), 0, 2**63 - 1])
+    assert codes(far, [2**63 - 1, -(2**63), 1, 0]) == [2, 0, 3, 1]
+    assert codes(Ordinal("a", [-(2**63), -(2**63) + 1]), [-(2**63), 2**63 - 1, 0]) == [0, 2, 2]
+    assert codes(Ordinal("a", [2**63 - 2, 2**63 - 1]), [-(2**63), 2**63 - 1, 0]) == [2, 1, 2]
+    assert codes(Ordinal("a", [-1, 0]), [2**64 - 1, 0], pa.uint64()) == [2, 1]
+    assert codes(Ordinal("a", [2**70]), [1]) == [1]
+    assert codes(Ordinal("a", [2**53, 1]), [float(2**53), 1.0]) == [2, 1]  # 2**53 + 1 is the same float
+
+
+def test_text_is_matched_as_it_is():
+    attribute = Categorical("a", ["01", "1", "", "é"])
+    assert codes(attribute, ["1", "01", " 1", "", "é", None, "É"]) == [1, 0, 4, 2, 3, 4, 4]
+    for dtype in (pa.large_string(), pa.string_view()):
+        assert codes(attribute, ["1", None], dtype) == [1, 4]
+
+
+def test_booleans():
+    assert codes(Categorical("a", [True, False]), [True, False, None]) == [0, 1, 2]
+    assert codes(Categorical("a", [True]), [True, False]) == [0, 1]
+
+
+def test_dictionaries():
+    column = pa.array(["b", "a", None, "c", "b"]).dictionary_encode()
+    assert Encoder(Categorical("a", ["a", "b"])).encode(column).tolist() == [1, 0, 2, 2, 1]
+    assert Encoder(Categorical("a", ["a", "b"])).encode(column.slice(1, 2)).tolist() == [0, 2]
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 1]), pa.array([None, 5]))
+    assert Encoder(Ordinal("a", [5])).encode(column).tolist() == [1, 0, 1, 0]
+    full = pa.DictionaryArray.from_arrays(pa.array([255, None], pa.uint8()), pa.array(range(256)))
+    assert Encoder(Ordinal("a", [255])).encode(full).tolist() == [0, 1]
+    enum = pl.Series(["b", None], dtype=pl.Enum(["z", "b"])).to_arrow()
+    assert Encoder(Categorical("a", ["b"])).encode(enum).tolist() == [0, 1]
+
+
+def test_labels_of_several_kinds():
+    attribute = Categorical("a", ["1", 1, False, 2.5])
+    assert codes(attribute, ["1", "2"]) == [0, 4]
+    assert codes(attribute, [1, 0]) == [1, 4]
+    assert codes(attribute, [False, True]) == [2, 4]
+    assert codes(attribute, [2.5, 1.0]) == [3, 1]
+
+
+def test_bins_are_closed_on_the_left_and_the_last_on_both_sides():
+    attribute = Binned("a", edges=[0, 10, 25])
+    assert codes(attribute, [0.0, 9.999, 10, 25, 25.001, -1e-9, math.nan, None, math.inf]) == [
+        *(0, 0, 1, 1),
+        *([2] * 5),
+    ]
+    assert codes(attribute, [0, 10, 25, 26, -1, None]) == [0, 1, 1, 2, 2, 2]
+
+
+def test_column_of_nothing_is_unknown():
+    assert codes(Categorical("a", ["x"]), [None, None]) == [1, 1]
+
+
+def test_wrong_type_names_attribute_and_type_only():
+    with pytest.raises(DataError, match=r"attribute 'a': expected a column of texts or numbers, got date32"):
+        codes(Categorical("a", ["x", 1]), [10**4], pa.date32())
+
+
+labels = st.one_of(
+    st.lists(st.text(max_size=3), min_size=1, max_size=6, unique=True),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=6, unique=True),
+    st.lists(st.integers(-20, 20), min_size=1, max_size=6, unique=True),
+    st.lists(st.floats(allow_nan=False), min_size=1, max_size=6, unique=True),
+)
+
+
+@given(labels, st.data())
+def test_random_values_against_the_plain_way(values, data):
+    attribute = Categorical("a", values)
+    other = {str: st.text(max_size=3), int: st.integers(-(2**63), 2**63 - 1), float: st.floats()}[
+        type(values[0])
+    ]
+    column = data.draw(st.lists(st.one_of(st.none(), st.sampled_from(values), other), max_size=20))
+    dtype = {str: pa.string(), int: pa.int64(), float: pa.float64()}[type(values[0])]
+    expected = [position(attribute, value) for value in column]
+    assert codes(attribute, column, dtype) == [len(values) if e is None else e for e in expected]
+
+
+@given(
+    st.lists(st.floats(-100, 100), min_size=2, max_size=6, unique=True).map(sorted),
+    st.lists(st.one_of(st.none(), st.floats())),
+)
+def test_random_bins_against_the_plain_way(edges, column):
+    attribute = Binned("a", edges=edges)
+    expected = [position(attribute, value) for value in [*column, *edges]]
+    found = codes(attribute, [*column, *edges], pa.float64())
+    assert found == [attribute.size if e is None else e for e in expected]
+
+
+def test_encoders_are_values():
+    encoder = Encoder(Ordinal("a", range(3)))
+    assert encoder == Encoder(Ordinal("a", range(3)))
+    assert np.iinfo(encoder.dtype).max == 255

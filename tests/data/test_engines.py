@@ -1,0 +1,292 @@
+"""One contract for every engine: the same records give the same counts, and errors say nothing of them."""
+
+from __future__ import annotations
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mixed_table import (
+    ARROW,
+    SCHEMA,
+    SETS,
+    arrow,
+    clean_rows,
+    counted,
+    duckdb_relation,
+    pandas_nullable,
+    polars_frame,
+    unclean_rows,
+)
+
+from querysmasher.data import Limits, open_table
+from querysmasher.errors import (
+    DataError,
+    QuerySmasherError,
+    SchemaError,
+    TooLargeError,
+    UnknownAttributeError,
+)
+from querysmasher.schema import Schema
+
+TINY = Limits(read_rows=7, chunk_rows=10, keep_bytes=0, batch_cells=50)
+
+
+def assert_counts(table, expected, sets=SETS):
+    found = list(table.marginals(sets))
+    assert len(found) == len(sets)
+    for counts, reference, one in zip(found, expected, sets, strict=True):
+        assert counts.dtype == np.int64
+        assert counts.shape == SCHEMA.shape(one)
+        assert np.array_equal(counts, reference), one
+    assert table.records() == expected[0]
+
+
+def test_clean_table(engine):
+    rows = clean_rows()
+    expected = counted(SCHEMA, rows, SETS)
+    assert expected[0] == len(rows)
+    assert_counts(open_table(SCHEMA, engine(rows), SCHEMA.names), expected)
+
+
+def test_drop(engine):
+    rows = unclean_rows()
+    expected = counted(SCHEMA, rows, SETS)
+    assert 0 < expected[0] < len(rows)
+    assert_counts(open_table(SCHEMA, engine(rows), SCHEMA.names, unknown="drop"), expected)
+
+
+def test_refuse_names_the_attribute(engine, request):
+    data = engine(unclean_rows())
+    few = "spark_frame" in request.node.name  # a Spark job takes a second
+    for name in SCHEMA.names[:: 3 if few else 1]:
+        with pytest.raises(DataError, match=f"attribute '{name}'") as caught:
+            list(open_table(SCHEMA, data, [name]).marginals([(name,)]))
+        assert caught.value.__context__ is None
+    with pytest.raises(DataError, match="attribute 'sex'"):
+        open_table(SCHEMA, data, ["sex"]).records()
+
+
+def test_only_attributes_in_use_decide_what_is_dropped(engine):
+    rows = unclean_rows()
+    sets = [("sex", "hour"), ("hour",), ()]
+    table = open_table(SCHEMA, engine(rows), ["hour", "sex"], unknown="drop")
+    expected = counted(SCHEMA, rows, sets, attributes=["hour", "sex"])
+    assert_counts_of(table, expected, sets)
+
+
+def assert_counts_of(table, expected, sets):
+    for counts, reference in zip(table.marginals(sets), expected, strict=True):
+        assert np.array_equal(counts, reference)
+
+
+def test_empty_table(engine):
+    table = open_table(SCHEMA, engine([]), SCHEMA.names)
+    assert table.records() == 0
+    assert all(not counts.any() for counts in table.marginals(SETS))
+
+
+def test_total_alone(engine):
+    rows = clean_rows(17)
+    table = open_table(SCHEMA, engine(rows), [])
+    (total,) = table.marginals([()])
+    assert total.shape == ()
+    assert total == table.records() == 17
+
+
+def test_no_sets(engine):
+    assert list(open_table(SCHEMA, engine(clean_rows(3)), ["sex"]).marginals([])) == []
+
+
+def test_tiny_steps_that_keep_nothing(engine, request):
+    """As for a table larger than memory: rows are read anew for each of many batches of marginals."""
+    sets = SETS[:12] if "spark_frame" in request.node.name else SETS
+    rows = unclean_rows()
+    table = open_table(SCHEMA, engine(rows), SCHEMA.names, unknown="drop", limits=TINY)
+    expected = counted(SCHEMA, rows, sets)
+    assert_counts(table, expected, sets)
+
+
+def test_missing_column(engine):
+    schema = Schema.of({"ages": 6})
+    with pytest.raises(DataError, match=r"no column 'ages'.*nearest column is 'age'"):
+        open_table(schema, engine(clean_rows(3)), ["ages"])
+
+
+def test_repr_shows_no_count(engine):
+    table = open_table(SCHEMA, engine(clean_rows(37)), ["sex", "age"])
+    table.records()
+    assert repr(table).endswith("Counter(sex, age)")
+
+
+def test_attribute_that_was_not_opened(engine):
+    table = open_table(SCHEMA, engine(clean_rows(3)), ["sex"])
+    with pytest.raises(DataError, match="'age' is not among the attributes"):
+        table.marginals([("age",)])
+    with pytest.raises(UnknownAttributeError):
+        table.marginals([("height",)])
+
+
+def test_marginals_are_lazy_and_owned_by_the_caller():
+    table = open_table(SCHEMA, arrow(clean_rows()), SCHEMA.names)
+    sets = [("sex", "age"), ("age", "sex"), ("sex", "age")]
+    first, turned, again = table.marginals(sets)
+    first[...] = -1
+    assert np.array_equal(turned.T, again)
+    assert (again >= 0).all()
+    assert all(t.flags.c_contiguous for t in (first, turned, again))
+
+
+def test_columns_in_another_order_and_extra_columns():
+    rows = clean_rows()
+    expected = counted(SCHEMA, rows, SETS)
+    assert_counts(open_table(SCHEMA, arrow(rows).select(ARROW.names[::-1]), SCHEMA.names), expected)
+
+
+def test_narwhals_frames_themselves():
+    rows = clean_rows()
+    expected = counted(SCHEMA, rows, [()])
+    for native in (arrow(rows), pl.from_arrow(arrow(rows)).lazy(), duckdb_relation(rows)):
+        table = open_table(SCHEMA, nw.from_native(native), ["sex"])
+        assert list(table.marginals([()])) == expected
+
+
+def test_rows_are_read_once_when_their_codes_are_kept(monkeypatch):
+    table = open_table(SCHEMA, arrow(clean_rows()), SCHEMA.names, limits=Limits(batch_cells=10))
+    read, calls = table._read, []
+    table._read = lambda: calls.append(1) or read()
+    list(table.marginals(SETS))
+    table.records()
+    assert len(calls) == 1
+
+
+def test_codes_beyond_the_limit_are_not_kept():
+    table = open_table(SCHEMA, arrow(clean_rows()), SCHEMA.names, limits=Limits(keep_bytes=8 * 59))
+    table.records()
+    assert table._kept is None
+    table = open_table(SCHEMA, arrow(clean_rows()), SCHEMA.names, limits=Limits(keep_bytes=8 * 60))
+    table.records()
+    assert table._kept is not None
+
+
+wild_values = {
+    "sex": st.sampled_from(["F", "M", "f", "", None]),
+    "age": st.one_of(st.none(), st.integers(-2, 8)),
+    "score": st.one_of(st.none(), st.sampled_from([0.5, 1.0, 2.25]), st.floats()),
+    "member": st.sampled_from([True, False, None]),
+    "income": st.one_of(st.none(), st.floats(-1, 101), st.sampled_from([0.0, 10.0, 25.5, 100.0])),
+    "hour": st.one_of(st.none(), st.integers(-1, 5)),
+}
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.fixed_dictionaries(wild_values), max_size=12),
+    st.lists(st.lists(st.sampled_from(list(wild_values)), max_size=4, unique=True).map(tuple), max_size=5),
+    st.sampled_from([arrow, polars_frame, pandas_nullable, duckdb_relation]),
+    st.sampled_from([Limits(), TINY]),
+)
+def test_random_tables_against_a_dictionary(rows, sets, make, limits):
+    names = list(wild_values)
+    full = [{**dict.fromkeys(ARROW.names), **row} for row in rows]
+    table = open_table(SCHEMA, make(full), names, unknown="drop", limits=limits)
+    expected = counted(SCHEMA, full, sets, attributes=names)
+    for found, reference in zip(table.marginals(sets), expected, strict=True):
+        assert np.array_equal(found, reference)
+
+
+SENTINEL = "Zebra77123"
+
+
+@pytest.mark.parametrize("name", ["sex", "level"])
+def test_messages_hold_no_value_and_no_count(engine, name):
+    rows = clean_rows(61)
+    rows[7][name] = SENTINEL
+    data = engine(rows)
+    with pytest.raises(DataError) as caught:
+        list(open_table(SCHEMA, data, SCHEMA.names).marginals(SETS[:3]))
+    assert SENTINEL not in str(caught.value)
+    assert not any(character.isdigit() for character in str(caught.value))
+    assert caught.value.__context__ is None
+
+
+def test_mixed_objects_are_refused_without_being_shown():
+    frame = pd.DataFrame({"age": [1, SENTINEL, 2.5, None]})
+    with pytest.raises(DataError, match="column 'age'") as caught:
+        open_table(SCHEMA, frame, ["age"]).records()
+    assert SENTINEL not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "expected"),
+    [
+        ("sex", [1, 2], "texts"),
+        ("post code", [1, 2], "texts"),
+        ("age", ["1", "2"], "numbers"),
+        ("age", [True, False], "numbers"),
+        ("score", ["0.5"], "numbers"),
+        ("member", [0, 1], "booleans"),
+        ("member", ["true"], "booleans"),
+        ("income", ["5"], "numbers"),
+        ("income", [True], "numbers"),
+        ("hour", [pd.Timestamp("2020-01-01")], "numbers"),
+    ],
+)
+@pytest.mark.parametrize("unknown", ["refuse", "drop"])
+def test_column_of_the_wrong_type(name, column, expected, unknown):
+    for make in (pd.DataFrame, pa.table):
+        with pytest.raises(DataError, match=f"attribute '{name}': expected a column of {expected}"):
+            open_table(SCHEMA, make({name: column}), [name], unknown).records()
+
+
+@pytest.mark.parametrize("data", [None, 3, {"sex": ["F"]}, [["F"]], np.zeros((2, 2)), pd.Series([1])])
+def test_unsupported_data(data):
+    with pytest.raises(DataError, match=rf"data: expected a pandas.*got {type(data).__name__}"):
+        open_table(SCHEMA, data, ["sex"])
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "", None])
+def test_bad_unknown(unknown):
+    with pytest.raises(DataError, match="unknown: expected one of 'refuse', 'drop', got"):
+        open_table(SCHEMA, arrow([]), ["sex"], unknown)
+
+
+def test_bad_attributes():
+    with pytest.raises(UnknownAttributeError, match="did you mean 'sex'"):
+        open_table(SCHEMA, arrow([]), ["sexe"])
+    with pytest.raises(SchemaError, match="more than once"):
+        open_table(SCHEMA, arrow([]), ["sex", "sex"])
+    assert repr(open_table(SCHEMA, arrow([]), "sex")) == "ScanCounter(sex)"
+
+
+def test_column_there_twice():
+    table = pa.Table.from_arrays([pa.array(["F"]), pa.array(["M"])], names=["sex", "sex"])
+    for data in (table, pd.DataFrame([["F", "M"]], columns=["sex", "sex"])):
+        with pytest.raises(DataError):
+            open_table(SCHEMA, data, ["sex"])
+
+
+def test_marginal_beyond_memory():
+    schema = Schema.of(a=2**11, b=2**11, c=2**11)
+    table = open_table(schema, pa.table({"a": [0], "b": [0], "c": [0]}), schema.names)
+    with pytest.raises(TooLargeError, match="cells"):
+        table.marginals([schema.names])
+
+
+@pytest.mark.parametrize("field", ["read_rows", "chunk_rows", "keep_bytes", "batch_cells"])
+@pytest.mark.parametrize("value", [-1, 1.5, "8", True])
+def test_bad_limits(field, value):
+    with pytest.raises(QuerySmasherError, match=f"{field}: expected a whole number"):
+        Limits(**{field: value})
+
+
+def test_nearest_column_whatever_the_case():
+    with pytest.raises(DataError, match="nearest column is 'SEX'"):
+        open_table(SCHEMA, pa.table({"SEX": ["F"], "x": [1]}), ["sex"])
+    with pytest.raises(DataError, match=r"no column 'sex' for the attribute of that name$"):
+        open_table(SCHEMA, pa.table({"height": ["F"]}), ["sex"])
