@@ -3,7 +3,8 @@
 import time
 from fractions import Fraction
 
-from querysmasher.privacy.noise import DiscreteGaussian, OpenDPDiscreteGaussian
+from querysmasher.privacy.noise import OpenDPDiscreteGaussian
+from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian
 
 
 def speed(source, variance, size):
@@ -18,14 +19,16 @@ def speed(source, variance, size):
 
 def main():
     contenders = [
-        ("cryptographic", DiscreteGaussian(), 1_000_000),
-        ("seeded", DiscreteGaussian(seed=1), 1_000_000),
+        ("rounded", RoundedGaussian(), 1_000_000),
+        ("discrete", DiscreteGaussian(), 1_000_000),
+        ("rounded, seeded", RoundedGaussian(seed=1), 1_000_000),
+        ("discrete, seeded", DiscreteGaussian(seed=1), 1_000_000),
         ("OpenDP", OpenDPDiscreteGaussian(), 10_000),
     ]
-    print(f"{'variance':>10}" + "".join(f"{name:>16}" for name, _, _ in contenders) + "   samples/s")
+    print(f"{'variance':>10}" + "".join(f"{name:>18}" for name, _, _ in contenders) + "   samples/s")
     for variance in map(Fraction, (1, 100, 10**4, 10**8, 10**16)):
         speeds = (speed(source, variance, size) for _, source, size in contenders)
-        print(f"{float(variance):>10.0e}" + "".join(f"{s:>16,.0f}" for s in speeds))
+        print(f"{float(variance):>10.0e}" + "".join(f"{s:>18,.0f}" for s in speeds))
 
 
 if __name__ == "__main__":

@@ -162,7 +162,9 @@ from querysmasher.schema import Categorical, Ordinal, Schema
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 query = "SELECT range % 3 AS a, repeat('x', 50 + range % 20) AS b FROM range(5_000_000)"
 schema = Schema([Ordinal("a", range(3)), Categorical("b", ["x" * n for n in range(50, 70)])])
-table = open_table(schema, duckdb.connect().sql(query), schema.names, limits=Limits(keep_bytes=0))
+connection = duckdb.connect()
+connection.execute("SET enable_progress_bar = false")
+table = open_table(schema, connection.sql(query), schema.names, limits=Limits(keep_bytes=0))
 before = peak()
 (found,) = table.marginals([("a",)])
 assert found.sum() == 5_000_000

@@ -14,8 +14,9 @@ import pytest
 from scipy import stats
 
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy import noise
-from querysmasher.privacy.noise import DiscreteGaussian, FloatGaussian, NoiseSource, OpenDPDiscreteGaussian
+from querysmasher.privacy import noise, sampler
+from querysmasher.privacy.noise import FloatGaussian, NoiseSource, OpenDPDiscreteGaussian
+from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian
 
 ALARM = 1e-7
 VARIANCES = [
@@ -106,25 +107,88 @@ def test_agrees_with_opendp(variance):
     assert stats.chi2_contingency(table).pvalue > ALARM
 
 
+# --- the rounded Gaussian ----------------------------------------------------------------------
+
+ROUNDED = [Fraction(1), Fraction(7, 3), Fraction(10), Fraction(12345, 7), Fraction(10**6)]
+
+
+def check_rounded(sample, variance):
+    """Bins of whole integers, with the probabilities of the normal distribution on [x - ½, x + ½]."""
+    deviation = math.sqrt(variance)
+    quantiles = stats.norm.ppf(np.linspace(0, 1, 101)[1:-1], scale=deviation)
+    cuts = np.unique(np.floor(quantiles)) + 0.5
+    chances = np.diff(np.concatenate([[0.0], stats.norm.cdf(cuts, scale=deviation), [1.0]]))
+    seen, _ = np.histogram(sample, np.concatenate([[-np.inf], cuts, [np.inf]]))
+    assert stats.chisquare(seen, chances * sample.size).pvalue > ALARM
+
+
+@pytest.mark.parametrize("variance", ROUNDED, ids=str)
+def test_rounded_distribution(variance):
+    check_rounded(RoundedGaussian(seed=31).integers(variance, 400_000), variance)
+
+
+@pytest.mark.parametrize("variance", ROUNDED[:3], ids=str)
+def test_rounded_exact_path_has_the_distribution(variance, monkeypatch):
+    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
+    check_rounded(RoundedGaussian(seed=32).integers(variance, 10_000), variance)
+
+
+@pytest.mark.parametrize("variance", [Fraction(1), Fraction(10**12 + 1, 3), Fraction(2**100)], ids=str)
+def test_rounded_paths_decide_alike(variance, monkeypatch):
+    fast = RoundedGaussian(seed=33).integers(variance, 5_000)
+    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
+    np.testing.assert_array_equal(RoundedGaussian(seed=33).integers(variance, 5_000), fast)
+
+
+def test_rounded_variance_is_that_of_the_gaussian_and_a_twelfth():
+    sample = RoundedGaussian(seed=34).integers(Fraction(1), 2_000_000).astype(float)
+    z = stats.norm.isf(ALARM / 2)
+    assert abs(np.mean(sample**2) - 13 / 12) < z * 1.6 / math.sqrt(sample.size)
+    assert abs(sample.mean()) < z * 1.05 / math.sqrt(sample.size)
+
+
+def test_rounded_refuses_a_variance_below_one():
+    with pytest.raises(PrivacyError, match=r"from 1 to 2\^100"):
+        RoundedGaussian().integers(Fraction(1, 2), 1)
+
+
+def test_fractions_that_decide_late_are_revealed():
+    """U agrees with the bound in its first 44 bits, so bits of f beyond the first 64 are needed."""
+    source = RoundedGaussian(seed=1)
+    asked = []
+
+    def word():
+        asked.append(1)
+        return 0
+
+    source._word = word
+    variance, offset, fraction = Fraction(1), 1, 2**63 + 12345
+    x = 1 + Fraction(fraction, 2**64)
+    low, _ = sampler._exp_bounds(x * x / 2, 44)
+    m, accepted = source._decide(variance, 1, offset, (low << sampler._STREAM_BITS) | 1, fraction)
+    assert asked
+    assert (m, accepted) == (1, True)
+
+
 # --- the exact path ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(7, 3), Fraction(12345, 7)], ids=str)
 def test_exact_path_has_the_distribution(variance, monkeypatch):
-    monkeypatch.setattr(noise, "_MARGIN", 2.0)  # nothing is decided in floating point
+    monkeypatch.setattr(sampler, "_MARGIN", 2.0)  # nothing is decided in floating point
     check_distribution(DiscreteGaussian(seed=15).integers(variance, 10_000), variance)
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(7, 3), Fraction(1000)], ids=str)
 def test_continued_streams_have_the_distribution(variance, monkeypatch):
-    monkeypatch.setattr(noise, "_STREAM_BITS", 1)  # every other stream for v has to be continued
+    monkeypatch.setattr(sampler, "_STREAM_BITS", 1)  # every other stream for v has to be continued
     check_distribution(DiscreteGaussian(seed=16).integers(variance, 10_000), variance)
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 10), Fraction(1), Fraction(10**12 + 1, 3)], ids=str)
 def test_both_paths_decide_alike(variance, monkeypatch):
     fast = DiscreteGaussian(seed=17).integers(variance, 5_000)
-    monkeypatch.setattr(noise, "_MARGIN", 2.0)
+    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
     np.testing.assert_array_equal(DiscreteGaussian(seed=17).integers(variance, 5_000), fast)
 
 
@@ -137,10 +201,10 @@ def test_exp_bounds_enclose():
     with mpmath.workdps(700):
         for gamma in gammas:
             for bits in (1, 44, 63, 108, 1000):
-                low, high = noise._exp_bounds(gamma, bits)
+                low, high = sampler._exp_bounds(gamma, bits)
                 exact = mpmath.ldexp(mpmath.exp(-mpmath.mpf(gamma.numerator) / gamma.denominator), bits)
                 assert low <= exact <= high <= low + 2
-    assert noise._exp_bounds(Fraction(0), 44) == (2**44, 2**44)
+    assert sampler._exp_bounds(Fraction(0), 44) == (2**44, 2**44)
 
 
 def test_decisions_are_exact():
@@ -158,14 +222,14 @@ def test_decisions_are_exact():
                 full = (start << (172 - agree)) | int(generator.integers(0, 2**63)) << 1
                 full %= 2**172
                 words = iter([full >> 64 & (2**64 - 1), full & (2**64 - 1), 0, 0, 0])
-                verdict = noise._is_below(full >> 128, 44, v, gamma, words.__next__)
+                verdict = sampler._is_below(full >> 128, 44, v, lambda g=gamma: (g, g), words.__next__)
                 assert verdict == (mpmath.ldexp(full, -172) < bound)
                 outcomes.append(verdict)
     assert 0.3 < np.mean(outcomes) < 0.7
 
 
 def test_zero_is_always_accepted():
-    assert noise._is_below(2**44 - 1, 44, 0, Fraction(0), iter([]).__next__)
+    assert sampler._is_below(2**44 - 1, 44, 0, lambda: (Fraction(0), Fraction(0)), iter([]).__next__)
 
 
 # --- the steps of the proof --------------------------------------------------------------------
@@ -173,19 +237,21 @@ def test_zero_is_always_accepted():
 
 def test_block_is_the_smallest():
     for variance in (Fraction(n, d) for n in range(1, 200) for d in (1, 3, 70)):
-        assert noise._block(variance) == next(k for k in range(64) if 4**k >= Fraction(7, 5) * variance)
+        assert sampler._block(variance) == next(k for k in range(64) if 4**k >= Fraction(7, 5) * variance)
 
 
 def test_seven_tenths_exceed_log_two():
     assert mpmath.mpf(7) / 10 > mpmath.log(2)
 
 
-@pytest.mark.parametrize("variance", [*VARIANCES, noise.SMALLEST_VARIANCE, noise.LARGEST_VARIANCE], ids=str)
+@pytest.mark.parametrize(
+    "variance", [*VARIANCES, sampler.SMALLEST_VARIANCE, sampler.LARGEST_VARIANCE], ids=str
+)
 def test_floating_point_stays_within_half_the_margin(variance):
     generator = np.random.default_rng(20)
-    k = noise._block(variance)
+    k = sampler._block(variance)
     assert k == next(k for k in range(64) if 4**k >= Fraction(7, 5) * variance)
-    assert 2**k * noise._STREAM_BITS < 2**56
+    assert 2**k * sampler._STREAM_BITS < 2**56
     with mpmath.workdps(60):
         worst = mpmath.mpf(0)
         for v in range(20):
@@ -204,7 +270,7 @@ def test_floating_point_stays_within_half_the_margin(variance):
 
 
 def test_a_result_beyond_64_bits_raises(monkeypatch):
-    monkeypatch.setattr(noise, "_MARGIN", 2.0)
+    monkeypatch.setattr(sampler, "_MARGIN", 2.0)
     monkeypatch.setattr(DiscreteGaussian, "_decide", lambda *_: (2**63, True))
     with pytest.raises(OverflowError):
         DiscreteGaussian(seed=1).integers(Fraction(1), 1)
@@ -213,13 +279,22 @@ def test_a_result_beyond_64_bits_raises(monkeypatch):
 def test_a_stream_of_zeros_is_followed_to_its_end():
     source = DiscreteGaussian(seed=1)
     source._word = iter([0, 0, 2**5, 1]).__next__  # 20 + 64 + 64 + 5 zeros, and U is not quite zero
-    assert source._decide(Fraction(1), 1, 1, 0) == (1 + 2 * 153, False)
+    assert source._decide(Fraction(1), 1, 1, 0, None) == (1 + 2 * 153, False)
 
 
 # --- the interface -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [DiscreteGaussian, lambda: DiscreteGaussian(3), OpenDPDiscreteGaussian])
+@pytest.mark.parametrize(
+    "make",
+    [
+        DiscreteGaussian,
+        lambda: DiscreteGaussian(3),
+        RoundedGaussian,
+        lambda: RoundedGaussian(3),
+        OpenDPDiscreteGaussian,
+    ],
+)
 class TestNoiseSourceContract:
     def test_shape_and_type(self, make):
         source: NoiseSource = make()
@@ -252,7 +327,7 @@ class TestNoiseSourceContract:
 
     @pytest.mark.parametrize("variance", [Fraction(1, 2**21), 2**100 + 1, 10**400, Fraction(1, 10**400)])
     def test_variance_out_of_range_is_refused(self, make, variance):
-        with pytest.raises(PrivacyError, match=r"^variance: expected a number from 2\^-20 to 2\^100"):
+        with pytest.raises(PrivacyError, match=r"^variance: expected a number from (1|2\^-20) to 2\^100"):
             make().integers(variance, 5)
 
     @pytest.mark.parametrize("size", [-1, 1.0, True, None], ids=repr)
@@ -271,11 +346,11 @@ def test_seed_makes_it_reproducible():
 def test_the_default_is_cryptographic(monkeypatch):
     asked = []
 
-    def urandom(count, real=noise.os.urandom):
+    def urandom(count, real=sampler.os.urandom):
         asked.append(count)
         return real(count)
 
-    monkeypatch.setattr(noise.os, "urandom", urandom)
+    monkeypatch.setattr(sampler.os, "urandom", urandom)
     first, second = (DiscreteGaussian().integers(Fraction(1000), 1000) for _ in range(2))
     assert (first != second).any()
     assert sum(asked) >= 2 * 1000 * 16

@@ -34,6 +34,7 @@ def count_file(rows: RowEncoder, path: str | os.PathLike[str], limits: Limits) -
     if kind == "CSV":
         rows = RowEncoder(_as_text(rows.schema, rows.names), rows.names, rows.unknown)
     connection = duckdb.connect()
+    connection.execute("SET enable_progress_bar = false")  # or it draws on stdout
     relation = quietly(f"opening {path!r}", connection.sql, READERS[kind], params={"path": path})
     expressions = {name: _parsed(rows.schema[name]) for name in rows.names} if kind == "CSV" else {}
     return _count(rows, relation, expressions, limits)
