@@ -23,8 +23,11 @@ from querysmasher.errors import (
     UnknownAttributeError,
     WorkloadError,
 )
+from querysmasher.measure import measure
 from querysmasher.planning.plan import Plan, plan
 from querysmasher.privacy.budget import ApproxDP, GaussianDP, PrivacyCost, zCDP
+from querysmasher.release.answers import Answers
+from querysmasher.release.release import Release
 from querysmasher.schema import Binned, Categorical, Cyclic, Ordinal, Schema
 from querysmasher.workload.builders import (
     abs_difference,
@@ -42,6 +45,7 @@ from querysmasher.workload.workload import Workload
 __version__ = "0.1.0"
 
 __all__ = [
+    "Answers",
     "ApproxDP",
     "Binned",
     "BudgetError",
@@ -58,6 +62,7 @@ __all__ = [
     "PrivacyCost",
     "PrivacyError",
     "QuerySmasherError",
+    "Release",
     "Schema",
     "SchemaError",
     "TooLargeError",
@@ -70,6 +75,7 @@ __all__ = [
     "hierarchy",
     "linear",
     "marginals",
+    "measure",
     "plan",
     "queries",
     "random_queries",

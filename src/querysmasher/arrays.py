@@ -1,4 +1,4 @@
-"""The array type used throughout, and products along axes."""
+"""The array types used throughout, and products along axes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+Numbers = NDArray[np.int64] | NDArray[np.float64]
+"""Noisy answers: whole numbers or, in simulations, floating point."""
 
 
 def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:

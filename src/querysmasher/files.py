@@ -1,7 +1,9 @@
 """Plans and releases on disk: one zip file of plain arrays and JSON, checksummed, without pickle.
 
-A payload is nested plain data (dicts, lists, texts, numbers, None) in which NumPy arrays may stand.
-A file appears under its name only when it is whole, and is read back only when every byte is right.
+A payload is nested plain data (dicts, lists, texts, numbers, None) in which NumPy arrays may stand, and
+`Lazy` arrays, which are fetched one at a time when written and when read, so that files may be larger than
+memory. A file appears under its name only when it is whole, and is read back only when every byte is
+right: it ends with the checksum of all that stands before.
 """
 
 from __future__ import annotations
@@ -12,42 +14,76 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.errors import FileError
 
 FORMAT = 1
 
+_DIGEST = 64
+"""The length of the closing checksum, which stands in the zip's comment."""
+
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    LookupError,
+    ValueError,
+    TypeError,
+    OSError,
+    EOFError,
+    RuntimeError,
+)
+"""What reading a file that is not ours can raise."""
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """An array that is fetched when it is needed."""
+
+    fetch: Callable[[], NDArray[Any]]
+
+
+Members = dict[str, bytes | NDArray[Any] | Lazy]
+
 
 def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, Any]) -> None:
     """Write `payload` as a file of the given kind, all or nothing."""
+    members: Members = {}
+    plain = _take_arrays(payload, members)
+    members["payload.json"] = json.dumps(plain, allow_nan=False).encode()
+    members["manifest.json"] = json.dumps({"kind": f"querysmasher {kind}", "format": FORMAT}).encode()
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        write_members(stream, members)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path beside `path`, which takes its place if all goes well and goes if not."""
     target = Path(path)
     if not target.parent.is_dir():
         msg = f"path: the folder {str(target.parent)!r} does not exist"
         raise FileError(msg)
-    members: dict[str, bytes] = {}
-    plain = _take_arrays(payload, members)
-    members["payload.json"] = json.dumps(plain, allow_nan=False).encode()
-    manifest = {
-        "kind": f"querysmasher {kind}",
-        "format": FORMAT,
-        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in members.items()},
-    }
-    members["manifest.json"] = json.dumps(manifest).encode()
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    if target.is_dir():
+        msg = f"path: {str(target)!r} is a folder"
+        raise FileError(msg)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as stream:
-            with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                for name, data in members.items():
-                    archive.writestr(name, data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).replace(target)
+        yield temporary
+        temporary.replace(target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -58,20 +94,11 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         msg = f"path: there is no file {shown!r}"
         raise FileError(msg)
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = {name: archive.read(name) for name in archive.namelist()}
-        manifest = json.loads(members.pop("manifest.json"))
-        found, version, digests = manifest["kind"], manifest["format"], manifest["sha256"]
-    except (
-        zipfile.BadZipFile,
-        KeyError,
-        ValueError,
-        TypeError,
-        OSError,
-        EOFError,
-        RuntimeError,
-        NotImplementedError,
-    ):
+        _check_digest(Path(path))
+        archive = zipfile.ZipFile(path)
+        manifest = json.loads(archive.read("manifest.json"))
+        found, version = manifest["kind"], manifest["format"]
+    except _UNREADABLE:
         msg = f"{shown!r} is damaged, or no file of querysmasher"
         raise FileError(msg) from None
     if found != f"querysmasher {kind}":
@@ -80,22 +107,73 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     if version != FORMAT:
         msg = f"{shown!r} has format {version}; this version of querysmasher reads format {FORMAT}"
         raise FileError(msg)
-    if digests != {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}:
-        msg = f"{shown!r} is damaged: its checksums do not match"
-        raise FileError(msg)
-    payload = _put_arrays(json.loads(members["payload.json"]), members)
-    assert isinstance(payload, dict)  # noqa: S101 - what write_archive wrote
-    return payload
+    try:
+        return dict(_put_arrays(json.loads(archive.read("payload.json")), archive).items())
+    except (*_UNREADABLE, AttributeError):
+        msg = f"{shown!r} does not hold what a file of querysmasher holds"
+        raise FileError(msg) from None
 
 
-def _take_arrays(data: Any, members: dict[str, bytes]) -> Any:
-    """Replace every array by a reference, and store it as a member."""
-    if isinstance(data, np.ndarray):
+def write_members(stream: IO[bytes], members: Members) -> None:
+    """Write a zip file that ends with the checksum of all before it."""
+    hashing = _Hashing(stream)
+    with zipfile.ZipFile(cast("IO[bytes]", hashing), "w") as archive:
+        for name, content in members.items():
+            fetched = content.fetch() if isinstance(content, Lazy) else content
+            lazy = isinstance(content, Lazy)  # large and random: not worth compressing
+            info = zipfile.ZipInfo(name)
+            info.compress_type = zipfile.ZIP_STORED if lazy else zipfile.ZIP_DEFLATED
+            with archive.open(info, "w", force_zip64=True) as member:
+                if isinstance(fetched, bytes):
+                    member.write(fetched)
+                else:
+                    np.lib.format.write_array(
+                        member, np.ascontiguousarray(fetched).reshape(fetched.shape), allow_pickle=False
+                    )
+        archive.comment = bytes(_DIGEST)  # the checksum's place
+    stream.write(hashing.digest.hexdigest().encode())
+
+
+class _Hashing:
+    """Passes bytes on and digests them, holding the last few back: they are the checksum's place."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.digest = hashlib.sha256()
+        self._stream = stream
+        self._held = b""
+
+    def write(self, data: bytes | memoryview) -> int:
+        pending = self._held + bytes(data)
+        ready, self._held = pending[:-_DIGEST], pending[-_DIGEST:]
+        self.digest.update(ready)
+        self._stream.write(ready)
+        return len(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def _check_digest(path: Path) -> None:
+    """Raise ValueError unless the file ends with the checksum of all before."""
+    left = path.stat().st_size - _DIGEST
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while left > 0:
+            chunk = stream.read(min(left, 2**22))
+            if not chunk:
+                raise ValueError
+            digest.update(chunk)
+            left -= len(chunk)
+        if digest.hexdigest().encode() != stream.read():
+            raise ValueError
+
+
+def _take_arrays(data: Any, members: Members) -> Any:
+    """Replace every array by a reference, and make it a member."""
+    if isinstance(data, np.ndarray | Lazy):
         name = f"{len(members)}.npy"
-        stream = io.BytesIO()
-        np.lib.format.write_array(stream, np.ascontiguousarray(data).reshape(data.shape), allow_pickle=False)
-        members[name] = stream.getvalue()
-        return {"$array": name}
+        members[name] = data
+        return {"$lazy" if isinstance(data, Lazy) else "$array": name}
     if isinstance(data, dict):
         return {key: _take_arrays(value, members) for key, value in data.items()}
     if isinstance(data, list | tuple):
@@ -103,11 +181,18 @@ def _take_arrays(data: Any, members: dict[str, bytes]) -> Any:
     return data
 
 
-def _put_arrays(data: Any, members: dict[str, bytes]) -> Any:
+def _put_arrays(data: Any, archive: zipfile.ZipFile) -> Any:
     if isinstance(data, dict):
         if set(data) == {"$array"}:
-            return np.lib.format.read_array(io.BytesIO(members[data["$array"]]), allow_pickle=False)
-        return {key: _put_arrays(value, members) for key, value in data.items()}
+            return _read_array(archive, data["$array"])
+        if set(data) == {"$lazy"}:
+            return Lazy(lambda: _read_array(archive, data["$lazy"]))
+        return {key: _put_arrays(value, archive) for key, value in data.items()}
     if isinstance(data, list):
-        return [_put_arrays(value, members) for value in data]
+        return [_put_arrays(value, archive) for value in data]
     return data
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
+    return array

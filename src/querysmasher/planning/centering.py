@@ -29,3 +29,9 @@ def split_axis(rows: Array, centre: Array, axis: int, *, keep: bool) -> Array:
     flat = bool(np.all(centre == centre[0]))
     mean: Array = rows.mean(axis=axis) if flat else np.tensordot(rows, centre, axes=(axis, 0))
     return np.asarray(rows - np.expand_dims(mean, axis)) if keep else mean
+
+
+def complement(centre: Array) -> Array:
+    """Return an orthonormal basis (n-1 rows) of the rows b with b · centre = 0."""
+    basis, _ = np.linalg.qr(centre[:, None], mode="complete")
+    return np.ascontiguousarray(basis[:, 1:].T)

@@ -9,6 +9,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centering import Centres, split_axis
+from querysmasher.planning.lattice import lattice_rows
 from querysmasher.planning.subworkload import Part, Piece, Subworkload
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
@@ -146,7 +147,8 @@ class Decomposer:
             shape = tuple(self.schema.sizes[p] for p in kept)
             centres = tuple(self.centres[p] for p in kept)
             thin = len(kept) > 1 and rows.shape[0] <= rows.shape[1]
-            part = Part(shape, centres, rows if thin else rows.T @ rows, thin)
+            lattice = lattice_rows(family, places, kept, self.centres) if thin or len(kept) == 1 else None
+            part = Part(shape, centres, rows if thin else rows.T @ rows, thin, lattice)
             options.append(self._part(kept, part))
         return options
 

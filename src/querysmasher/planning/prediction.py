@@ -65,15 +65,18 @@ class Predictor:
         self._shares: dict[Hashable, dict[tuple[int, ...], Array]] = {}
         self._known: dict[Hashable, Array] = {}
 
-    def shares(self, group: Group) -> Iterator[tuple[Measured, list[_Share]]]:
+    def shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[Measured, list[_Share]]]:
         """Go through the attribute sets on which the group leaves something.
+
+        With `summed`, a family with more queries than cells is replaced by as many rows as cells with the
+        same Gram matrix: the variances differ, their sum does not.
 
         Raises `OutsideMeasuredSpaceError`, naming all sets that are missing.
         """
         options = []
         for place, (names, family) in enumerate(group.parts()):
             places = self.schema.positions(names)
-            key, split = self._split(places, family)
+            key, split = self._split(places, family, summed)
             ordered = sorted(places)
             options.append(
                 [_Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
@@ -111,7 +114,7 @@ class Predictor:
     def total(self, group: Group) -> float:
         """Return the sum of the variances of the group's queries, without writing them out."""
         total = 0.0
-        for measured, shares in self.shares(group):
+        for measured, shares in self.shares(group, summed=True):
             term = measured.variance
             for _, own in self._components(measured, shares, group):
                 term *= float(own.sum())
@@ -119,14 +122,20 @@ class Predictor:
         return total
 
     def _split(
-        self, places: tuple[int, ...], family: Family
+        self, places: tuple[int, ...], family: Family, summed: bool
     ) -> tuple[Hashable, dict[tuple[int, ...], Array]]:
         """Return a key of the content, and rows by kept axes, counted in increasing order of the places."""
         order = {place: axis for axis, place in enumerate(sorted(places))}
-        key = (family.key, tuple(order[p] for p in places), tuple(id(self.centres[p]) for p in places))
+        same = tuple(order[p] for p in places), tuple(id(self.centres[p]) for p in places)
+        key = (family.key, *same, summed)
         if key not in self._shares:
             split = split_family(family, places, self.centres, weighted=False)
-            self._shares[key] = {tuple(order[p] for p in kept): rows for kept, rows in split.items()}
+            self._shares[key] = {
+                tuple(order[p] for p in kept): np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
+                if summed and len(rows) > rows.shape[1]
+                else rows
+                for kept, rows in split.items()
+            }
         return key, self._shares[key]
 
     def _components(
@@ -165,18 +174,24 @@ class Predictor:
         self, factors: list[Factor], blocks: list[tuple[tuple[int, ...], int]], group: Group
     ) -> Array:
         """Return the variances of the products of factors under the Kronecker product of strategies."""
-        if len(blocks) == 1:
-            strategy = self.strategies[blocks[0][1]]
-            if not strategy.contains(factors):
-                self._refuse(group)
-            return strategy.variances(factors)
+        if len(blocks) > 1:
+            return np.asarray((self._image(factors, blocks, group) ** 2).sum(axis=-1))
+        strategy = self.strategies[blocks[0][1]]
+        if not strategy.contains(factors):
+            self._refuse(group)
+        return strategy.variances(factors)
+
+    def _image(
+        self, factors: list[Factor], blocks: Sequence[tuple[tuple[int, ...], int]], group: Group
+    ) -> Array:
+        """Return q B† for all products q of the factors' rows: an axis per factor, one for the rows of B."""
         counts = [len(rows) for _, rows in factors]
         shape = {
             a: n for on, number in blocks for a, n in zip(on, self.strategies[number].shape, strict=True)
         }
         if math.prod(counts) * math.prod(shape.values()) > MAX_ENTRIES:
             msg = (
-                f"queries on ({', '.join(group.attributes)}): predicting {math.prod(counts):,} queries over "
+                f"queries on ({', '.join(group.attributes)}): writing out {math.prod(counts):,} queries over "
                 f"{math.prod(shape.values()):,} cells would take too much memory; ask for fewer at a time"
             )
             raise TooLargeError(msg)
@@ -188,19 +203,32 @@ class Predictor:
         lead = [i for i, a in enumerate(order) if a < 0]
         tensor = tensor.transpose(lead + [order.index(a) for a in range(len(shape))])
         left = list(range(len(shape)))
-        for axes, number in blocks:
+        for axes, number in blocks:  # a block's axes become one, which stands first after the lead
             strategy = self.strategies[number]
             at = [len(lead) + left.index(a) for a in axes]
             moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
-            flat = [((tuple(range(len(axes)))), moved.reshape(-1, math.prod(strategy.shape)))]
-            if not strategy.contains(flat):
+            flat = (tuple(range(len(axes))), moved.reshape(-1, math.prod(strategy.shape)))
+            if not strategy.contains([flat]):
                 self._refuse(group)
-            tensor = strategy.transform(moved)
-            tensor = tensor.reshape(*tensor.shape[:-1], strategy.rank)
-            left = [a for a in left if a not in axes]
-            tensor = np.moveaxis(tensor, -1, len(lead))  # done: stands first among the rest
-            left = [-1, *left]
-        return np.asarray((tensor**2).reshape(*counts, -1).sum(axis=-1))
+            tensor = np.moveaxis(strategy.transform(moved), -1, len(lead))
+            left = [-1, *(a for a in left if a not in axes)]
+        return tensor.reshape(*counts, -1)
+
+    def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
+        """Go through the attribute sets with q B† for every query of the group, as rows."""
+        for measured, shares in self.shares(group):
+            axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
+            kept = [s for s in shares if s.kept]
+            factors = [(tuple(axis_of[a] for a in s.kept), s.rows) for s in kept]
+            image = self._image(factors, measured.blocks, group)
+            spread = [len(s.rows) if s.kept else 1 for s in shares]
+            image = image.reshape(*spread, image.shape[-1])
+            for share in shares:
+                if not share.kept:
+                    image = image * share.rows[:, 0].reshape(
+                        [-1 if s is share else 1 for s in [*shares, None]]
+                    )
+            yield measured, image.reshape(group.rows, -1)
 
     def _refuse(self, group: Group) -> None:
         msg = (

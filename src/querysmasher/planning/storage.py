@@ -92,12 +92,12 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
 
 def _strategy_to_data(strategy: Strategy) -> dict[str, Any]:
     if isinstance(strategy, DenseStrategy):
-        return {"shape": list(strategy.shape), "matrix": strategy.matrix}
+        return {"shape": list(strategy.shape), "matrix": strategy.matrix, "lattice": strategy.lattice}
     assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are two kinds
     return {"bases": list(strategy.bases), "weights": strategy.weights}
 
 
 def _strategy_from_data(data: dict[str, Any]) -> Strategy:
     if "matrix" in data:
-        return DenseStrategy(tuple(data["shape"]), data["matrix"])
+        return DenseStrategy(tuple(data["shape"]), data["matrix"], data["lattice"])
     return DiagonalStrategy(tuple(data["bases"]), data["weights"])

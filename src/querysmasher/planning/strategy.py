@@ -17,6 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.planning.lattice import Integers
 
 Factor = tuple[tuple[int, ...], Array]
 """Axes of the block, increasing, and query rows over their cells; factors multiply to product queries."""
@@ -60,6 +61,8 @@ class DenseStrategy:
 
     shape: tuple[int, ...]
     matrix: Array
+    lattice: Integers | None = None
+    """Whole-number rows with the same span, where that is not the whole residual space."""
 
     @property
     def rank(self) -> int:
@@ -76,6 +79,12 @@ class DenseStrategy:
         """The pseudo-inverse B† (cells × rank)."""
         basis, triangle = self._orthonormal
         return scipy.linalg.solve_triangular(triangle, basis.T, check_finite=False, lower=False, trans="N").T
+
+    @cached_property
+    def lattice_coefficients(self) -> Array:
+        """The rows as combinations of the lattice's."""
+        assert self.lattice is not None  # noqa: S101 - asked only where there is one
+        return self.matrix @ pseudo_inverse(self.lattice.astype(float))
 
     def transform(self, rows: Array) -> Array:
         flat = rows.reshape(-1, math.prod(self.shape))

@@ -18,6 +18,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, along_axes, square_root
 from querysmasher.planning.centering import Centres
+from querysmasher.planning.lattice import Integers
 
 Piece = tuple[tuple[int, ...], int]
 """A part (its number) and the axes of the block it stands on."""
@@ -38,6 +39,8 @@ class Part:
     centres: Centres
     content: Array
     thin: bool = False
+    lattice: Integers | None = None
+    """Whole-number rows spanning the queries, where they leave a part of the residual space out."""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
-from querysmasher.workload.checks import check_weights
+from querysmasher.workload.checks import checked_weight
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine, Random
@@ -49,10 +50,10 @@ def all_kway(
         chosen = [family_for(a, family.get(a.name)) for a in schema]
     else:
         chosen = [family_for(a, family) for a in schema]
-    check_weights("weight", weight)
+    weight = checked_weight(weight)
     pairs = list(zip(schema.names, chosen, strict=True))
     groups = [
-        Group(tuple(name for name, _ in chosen), tuple(f for _, f in chosen), float(weight))
+        Group(tuple(name for name, _ in chosen), tuple(f for _, f in chosen), weight)
         for way in _ways(schema, k)
         for chosen in itertools.combinations(pairs, way)
     ]
@@ -81,8 +82,7 @@ def queries(
     merged = {**(families or {}), **more}
     schema.positions(merged)
     chosen = tuple(family_for(schema[name], family) for name, family in merged.items())
-    check_weights("weight", weight)
-    return Workload(schema, (Group(tuple(merged), chosen, float(weight)),))
+    return Workload(schema, (Group(tuple(merged), chosen, checked_weight(weight)),))
 
 
 def affine(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workload:
@@ -103,7 +103,7 @@ def random_queries(
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         msg = f"count: expected a whole number of at least 1, got {count!r}"
         raise WorkloadError(msg)
-    if not 0 < p <= 1:
+    if isinstance(p, bool) or not isinstance(p, int | float | np.number) or not 0 < p <= 1:
         msg = f"p: expected a probability above 0, got {p!r}"
         raise WorkloadError(msg)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -124,16 +124,15 @@ def linear(
     attributes = _names(attributes)
     rows = Rows(
         schema.shape(attributes),
-        np.asarray(matrix),
-        None if weights is None else np.asarray(weights),
+        cast("Array", matrix),  # which checks that it is one
+        cast("Array | None", weights),
         None if labels is None else tuple(map(str, labels)),
     )
     return _joint(schema, attributes, rows, 1.0)
 
 
 def _joint(schema: Schema, attributes: Sequence[str], family: Family, weight: float) -> Workload:
-    check_weights("weight", weight)
-    return Workload(schema, (Group(tuple(attributes), (family,), float(weight)),))
+    return Workload(schema, (Group(tuple(attributes), (family,), checked_weight(weight)),))
 
 
 def _names(attributes: Sequence[str]) -> tuple[str, ...]:

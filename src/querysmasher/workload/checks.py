@@ -26,6 +26,15 @@ def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
     return array
 
 
+def checked_weight(weight: object) -> float:
+    """Return one weight as a plain number, refusing what is not positive and finite."""
+    check_weights("weight", weight)  # type: ignore[arg-type]
+    if np.ndim(weight):  # type: ignore[arg-type]
+        msg = f"weight: expected one number, got {weight!r}"
+        raise WorkloadError(msg)
+    return float(weight)  # type: ignore[arg-type]
+
+
 def check_weights(name: str, weights: ArrayLike) -> None:
     """Refuse weights that are not positive finite numbers."""
     try:

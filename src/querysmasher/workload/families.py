@@ -69,6 +69,11 @@ class Family:
         W = self.matrix()
         return W.T @ W if self.weights is None else (W.T * self.weights) @ W
 
+    def answers(self, table: Array) -> Array:
+        """Return the answers on tables whose first axes are the family's: one axis of queries instead."""
+        flat = table.reshape(self.cells, -1)
+        return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         """Say each query in words: attribute, operator, value."""
         raise NotImplementedError
@@ -115,6 +120,9 @@ class Identity(_OneAttribute):
     def gram(self) -> Array:
         return np.eye(self.n)
 
+    def answers(self, table: Array) -> Array:
+        return table
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         return [f"{a.name} == {v!r}" for v in a.values]
@@ -132,6 +140,9 @@ class Prefix(_OneAttribute):
     def gram(self) -> Array:
         place = np.arange(self.n)
         return self.n - np.maximum.outer(place, place).astype(float)
+
+    def answers(self, table: Array) -> Array:
+        return table.cumsum(axis=0)
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes

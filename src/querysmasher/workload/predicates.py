@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from querysmasher.errors import PredicateError, SchemaError
 from querysmasher.schema import Attribute, Binned, Schema
-from querysmasher.workload.checks import check_weights
+from querysmasher.workload.checks import checked_weight
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
@@ -31,6 +31,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.NotEq: ("!=", operator.ne),
 }
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_BACKTICKS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`([^`]*)`""")
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -56,14 +57,17 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
     if not isinstance(predicate, str) or not predicate.strip():
         msg = f"predicate: expected a text such as 'age >= 18', got {predicate!r}"
         raise PredicateError(msg)
-    check_weights("weight", weight)
-    masks = _Reader(schema, predicate).conditions()
+    try:
+        masks = _Reader(schema, predicate).conditions()
+    except (RecursionError, MemoryError):
+        msg = f"predicate {predicate[:40] + '…'!r}: it cannot be read, it is nested too deeply"
+        raise PredicateError(msg) from None
     attributes = tuple(schema.names[p] for places, _ in masks for p in places)
     families = tuple(
         Rows(mask.shape, mask.reshape(1, -1).astype(float), row_labels=(text,), title="where")
         for (_, mask), text in zip(masks, [predicate.strip()] + [""] * len(masks), strict=False)
     )
-    return Workload(schema, (Group(attributes, families, float(weight)),))
+    return Workload(schema, (Group(attributes, families, checked_weight(weight)),))
 
 
 class _Reader:
@@ -72,17 +76,25 @@ class _Reader:
     def __init__(self, schema: Schema, text: str) -> None:
         self.schema = schema
         self.text = text
-        self.quoted: list[str] = []
+        self.quoted: dict[str, str] = {}
+        self.stem = "quoted_"
+        while self.stem in text:
+            self.stem += "_"
         try:
-            self.tree = ast.parse(re.sub(r"`([^`]*)`", self._quote, text.strip()), mode="eval").body
+            self.tree = ast.parse(_BACKTICKS.sub(self._quote, text.strip()), mode="eval").body
         except (SyntaxError, ValueError):
             raise self.error("it cannot be read") from None
 
     def _quote(self, match: re.Match[str]) -> str:
-        self.quoted.append(match[1])
-        return f"__quoted_{len(self.quoted) - 1}__"
+        if match[1] is None:
+            return match[0]  # a text, whatever stands in it
+        name = f"{self.stem}{len(self.quoted)}_"
+        self.quoted[name] = match[1]
+        return name
 
     def error(self, why: str) -> PredicateError:
+        for name, meant in self.quoted.items():
+            why = why.replace(name, f"`{meant}`")
         return PredicateError(f"predicate {self.text!r}: {why}")
 
     def conditions(self) -> list[Mask]:
@@ -159,22 +171,19 @@ class _Reader:
         return places, mask
 
     def attribute(self, node: ast.expr) -> Attribute | None:
-        if not isinstance(node, ast.Name):
-            return None
-        quoted = re.fullmatch(r"__quoted_(\d+)__", node.id)
-        return self.schema[self.quoted[int(quoted[1])] if quoted else node.id]
+        return self.schema[self.quoted.get(node.id, node.id)] if isinstance(node, ast.Name) else None
 
     def is_constant(self, node: ast.expr) -> bool:
         try:
             ast.literal_eval(node)
-        except ValueError:
+        except (ValueError, TypeError):
             return False
         return True
 
     def constant(self, node: ast.expr) -> Any:
         try:
             value = ast.literal_eval(node)
-        except ValueError:
+        except (ValueError, TypeError):
             value = None
         if not isinstance(value, str | int | float | bool):
             raise self.error(f"{ast.unparse(node)!r} is not a value (texts need quotes)")
@@ -202,14 +211,15 @@ class _Reader:
         return places, apply(cells, self.value_position(attribute, value))
 
     def edge_position(self, attribute: Binned, sign: str, value: float) -> int:
-        """Return the bin that starts at `value`; bins cannot be cut."""
+        """Return the bin that starts at `value`; bins cannot be cut, and the last holds its right edge."""
         edges = list(attribute.edges)
-        if value in edges and (sign in ("<", ">=")):
+        if value in edges[:-1] and sign in ("<", ">="):
             return edges.index(value)
         if value == edges[-1] and sign in ("<=", ">"):
             return len(edges) - 1
         raise self.error(
-            f"{attribute.name!r} is binned: use < or >= with one of its edges {edges}, so that no bin is cut"
+            f"{attribute.name!r} is binned: use < or >= with one of its edges {edges[:-1]}, or <= or > with "
+            f"its last, {edges[-1]}, so that no bin is cut"
         )
 
     def number(self, node: ast.expr) -> tuple[tuple[int, ...], NDArray[Any]]:
@@ -223,7 +233,10 @@ class _Reader:
             value = self.constant(node)
             if isinstance(value, str):
                 raise self.error(f"{value!r} is compared with something that is not one attribute")
-            return (), np.array(float(value))
+            try:
+                return (), np.array(float(value))
+            except OverflowError:
+                raise self.error("a number in it is too large") from None
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
             return self.join(self.number(node.left), self.number(node.right), _ARITHMETIC[type(node.op)])
         raise self.error(f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,7 +53,7 @@ class Rows(Family):
         if self.row_labels is not None and len(self.row_labels) != len(array):
             msg = f"labels: expected {len(array)}, one per query, got {len(self.row_labels)}"
             raise WorkloadError(msg)
-        digest = hashlib.sha256(array.tobytes())
+        digest = hashlib.sha256(repr(array.shape).encode() + array.tobytes())
         digest.update(b"" if weights is None else weights.tobytes())
         object.__setattr__(self, "array", array)
         object.__setattr__(self, "row_weights", weights)
@@ -122,7 +122,7 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
             )
             raise WorkloadError(msg)
         return family
-    return Rows((attribute.size,), np.asarray(family))
+    return Rows((attribute.size,), cast("Array", family))  # which checks that it is one
 
 
 def hierarchy(

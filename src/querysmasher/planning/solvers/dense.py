@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.planning.centering import complement
+from querysmasher.planning.lattice import Integers, independent
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.optimize import solve_design
@@ -44,7 +45,20 @@ def solve_dense(
         merged, back = _merge_cells(root)
         design = solve_design(merged, np.full(merged.shape[1], 1.0), target, progress)
         matrix = design.strategy()[:, back]
-    return Solution(DenseStrategy(block.shape, matrix), design.upper, design.value, "dense")
+    strategy = DenseStrategy(block.shape, matrix, _lattice(block, parts, len(matrix)))
+    return Solution(strategy, design.upper, design.value, "dense")
+
+
+def _lattice(block: Block, parts: Mapping[int, Part], rank: int) -> Integers | None:
+    """Return whole-number rows that span a rank-deficient block, if its parts know any."""
+    if rank == math.prod(n - 1 for n in block.shape):
+        return None
+    known = [parts[pieces[0][1]].lattice for _, pieces in block.terms if len(pieces) == 1]
+    rows = [lattice for lattice in known if lattice is not None]
+    if len(rows) < len(block.terms):
+        return None
+    stacked = independent(np.concatenate(rows))
+    return stacked if len(stacked) == rank else None
 
 
 def start_weights(block: Block, parts: Mapping[int, Part]) -> Array:
@@ -70,12 +84,6 @@ def axis_blend(block: Block, parts: Mapping[int, Part], axis: int) -> Array | No
                 term = coefficient * others * parts[part].partial_trace(0)
                 blend = term if blend is None else blend + term
     return blend
-
-
-def complement(centre: Array) -> Array:
-    """Return an orthonormal basis (n-1 rows) of the rows b with b · centre = 0."""
-    basis, _ = scipy.linalg.qr(centre[:, None], check_finite=False)
-    return np.ascontiguousarray(basis[:, 1:].T)
 
 
 def _thin_root(block: Block, parts: Mapping[int, Part]) -> Array:

@@ -1,0 +1,111 @@
+"""One cell of a table: a workload planned in a fresh process, with its time and peak memory."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from functools import cache
+
+REPEATS = 3
+ENOUGH = 5.0
+"""A cell is planned up to three times, while the total is below this many seconds; the least time counts."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What to plan, by names a fresh process can look up."""
+
+    workload: str
+    arguments: tuple
+    tolerance: float | None = None
+    solver: str = "optimal"
+    fourier: bool = False
+    """Also compute the error of the Fourier mechanism."""
+    eigh: int = 0
+    """Also time an eigendecomposition of a random symmetric matrix of this size."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out: seconds of the quickest planning, and the peak memory of the process."""
+
+    queries: int
+    views: int
+    rmse: float
+    weighted_rmse: float
+    gap: float
+    build_seconds: float
+    seconds: float
+    gigabytes: float
+    fourier: float
+    eigh_seconds: float
+
+
+@cache
+def run(cell):
+    """Plan a cell in a process of its own.
+
+    Linux counts the parent's memory as the child's until it has loaded its program, so the parent must
+    stay small: it never plans anything itself.
+    """
+    command = [sys.executable, "-m", "benchmarks.run", "--cell", json.dumps(asdict(cell))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own module
+    if done.returncode:
+        msg = f"{cell} failed:\n{done.stderr}"
+        raise RuntimeError(msg)
+    return Result(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def perform(text):
+    """Do what `run` asks of the fresh process: print the result as JSON."""
+    import resource  # noqa: PLC0415 - only where a process measures itself
+
+    import querysmasher as qs  # noqa: PLC0415 - the parent stays small
+    from benchmarks import fourier, schemas  # noqa: PLC0415
+
+    cell = Cell(**json.loads(text))
+    start = time.perf_counter()
+    workload = schemas.WORKLOADS[cell.workload](*cell.arguments)
+    build_seconds = time.perf_counter() - start
+    tolerance = cell.tolerance or schemas.tolerance(workload)
+    times = []
+    while len(times) < REPEATS and sum(times) < ENOUGH:
+        start = time.perf_counter()
+        plan = qs.plan(
+            workload,
+            qs.PrivacyCost(1.0),
+            solver=cell.solver,
+            centering="uniform",
+            tolerance=tolerance,
+            progress=False,
+        )
+        times.append(time.perf_counter() - start)
+    gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    result = Result(
+        queries=workload.query_count,
+        views=len({g.attributes for g in workload}),
+        rmse=plan.rmse if cell.workload != "weighted" else float("nan"),
+        weighted_rmse=plan.weighted_rmse,
+        gap=plan.gap,
+        build_seconds=build_seconds,
+        seconds=min(times),
+        gigabytes=gigabytes,
+        fourier=fourier.weighted_rmse(workload) if cell.fourier else float("nan"),
+        eigh_seconds=_eigh_seconds(cell.eigh) if cell.eigh else float("nan"),
+    )
+    print(json.dumps(asdict(result)))
+
+
+def _eigh_seconds(size):
+    import numpy as np  # noqa: PLC0415
+    import scipy.linalg  # noqa: PLC0415
+
+    matrix = np.random.default_rng(0).standard_normal((size, size))
+    matrix = matrix + matrix.T
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        scipy.linalg.eigh(matrix)
+        times.append(time.perf_counter() - start)
+    return min(times)

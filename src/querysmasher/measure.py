@@ -1,0 +1,63 @@
+"""From a plan and a table to a release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from querysmasher.data import open_table
+from querysmasher.errors import DataError, PlanError
+from querysmasher.planning.integer import integer_plan
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.accounting import allowed_cost, check_budget
+from querysmasher.privacy.measurement import measure_table, public_total
+from querysmasher.privacy.noise import noise_source
+from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.release.store import new_store
+
+
+def measure(
+    plan: Plan,
+    data: Any,
+    seed: int | None = None,
+    *,
+    noise: str = "rounded",
+    unknown: str = "refuse",
+    max_records: int = 100_000_000,
+    progress: bool | None = None,
+) -> Release:
+    """Measure a table as planned: the only step that reads data, and the one that spends the budget.
+
+    Formal guarantee: without a seed, and with noise "rounded" or "discrete", the returned release, and all
+    that is ever computed from it, satisfies the plan's budget for its neighbours and unit of privacy. The
+    strategies, the answers and the noise are whole numbers, the cost is recomputed from them exactly, and
+    a plan that costs more than its budget is refused before the table is opened.
+
+    Args:
+        plan: what to measure.
+        data: a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or a path to CSV or Parquet.
+            Columns are matched to the schema by name and value.
+        seed: for tests and simulation only: the release then protects nobody, and says so.
+        noise: "rounded" (Gaussian rounded to integers: every budget is spent by the exact Gaussian
+            formulas), "discrete" (discrete Gaussian, accounted through zCDP), "opendp" (the same from
+            OpenDP), or "gaussian" (floating point, for simulation only).
+        unknown: "refuse" a table with missing values or values outside the schema, or "drop" such records.
+        max_records: a public cap on the number of records, known without looking; a longer table is refused.
+        progress: show progress bars; by default only on a terminal.
+    """
+    if not isinstance(plan, Plan):
+        msg = f"plan: expected a Plan, got {type(plan).__name__}"
+        raise PlanError(msg)
+    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
+        msg = f"max_records: expected a whole number from 1 to 2^40, got {max_records!r}"
+        raise DataError(msg)
+    source = noise_source(noise, seed)
+    whole = integer_plan(plan, allowed_cost(plan.budget, noise), max_records)
+    check_budget(whole, noise)
+    names = plan.workload.schema.names
+    used = sorted({a for m in plan.measured for a in m.attributes})
+    counter = open_table(plan.workload.schema, data, [names[a] for a in used], unknown)
+    store = new_store(plan.measurements)
+    for number, answers in measure_table(whole, counter, source, progress):
+        store.put(number, answers)
+    record = NoiseRecord(source.name, source.description, seed is not None)
+    return Release(whole, plan.workload, plan.centres, record, store, public_total(whole, counter))

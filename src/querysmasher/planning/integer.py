@@ -1,0 +1,186 @@
+"""Integer strategies: what is really measured, so that the privacy proof needs no floating point.
+
+The rows of a planned strategy are scaled and rounded to whole numbers that stay inside the residual
+space: along every attribute i they satisfy Σ_j k_j b_j = 0, with k the attribute's centre in whole
+numbers. So rounding costs a little optimality and never bias. Answers to such rows are whole numbers, the
+noise is a whole number, and the sensitivity is a whole number that `privacy.accounting` works out itself.
+
+How many bits a row may have follows from a public cap on the number of records, so that every product
+below is exact; the true number of records plays no part.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
+from querysmasher.planning.centering import complement
+from querysmasher.planning.lattice import Integers, integer_centre, project
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.prediction import Measured
+from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, Strategy
+from querysmasher.privacy.accounting import squared_sensitivity
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+
+MOST_BITS = 14
+"""More bits per block would gain nothing that can be seen."""
+
+LATTICE_BITS = 6
+"""Coefficients of lattice rows get as many more, as such rows can be nearly dependent."""
+
+LEAST_BITS = 4
+"""With fewer, rounding would be coarse."""
+
+WORD_BITS = 62
+"""Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
+
+FAINT = 2.0**-5
+"""The weight of rows that are added only so that rounding cannot leave the measured space."""
+
+COMPLETED_CELLS = 3_000
+
+GRAIN = 8
+"""Noise variances within a diagonal strategy are whole multiples near 2^(level/8), so that few differ."""
+
+
+def as_strategy(strategy: IntegerStrategy) -> Strategy:
+    """Return the same rows for predicting variances, their noise relative to the set's variance."""
+    matrices = [matrix.astype(float) for _, matrix in strategy.factors]
+    if strategy.multipliers is None:
+        return DenseStrategy(strategy.shape, matrices[0])
+    return DiagonalStrategy(tuple(matrices), 1.0 / strategy.multipliers)
+
+
+def round_strategy(strategy: Strategy, centres: list[Integers], bits: int) -> IntegerStrategy:
+    """Return whole-number rows close to a multiple of the strategy's, at most about 2^bits in size."""
+    if isinstance(strategy, DenseStrategy):
+        axes = tuple(range(len(strategy.shape)))
+        return IntegerStrategy(strategy.shape, ((axes, _round_dense(strategy, centres, bits)),))
+    assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are two kinds
+    factors, weights = [], strategy.weights
+    for axis, basis in enumerate(strategy.bases):
+        lengths = np.linalg.norm(basis, axis=1)  # rows may differ in length: the noise makes up for it
+        weights = weights * (lengths**2).reshape([-1 if a == axis else 1 for a in range(weights.ndim)])
+        factors.append(((axis,), round_rows(basis / lengths[:, None], centres[axis], bits)))
+    levels = np.round(-GRAIN * np.log2(weights / weights.max()))
+    multipliers = np.round(2.0 ** (10 + levels / GRAIN)).astype(np.int64)
+    return IntegerStrategy(strategy.shape, tuple(factors), multipliers)
+
+
+def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
+    """Round rows over one attribute to whole numbers b with Σ_j centre[j]·b[j] = 0.
+
+    Entries are rounded to the nearest, then the sum is repaired by single units where they hurt least,
+    at the largest entries of the centre first; an entry 1 of the centre settles the rest.
+    """
+    target = rows * ((2**bits - 1) / np.abs(rows).max())
+    rounded = np.round(target).astype(np.int64)
+    for row, ideal in zip(rounded, target, strict=True):
+        for k in np.unique(centre)[::-1]:
+            places = np.flatnonzero(centre == k)
+            while (
+                units := int(row @ centre) // int(k) if row @ centre >= 0 else -(-int(row @ centre) // int(k))
+            ):
+                step = 1 if units > 0 else -1
+                hurt = step * (ideal[places] - row[places])
+                row[places[np.argsort(hurt, kind="stable")[: abs(units)]]] -= step
+    if np.any(rounded @ centre):
+        msg = "centre: it needs an entry 1 for exact integer rows"
+        raise PlanError(msg)
+    return _reduced(rounded)
+
+
+def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
+    """Turn a plan into whole numbers, spending at most `privacy_cost` (checked again when measuring)."""
+    rounder = _Rounder(plan)
+    patterns: dict[tuple[tuple[tuple[int, ...], int], ...], tuple[tuple[tuple[int, ...], int], ...]] = {}
+    stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * (1 + Fraction(1, 2**40))
+    measured = []
+    for m in plan.measured:
+        if m.blocks not in patterns:
+            patterns[m.blocks] = rounder.blocks(m, WORD_BITS - max_records.bit_length())
+        blocks = patterns[m.blocks]
+        squared = math.prod((rounder.sensitivities[n] for _, n in blocks), start=Fraction(1))
+        variance = Fraction(m.variance) * stretch * squared
+        grain = 1 if variance >= 2**20 else 2**20
+        variance = max(Fraction(1), Fraction(math.ceil(variance * grain), grain))
+        measured.append(IntegerMeasured(m.attributes, blocks, variance))
+    schema, budget = plan.workload.schema, plan.budget
+    return IntegerPlan(schema, budget, tuple(rounder.strategies), tuple(measured), max_records)
+
+
+class _Rounder:
+    """Rounds the solutions of a plan, each to as many bits as the attribute sets it serves leave it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.strategies: list[IntegerStrategy] = []
+        self.sensitivities: list[Fraction] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def blocks(self, measured: Measured, room: int) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """Return the integer strategies of an attribute set, whose bits together fit into `room`."""
+        for bits in range(MOST_BITS, LEAST_BITS - 1, -1):
+            numbers = [self._number(measured, axes, solution, bits) for axes, solution in measured.blocks]
+            if sum(self.strategies[n].bits for n in numbers) <= room:
+                return tuple((axes, n) for (axes, _), n in zip(measured.blocks, numbers, strict=True))
+        names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
+        msg = (
+            f"max_records: it leaves {room} bits for exact integer answers on ({names}), which is too few; "
+            "lower max_records, or plan fewer attributes at a time"
+        )
+        raise PlanError(msg)
+
+    def _number(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> int:
+        key = (solution, bits)
+        if key not in self._numbers:
+            centres = [integer_centre(self.plan.centres[measured.attributes[a]]) for a in axes]
+            strategy = round_strategy(self.plan.solutions[solution].strategy, centres, bits)
+            self._numbers[key] = len(self.strategies)
+            self.strategies.append(strategy)
+            self.sensitivities.append(squared_sensitivity(strategy))
+        return self._numbers[key]
+
+
+def _round_dense(strategy: DenseStrategy, centres: list[Integers], bits: int) -> Integers:
+    if strategy.lattice is not None:
+        # combinations of the lattice's rows, with rounded coefficients
+        return _reduced(_scaled(strategy.lattice_coefficients, bits + LATTICE_BITS) @ strategy.lattice)
+    rows = strategy.matrix
+    missing = math.prod(n - 1 for n in strategy.shape) - len(rows)
+    if missing > 0:
+        rows = _completed(rows, strategy.shape, centres)
+    if len(strategy.shape) == 1 and 1 in centres[0]:
+        return round_rows(rows, centres[0], bits)
+    return _reduced(project(_scaled(rows, bits), strategy.shape, centres))
+
+
+def _completed(rows: Array, shape: tuple[int, ...], centres: list[Integers]) -> Array:
+    """Add faint rows for the rest of the residual space, so that rounding stays inside what is measured."""
+    cells = math.prod(shape)
+    if cells > COMPLETED_CELLS:
+        msg = (
+            f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
+            "in whole numbers (times a common factor), or use noise='gaussian' to simulate"
+        )
+        raise PlanError(msg)
+    inside: Array = np.ones((1, 1))
+    for k in centres:
+        inside = np.asarray(np.kron(inside, complement(k / k.sum())), dtype=float)
+    basis, _ = np.linalg.qr(inside @ rows.T, mode="complete")
+    rest = basis[:, len(rows) :].T @ inside
+    length = math.sqrt(float((rows**2).sum(axis=0).max()))
+    return np.concatenate([rows, FAINT * length * rest])
+
+
+def _scaled(rows: Array, bits: int) -> Integers:
+    return np.round(rows * ((2**bits - 1) / np.abs(rows).max())).astype(np.int64)
+
+
+def _reduced(rows: Integers) -> Integers:
+    """Divide by the greatest common divisor."""
+    return rows // max(1, int(np.gcd.reduce(rows, axis=None)))

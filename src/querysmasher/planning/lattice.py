@@ -1,0 +1,85 @@
+"""Whole-number rows that span exactly what a family leaves on an attribute set.
+
+A family with few queries spans only a part of a residual space. Its strategy can be rounded to whole
+numbers without leaving that part only as a whole-number combination of such rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
+from querysmasher.workload.families import Family
+
+Integers = NDArray[np.int64]
+
+LARGEST = 2**40
+"""Rows with larger entries are of no use for exact measurement."""
+
+RANK = 1e-9
+"""Pivots below this fraction of the largest are rounding error."""
+
+
+def integer_centre(centre: Array) -> Integers:
+    """Return the centre as whole numbers k with centre = k / Σk."""
+    smallest = centre.min()
+    k = np.round(centre / smallest) if smallest > 0 else centre
+    if smallest <= 0 or not np.allclose(k / k.sum(), centre, rtol=1e-12, atol=0):
+        msg = "centre: exact measurement needs centres that are ratios of small whole numbers"
+        raise PlanError(msg)
+    return k.astype(np.int64)
+
+
+def project(rows: Integers, shape: Sequence[int], centres: Sequence[Integers]) -> Integers:
+    """Multiply whole-number rows by K·C = K·I − k1ᵀ along every axis: whole, and in the residual space."""
+    tensor = rows.reshape(-1, *shape)
+    for axis, k in enumerate(centres, start=1):
+        tensor = int(k.sum()) * tensor - np.expand_dims(np.tensordot(tensor, k, axes=(axis, 0)), axis)
+    return tensor.reshape(len(rows), -1)
+
+
+def lattice_rows(
+    family: Family, places: tuple[int, ...], kept: tuple[int, ...], centres: Sequence[Array]
+) -> Integers | None:
+    """Return independent whole-number rows spanning what `family`, asked on `places`, leaves on `kept`.
+
+    None if they span the whole residual space, so that any rounding stays inside, or if the queries are
+    not whole numbers over a small common denominator.
+    """
+    matrix = family.matrix()
+    for denominator in (1, 2, 10, 16, 100, 1000, 1024):
+        whole = np.round(matrix * denominator)
+        if np.allclose(whole, matrix * denominator, rtol=0, atol=1e-12 * denominator):
+            break
+    else:
+        return None
+    order = np.argsort(places)
+    ordered = [places[i] for i in order]
+    tensor = whole.astype(np.int64).reshape(-1, *family.shape).transpose(0, *(1 + order))
+    whole_centres = {p: integer_centre(centres[p]) for p in places}
+    room = float(np.abs(whole).max()) * math.prod(int(k.sum()) for k in whole_centres.values())
+    if room > LARGEST:
+        return None
+    for axis in reversed(range(len(ordered))):
+        if ordered[axis] not in kept:
+            tensor = np.tensordot(tensor, whole_centres[ordered[axis]], axes=(axis + 1, 0))
+    rows = project(tensor.reshape(len(tensor), -1), tensor.shape[1:], [whole_centres[p] for p in kept])
+    rows = independent(rows)
+    return None if len(rows) == math.prod(n - 1 for n in tensor.shape[1:]) else rows
+
+
+def independent(rows: Integers) -> Integers:
+    """Return a largest independent choice of the rows, each divided by its greatest common divisor."""
+    divisors = np.gcd.reduce(rows, axis=1)
+    rows = np.unique(rows[divisors > 0] // divisors[divisors > 0, None], axis=0)
+    if not len(rows):
+        return rows
+    triangle, pivots = scipy.linalg.qr(rows.T.astype(float), mode="r", pivoting=True, check_finite=False)
+    lengths = np.abs(np.diagonal(triangle))
+    return np.ascontiguousarray(rows[np.sort(pivots[: int(np.sum(lengths > RANK * lengths[0]))])])

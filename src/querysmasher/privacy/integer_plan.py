@@ -1,0 +1,99 @@
+"""What is really measured, in whole numbers: the object the privacy proof speaks about.
+
+For every attribute set A the measurement releases B·x_A + noise, where x_A is the marginal on A, B the
+Kronecker product of integer strategies on disjoint axes of A, and the noise of each row an independent
+integer with a stated variance. Nothing else about the table is released.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.errors import PrivacyError
+from querysmasher.privacy.budget import Budget
+from querysmasher.schema import Schema
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerStrategy:
+    """Rows of whole numbers for one block of axes: ⊗ of `factors`, each on some of its axes.
+
+    The row k is answered with noise of variance multipliers[k] × (the attribute set's variance).
+    """
+
+    shape: tuple[int, ...]
+    factors: tuple[tuple[tuple[int, ...], Integers], ...]
+    multipliers: Integers | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the factors cover the axes, and that no row goes without noise."""
+        if sorted(a for axes, _ in self.factors for a in axes) != list(range(len(self.shape))):
+            msg = "strategy: its factors do not cover every axis once"
+            raise PrivacyError(msg)
+        for axes, matrix in self.factors:
+            whole = matrix.dtype == np.int64 and matrix.ndim == 2 and len(matrix) > 0
+            if not whole or matrix.shape[1] != math.prod(self.shape[a] for a in axes):
+                msg = "strategy: a factor is not a matrix of whole numbers over its axes' cells"
+                raise PrivacyError(msg)
+        if self.multipliers is not None:
+            whole = self.multipliers.dtype == np.int64 and self.multipliers.shape == self.rows
+            if not whole or not np.all(self.multipliers > 0):
+                msg = "strategy: its noise multipliers are not positive whole numbers, one per row"
+                raise PrivacyError(msg)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """How many rows each factor has."""
+        return tuple(len(matrix) for _, matrix in self.factors)
+
+    @property
+    def bits(self) -> int:
+        """The bits of the largest entry of the product of the factors, at most."""
+        return sum(int(np.abs(matrix).max()).bit_length() for _, matrix in self.factors)
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerMeasured:
+    """An attribute set, the integer strategies measured on it, and the noise variance."""
+
+    attributes: tuple[int, ...]
+    blocks: tuple[tuple[tuple[int, ...], int], ...]
+    """Axes of the attribute set, and the number of the strategy that stands on them."""
+    variance: Fraction
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerPlan:
+    """All that is measured, for whom it must hold, and the most records it is exact for."""
+
+    schema: Schema
+    budget: Budget
+    strategies: tuple[IntegerStrategy, ...]
+    measured: tuple[IntegerMeasured, ...]
+    max_records: int
+
+    def __post_init__(self) -> None:
+        """Check that the strategies stand on disjoint axes of their attribute sets, and fit them."""
+        sets = {m.attributes for m in self.measured}
+        if len(sets) < len(self.measured):
+            msg = "plan: an attribute set is measured twice"
+            raise PrivacyError(msg)
+        for m in self.measured:
+            if sorted(a for axes, _ in m.blocks for a in axes) != list(range(len(m.attributes))):
+                msg = "plan: strategies do not cover every attribute of a set once"
+                raise PrivacyError(msg)
+            for axes, number in m.blocks:
+                if self.strategies[number].shape != tuple(self.schema.sizes[m.attributes[a]] for a in axes):
+                    msg = "plan: a strategy does not fit the attributes it stands on"
+                    raise PrivacyError(msg)
+
+    def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
+        """Return the names of a set's attributes."""
+        return tuple(self.schema.names[a] for a in measured.attributes)

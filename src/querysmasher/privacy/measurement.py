@@ -1,0 +1,154 @@
+"""The only reader of exact counts: everything that leaves this file carries noise.
+
+Answers are exact. The table's counts are non-negative whole numbers that sum to at most the public cap,
+so after multiplying some axes by integer matrices every entry, and every partial sum on the way, is at
+most cap × Π max|entries| in size. Below 2^53 products of doubles are therefore exact in any order of
+summation; the last factor is cut into digits where it would lead beyond, and put together as integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from querysmasher.arrays import Numbers
+from querysmasher.data.counter import Counter, Counts
+from querysmasher.data.sets import lower_marginals, maximal_sets, smallest_covers
+from querysmasher.errors import DataError, PrivacyError
+from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, Integers
+from querysmasher.privacy.noise import FloatGaussian, NoiseSource
+from querysmasher.progress import Bar
+
+EXACT = 2**53
+"""Doubles hold every whole number below this in size."""
+
+
+def measure_table(
+    plan: IntegerPlan, counter: Counter, noise: NoiseSource | FloatGaussian, progress: bool | None = None
+) -> Iterator[tuple[int, Numbers]]:
+    """Go through the plan's attribute sets, in no particular order, with their noisy answers.
+
+    Formal guarantee: what is yielded satisfies the plan's budget, for its neighbours, if `noise` is a
+    cryptographic source and the table has at most `plan.max_records` records. The budget is checked
+    against the exact cost before the first count is made. Under replace-one neighbours the number of
+    records is public; it is not measured here.
+    """
+    check_budget(plan, noise.name)
+    if counter.records() > plan.max_records:
+        msg = (
+            f"data: the table has more than max_records = {plan.max_records:,} records; nothing was measured"
+        )
+        raise DataError(msg)
+    number_of = {plan.names(m): i for i, m in enumerate(plan.measured)}
+    sets = list(number_of)
+    maximal = maximal_sets(sets)
+    covers = smallest_covers(plan.schema, sets, maximal)
+    with Bar("Measuring", len(sets), progress) as bar:
+        for names, table in zip(maximal, counter.marginals(maximal), strict=True):
+            for one, counts in lower_marginals(names, table, covers[names]):
+                number = number_of[one]
+                exact = exact_answers(plan, plan.measured[number], counts)
+                yield number, _with_noise(plan, plan.measured[number], exact, noise)
+                bar.advance()
+
+
+def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) -> Integers:
+    """Return B·x exactly, with an axis per factor, in the order of the blocks and their factors."""
+    factors = [
+        (tuple(axes[a] for a in own), matrix)
+        for axes, number in measured.blocks
+        for own, matrix in plan.strategies[number].factors
+    ]
+    order = sorted(range(len(factors)), key=lambda i: int(np.abs(factors[i][1]).max()))
+    labels = [("cell", axis) for axis in range(counts.ndim)]
+    tensor: Numbers = counts
+    bound = plan.max_records
+    if bound * math.prod(int(np.abs(matrix).max()) for _, matrix in factors) >= 2**63:
+        msg = "plan: its answers do not fit a word for this many records"
+        raise PrivacyError(msg)
+    for place in order:
+        axes, matrix = factors[place]
+        first = [labels.index(("cell", a)) for a in axes]
+        rest = [i for i in range(len(labels)) if i not in first]
+        flat = tensor.transpose(first + rest).reshape(matrix.shape[1], -1)
+        product = _exact_product(matrix, flat, bound)
+        bound *= int(np.abs(matrix).max())
+        tensor = product.reshape(len(matrix), *(tensor.shape[i] for i in rest))
+        labels = [("row", place), *(labels[i] for i in rest)]
+    rows = [labels.index(("row", place)) for place in range(len(factors))]
+    return np.asarray(tensor).transpose(rows).astype(np.int64)
+
+
+def _exact_product(matrix: Integers, flat: Numbers, bound: int) -> Numbers:
+    """Return matrix @ flat, exactly, for entries of `flat` whose columns' sizes sum to at most `bound`."""
+    largest = int(np.abs(matrix).max())
+    if bound * largest < EXACT:
+        return np.matmul(matrix.astype(np.float64), flat.astype(np.float64))
+    digit = EXACT.bit_length() - 1 - bound.bit_length()
+    if digit < 2:
+        return np.matmul(matrix, flat.astype(np.int64))  # slow, and exact below 2^63
+    columns = flat.astype(np.float64)
+    result = np.zeros((len(matrix), flat.shape[1]), dtype=np.int64)
+    shift = 0
+    while True:
+        last = int(np.abs(matrix).max()) < 2**digit
+        low = matrix if last else matrix & (2**digit - 1)
+        result += np.matmul(low.astype(np.float64), columns).astype(np.int64) << shift
+        if last:
+            return result
+        matrix, shift = (matrix - low) >> digit, shift + digit
+
+
+def _with_noise(
+    plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, noise: NoiseSource | FloatGaussian
+) -> Numbers:
+    multipliers = _multipliers(plan, measured, exact.shape)
+    if multipliers is None:
+        return _add(exact, _draw(noise, measured, 1, exact.size).reshape(exact.shape))
+    drawn: Any = np.empty(exact.size, dtype=np.float64 if isinstance(noise, FloatGaussian) else np.int64)
+    values, which = np.unique(multipliers.ravel(), return_inverse=True)
+    for place, value in enumerate(values.tolist()):
+        rows = np.flatnonzero(which == place)
+        drawn[rows] = _draw(noise, measured, value, rows.size)
+    return _add(exact, drawn.reshape(exact.shape))
+
+
+def _draw(
+    noise: NoiseSource | FloatGaussian, measured: IntegerMeasured, multiplier: int, size: int
+) -> Numbers:
+    variance = measured.variance * multiplier
+    if isinstance(noise, FloatGaussian):
+        return noise.floats(float(variance), size)
+    return noise.integers(variance, size)
+
+
+def _add(exact: Integers, drawn: Numbers) -> Numbers:
+    """Add the noise; words that would overflow, which takes noise no one will see, are refused."""
+    if drawn.dtype == np.int64 and drawn.size and int(np.abs(drawn).max()) >= 2**62:
+        msg = "noise: a draw is too large for a word; nothing of this attribute set is released"
+        raise PrivacyError(msg)
+    return exact + drawn
+
+
+def _multipliers(plan: IntegerPlan, measured: IntegerMeasured, shape: tuple[int, ...]) -> Integers | None:
+    """Return the noise multiplier of every row, or None where all are 1."""
+    result: Integers | None = None
+    start = 0
+    for _, number in measured.blocks:
+        strategy = plan.strategies[number]
+        stop = start + len(strategy.factors)
+        if strategy.multipliers is not None:
+            spread = [n if start <= i < stop else 1 for i, n in enumerate(shape)]
+            own = strategy.multipliers.reshape(spread)
+            result = own if result is None else result * own
+        start = stop
+    return None if result is None else np.broadcast_to(result, shape)
+
+
+def public_total(plan: IntegerPlan, counter: Counter) -> int | None:
+    """Return the number of records where the neighbours make it public, else None."""
+    return counter.records() if plan.budget.sensitivity(total=True) == 0 else None

@@ -1,0 +1,103 @@
+"""Consistent, unbiased marginals rebuilt from noisy residuals.
+
+With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table that belongs to
+A alone, and the marginal on S is Σ_{A⊆S} (⊗_{i∈A} C_i) ⊗ (⊗_{i∈S∖A} w_i) · r_A. All marginals come from
+the same residuals, so they agree wherever they overlap.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import combinations
+
+import numpy as np
+
+from querysmasher.arrays import Array, pseudo_inverse
+from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.planning.centering import Centres
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.release.store import Store
+
+KEPT = 30_000_000
+"""How many numbers of residuals are kept for reuse."""
+
+
+class Reconstruction:
+    """Rebuilds residuals and marginals on demand; recently used residuals are kept."""
+
+    def __init__(self, plan: IntegerPlan, centres: Centres, store: Store, public_total: int | None) -> None:
+        """Take what was measured."""
+        self.plan = plan
+        self.centres = centres
+        self.store = store
+        self.public_total = public_total
+        self._numbers: Mapping[tuple[int, ...], int] = {m.attributes: i for i, m in enumerate(plan.measured)}
+        self._inverses: dict[tuple[int, int], Array] = {}
+        self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
+        self._size = 0
+
+    def residual(self, attributes: tuple[int, ...]) -> Array | None:
+        """Return the residual of a set (increasing places), or None if it is not measured."""
+        if not attributes and self.public_total is not None:
+            return np.array(float(self.public_total))
+        if attributes in self._kept:
+            self._kept.move_to_end(attributes)
+            return self._kept[attributes]
+        number = self._numbers.get(attributes)
+        if number is None:
+            return None
+        residual = self._rebuild(number)
+        self._kept[attributes] = residual
+        self._size += residual.size
+        while self._size > KEPT and len(self._kept) > 1:
+            self._size -= self._kept.popitem(last=False)[1].size
+        return residual
+
+    def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
+        """Return the marginal on attributes in any order.
+
+        Without `complete`, sets that are not measured count as zero: right for queries with no part there.
+        """
+        ordered = tuple(sorted(attributes))
+        result = np.zeros([self.plan.schema.sizes[a] for a in ordered])
+        missing = []
+        for way in range(len(ordered) + 1):
+            for kept in combinations(ordered, way):
+                residual = self.residual(kept)
+                if residual is None:
+                    if all(self.plan.schema.sizes[a] > 1 for a in kept):
+                        missing.append(kept)
+                    continue
+                share = residual.reshape([self.plan.schema.sizes[a] if a in kept else 1 for a in ordered])
+                for axis, attribute in enumerate(ordered):
+                    if attribute not in kept:
+                        spread = [-1 if a == axis else 1 for a in range(len(ordered))]
+                        share = share * self.centres[attribute].reshape(spread)
+                result += share
+        if missing and complete:
+            sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
+            msg = f"the marginal cannot be rebuilt: nothing was measured on the attribute sets {sets}"
+            raise OutsideMeasuredSpaceError(msg)
+        return result.transpose([ordered.index(a) for a in attributes])
+
+    def _rebuild(self, number: int) -> Array:
+        measured = self.plan.measured[number]
+        answers = self.store[number]
+        strategies = [(axes, n, self.plan.strategies[n]) for axes, n in measured.blocks]
+        tensor = answers.astype(float).reshape([rows for _, _, s in strategies for rows in s.rows])
+        labels: list[int] = []  # the attribute's axis of every dimension rebuilt so far
+        for axes, n, strategy in strategies:
+            for place, (own, matrix) in enumerate(strategy.factors):
+                if (n, place) not in self._inverses:
+                    self._inverses[n, place] = pseudo_inverse(matrix.astype(float))
+                tensor = np.tensordot(tensor, self._inverses[n, place], axes=(0, 1))  # goes to the end
+                tensor = tensor.reshape(*tensor.shape[:-1], *(strategy.shape[a] for a in own))
+                labels += [axes[a] for a in own]
+        residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
+        for axis, attribute in enumerate(measured.attributes):
+            centre = self.centres[attribute]
+            if not np.all(centre == centre[0]):  # with a uniform centre C r = r already
+                spread = [-1 if a == axis else 1 for a in range(residual.ndim)]
+                residual = residual - residual.sum(axis=axis, keepdims=True) * centre.reshape(spread)
+        return np.ascontiguousarray(residual)

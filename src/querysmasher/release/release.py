@@ -1,0 +1,172 @@
+"""A release: what may be published, and every answer that follows from it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.planning.centering import Centres
+from querysmasher.planning.integer import as_strategy
+from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.release.answers import Answers
+from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.store import Store
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+MAX_ANSWERS = 500_000_000
+MAX_COVARIANCE = 10_000
+
+
+@dataclass(frozen=True)
+class NoiseRecord:
+    """Which noise a release carries."""
+
+    name: str
+    description: str
+    seeded: bool
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the noise protects anyone: not if it can be recomputed or is a float simulation."""
+        return not self.seeded and self.name != "gaussian"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """Noisy measurements of a table, as `measure` returned them. Nothing here touches the table again.
+
+    Answers are unbiased and consistent with each other, and may be asked for any workload in the
+    measured space, at any time, at no further cost to privacy.
+    """
+
+    plan: IntegerPlan
+    workload: Workload
+    """The workload that was planned."""
+    centres: Centres
+    noise: NoiseRecord
+    store: Store
+    public_total: int | None = None
+
+    @property
+    def guarantee(self) -> str:
+        """What the release promises, in words."""
+        if not self.noise.is_private:
+            return f"NONE: this is a simulation. {self.noise.description}"
+        return f"{self.plan.budget.describe()} Noise: {self.noise.description}"
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """What tells the variance of any query under the noise that was really added."""
+        rounding = 1 / 12 if self.noise.name == "rounded" else 0.0
+        measured = {
+            m.attributes: Measured(m.attributes, m.blocks, float(m.variance) + rounding, 0.0)
+            for m in self.plan.measured
+        }
+        strategies = [as_strategy(s) for s in self.plan.strategies]
+        return Predictor(
+            self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
+        )
+
+    @cached_property
+    def reconstruction(self) -> Reconstruction:
+        """What rebuilds marginals."""
+        return Reconstruction(self.plan, self.centres, self.store, self.public_total)
+
+    def marginal(self, *attributes: str) -> Array:
+        """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded."""
+        return self.reconstruction.marginal(self.plan.schema.positions(attributes))
+
+    def answer(self, workload: Workload | None = None) -> Answers:
+        """Answer a workload (by default the planned one), with standard errors."""
+        workload = workload or self.workload
+        self._check(workload)
+        if workload.query_count > MAX_ANSWERS:
+            msg = (
+                f"workload: {workload.query_count:,} answers do not fit in memory; use write(workload, path)"
+            )
+            raise TooLargeError(msg)
+        values, std = np.empty(workload.query_count), np.empty(workload.query_count)
+        start = 0
+        for group in workload:
+            stop = start + group.rows
+            own_values, own_std = self.answer_group(group)
+            values[start:stop], std[start:stop] = own_values.ravel(), own_std.ravel()
+            start = stop
+        return Answers(workload, values, std)
+
+    def answer_group(self, group: Group) -> tuple[Array, Array]:
+        """Return values and standard errors of one group, with an axis per family."""
+        std = np.sqrt(self.predictor.variances(group))  # also refuses what cannot be answered
+        table = self.reconstruction.marginal(self.plan.schema.positions(group.attributes), complete=False)
+        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+            table = np.moveaxis(family.answers(table), 0, -1)
+        return table, std
+
+    def variances(self, workload: Workload) -> Array:
+        """Return the variance of every answer, in the workload's order."""
+        self._check(workload)
+        return np.concatenate([self.predictor.variances(group).ravel() for group in workload])
+
+    def covariance(self, workload: Workload) -> Array:
+        """Return the covariance matrix of the answers to a small workload."""
+        self._check(workload)
+        count = workload.query_count
+        if count > MAX_COVARIANCE:
+            msg = f"workload: a covariance of {count:,} answers does not fit; at most {MAX_COVARIANCE:,} do"
+            raise TooLargeError(msg)
+        images: dict[tuple[int, ...], list[tuple[int, float, Array]]] = {}
+        start = 0
+        for group in workload:
+            for measured, image in self.predictor.images(group):
+                images.setdefault(measured.attributes, []).append((start, measured.variance, image))
+            start += group.rows
+        result = np.zeros((count, count))
+        for own in images.values():
+            rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in own])
+            stacked = np.concatenate([image for _, _, image in own])
+            result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
+        return result
+
+    def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
+        """Write the answers to a Parquet file, attribute set by attribute set, in flat memory."""
+        from querysmasher.release.writing import write_answers  # noqa: PLC0415 - writing knows Release
+
+        self._check(workload)
+        write_answers(self, workload, path, progress)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the release to a file, from which `Release.load` returns the same answers."""
+        from querysmasher.release.storage import save_release  # noqa: PLC0415 - storage knows Release
+
+        save_release(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Release:
+        """Read a release back; a damaged, foreign or half-written file is refused."""
+        from querysmasher.release.storage import load_release  # noqa: PLC0415 - storage knows Release
+
+        return load_release(path)
+
+    def _check(self, workload: Workload) -> None:
+        if not isinstance(workload, Workload):
+            msg = f"workload: expected a Workload, got {type(workload).__name__}"
+            raise OutsideMeasuredSpaceError(msg)
+        if workload.schema != self.plan.schema:
+            msg = (
+                f"workload: it is on another schema, {workload.schema}, than the release, {self.plan.schema}"
+            )
+            raise OutsideMeasuredSpaceError(msg)
+
+    def __repr__(self) -> str:
+        """Say what was measured and what it promises."""
+        return (
+            f"Release of {len(self.plan.measured):,} attribute sets over {self.plan.schema}\n"
+            f"  guarantee {self.guarantee}"
+        )

@@ -1,0 +1,83 @@
+"""Where the noisy answers of a release are kept: in memory, or in one file on disk.
+
+A file store appends arrays to a temporary file as they are measured and reads one back at a time, so a
+release may be far larger than memory. The file is removed with the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from querysmasher.arrays import Numbers
+
+MEMORY_BYTES = 2**29
+"""Releases up to this size are kept in memory."""
+
+
+class Store(Protocol):
+    """Noisy answers by the number of their attribute set."""
+
+    def __getitem__(self, number: int) -> Numbers:
+        """Return the answers of one attribute set, as one axis."""
+        ...
+
+
+class MemoryStore(dict[int, Numbers]):
+    """Answers in memory."""
+
+    def put(self, number: int, answers: Numbers) -> None:
+        """Keep the answers of one attribute set."""
+        self[number] = answers.ravel()
+
+
+class FileStore:
+    """Answers in a temporary file, which goes when the store goes."""
+
+    def __init__(self) -> None:
+        """Open an empty file."""
+        handle, name = tempfile.mkstemp(prefix="querysmasher-", suffix=".noisy")
+        self._stream = os.fdopen(handle, "w+b")
+        self._places: dict[int, tuple[int, int, str]] = {}
+        self._end = 0
+        self._close = weakref.finalize(self, _discard, self._stream, name)
+
+    def put(self, number: int, answers: Numbers) -> None:
+        """Append the answers of one attribute set."""
+        flat = np.ascontiguousarray(answers).ravel()
+        self._stream.seek(self._end)
+        self._stream.write(flat.data)
+        self._places[number] = (self._end, flat.size, flat.dtype.str)
+        self._end += flat.nbytes
+
+    def __getitem__(self, number: int) -> Numbers:
+        """Read the answers of one attribute set back."""
+        start, size, dtype = self._places[number]
+        self._stream.seek(start)
+        answers = np.empty(size, dtype=dtype)
+        if self._stream.readinto(answers.data) != answers.nbytes:
+            msg = "the temporary file of the release was cut short"
+            raise OSError(msg)
+        return answers
+
+    def __iter__(self) -> Iterator[int]:
+        """Go through the numbers kept."""
+        return iter(self._places)
+
+
+def new_store(numbers: int) -> MemoryStore | FileStore:
+    """Return a store fit for so many noisy numbers."""
+    return MemoryStore() if numbers * 8 <= MEMORY_BYTES else FileStore()
+
+
+def _discard(stream: object, name: str) -> None:
+    with contextlib.suppress(OSError):
+        stream.close()  # type: ignore[attr-defined]
+    Path(name).unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+"""Answers as a Parquet file, one attribute set at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from querysmasher.arrays import Array
+from querysmasher.files import replacing
+from querysmasher.progress import Bar
+from querysmasher.release.release import Release
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+BATCH = 2_000_000
+"""Rows converted at a time."""
+
+
+def write_answers(
+    release: Release, workload: Workload, path: str | os.PathLike[str], progress: bool | None
+) -> None:
+    """Write one row per query: its attributes, its conditions in words, the value and the standard error.
+
+    The file appears under its name only when it is whole.
+    """
+    for group in workload:
+        for _ in release.predictor.shares(group):
+            break  # refuses what cannot be answered before anything is written
+    conditions = max((len(g.families) for g in workload), default=0)
+    word = pa.dictionary(pa.int32(), pa.string())
+    fields = [("attributes", word), *((f"condition_{i + 1}", word) for i in range(conditions))]
+    schema = pa.schema([*fields, ("value", pa.float64()), ("std", pa.float64())])
+    compression = {name: "NONE" if name == "value" else "ZSTD" for name in schema.names}
+    with (
+        replacing(path) as temporary,
+        pq.ParquetWriter(
+            temporary,
+            schema,
+            compression=compression,
+            use_dictionary=[name for name in schema.names if name != "value"],
+            write_statistics=False,
+        ) as writer,
+        Bar("Writing", len(workload.groups), progress) as bar,
+    ):
+        for group in workload:
+            for table in _tables(release, group, schema, conditions):
+                writer.write_table(table)
+            bar.advance()
+
+
+def _tables(release: Release, group: Group, schema: Any, conditions: int) -> Iterator[Any]:
+    values, std = release.answer_group(group)
+    labels = [
+        pa.array(family.labels([release.plan.schema[n] for n in names]), pa.string())
+        for names, family in group.parts()
+    ]
+    name = pa.array([", ".join(group.attributes)], pa.string())
+    flat_values, flat_std = values.ravel(), std.ravel()
+    for start in range(0, group.rows, BATCH):
+        stop = min(group.rows, start + BATCH)
+        places = np.unravel_index(np.arange(start, stop), group.shape) if group.shape else ()
+        size = stop - start
+        columns = [_words(np.zeros(size, dtype=np.int32), name)]
+        columns += [_words(place, words) for place, words in zip(places, labels, strict=True)]
+        columns += [pa.nulls(size, schema.field(1).type)] * (conditions - len(labels))
+        yield pa.table(
+            [*columns, _floats(flat_values[start:stop]), _floats(flat_std[start:stop])], schema=schema
+        )
+
+
+def _words(codes: Any, words: Any) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), words)
+
+
+def _floats(values: Array) -> Any:
+    return pa.array(np.ascontiguousarray(values))

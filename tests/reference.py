@@ -1,0 +1,183 @@
+"""The paper's algorithm, dense and obvious: everything written out on the whole domain.
+
+Nothing here is fast, and nothing here uses the planner's short cuts: queries are rows over the full
+data vector, projections are explicit Kronecker products, a plan is one stacked matrix of measured rows.
+"""
+
+import itertools
+import math
+from functools import reduce
+
+import cvxpy as cp
+import numpy as np
+
+from querysmasher.planning.strategy import DenseStrategy
+
+
+def kron(matrices):
+    """The Kronecker product of any number of matrices."""
+    return reduce(np.kron, matrices, np.ones((1, 1)))
+
+
+def subsets(places):
+    """All subsets, as increasing tuples."""
+    places = sorted(places)
+    return [s for k in range(len(places) + 1) for s in itertools.combinations(places, k)]
+
+
+# --- queries on the whole domain ---------------------------------------------------------------
+
+
+def group_rows(group, schema):
+    """The queries of a group as rows over the whole domain, and their weights."""
+    rows = kron([family.matrix() for family in group.families])
+    weights = np.full(1, group.weight)
+    for family in group.families:
+        weights = np.kron(weights, np.ones(family.rows) if family.weights is None else family.weights)
+    places = [schema.position(name) for name in group.attributes]
+    tensor = rows.reshape(len(rows), *(schema.sizes[p] for p in places))
+    tensor = tensor.transpose(0, *(1 + np.argsort(places)))
+    spread = [n if p in places else 1 for p, n in enumerate(schema.sizes)]
+    full = np.broadcast_to(tensor.reshape(len(rows), *spread), (len(rows), *schema.sizes))
+    return full.reshape(len(rows), -1), weights
+
+
+def query_rows(workload):
+    """All queries of a workload as rows over the whole domain, and their weights."""
+    each = [group_rows(group, workload.schema) for group in workload]
+    return np.concatenate([rows for rows, _ in each]), np.concatenate([weights for _, weights in each])
+
+
+def marginal_map(schema, kept):
+    """The matrix that takes the data vector to the marginal on `kept`."""
+    return kron([np.eye(n) if p in kept else np.ones((1, n)) for p, n in enumerate(schema.sizes)])
+
+
+def split_map(schema, centres, kept):
+    """The matrix that takes a row over the whole domain to its part over the marginal on `kept`."""
+    return kron(
+        [
+            np.eye(n) - np.outer(centres[p], np.ones(n)) if p in kept else centres[p][:, None]
+            for p, n in enumerate(schema.sizes)
+        ]
+    )
+
+
+def subworkload_grams(workload, centres):
+    """The Gram matrix WᵀDW of every attribute set's share, over the set's marginal."""
+    rows, weights = query_rows(workload)
+    scale = np.abs(rows).max()
+    result = {}
+    for kept in subsets(range(len(workload.schema))):
+        part = rows @ split_map(workload.schema, centres, kept)
+        if np.abs(part).max() > 1e-10 * scale:
+            result[kept] = (part.T * weights) @ part
+    return result
+
+
+# --- sums of Kronecker products ----------------------------------------------------------------
+
+
+def on_axes(shape, pieces):
+    """The Kronecker product of square matrices that stand on given axes, in the order of the axes."""
+    result, order = np.ones(()), []
+    for axes, gram in pieces:
+        sizes = [shape[a] for a in axes]
+        result = np.multiply.outer(result, gram.reshape(*sizes, *sizes))
+        order += [(0, a) for a in axes] + [(1, a) for a in axes]
+    cells = math.prod(shape)
+    places = [order.index((side, axis)) for side in (0, 1) for axis in range(len(shape))]
+    return result.transpose(places).reshape(cells, cells)
+
+
+def part_gram(part):
+    """The Gram matrix of a part, thin or not."""
+    return part.content.T @ part.content if part.thin else part.content
+
+
+def terms_gram(shape, terms, parts):
+    """The Gram matrix of a sum of terms."""
+    return sum(
+        coefficient * on_axes(shape, [(axes, part_gram(parts[number])) for axes, number in pieces])
+        for coefficient, pieces in terms
+    )
+
+
+# --- strategies --------------------------------------------------------------------------------
+
+
+def strategy_rows(strategy):
+    """The rows a strategy measures, over the cells of its block."""
+    if isinstance(strategy, DenseStrategy):
+        return strategy.matrix
+    return np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases)
+
+
+def loss(gram, rows):
+    """tr(G V†) for V = BᵀB: the sum of the variances at σ² = 1."""
+    inverse = np.linalg.pinv(rows, rcond=1e-10)
+    return float(np.trace(inverse.T @ gram @ inverse))
+
+
+def complement(centre):
+    """Orthonormal rows b with b · centre = 0: a null space by its definition."""
+    _, _, vectors = np.linalg.svd(np.asarray(centre)[None, :])
+    return vectors[1:]
+
+
+def optimal_loss(gram, residual):
+    """The optimum of the paper's semidefinite program, by cvxpy and Clarabel.
+
+    min tr(G V⁻¹) over V = FᵀXF, diag V <= 1, where the rows F span the residual space.
+    """
+    K = residual @ gram @ residual.T
+    scale = np.trace(K)
+    values, vectors = np.linalg.eigh(K / scale)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    X = cp.Variable((len(K), len(K)), symmetric=True)
+    limits = [cp.quad_form(column, X) <= 1 for column in residual.T]
+    problem = cp.Problem(cp.Minimize(cp.matrix_frac(root, X)), limits)
+    problem.solve(solver=cp.CLARABEL)
+    return float(problem.value) * scale
+
+
+# --- a plan on the whole domain ----------------------------------------------------------------
+
+
+def measured_rows(plan, measured):
+    """The rows that a plan measures on one attribute set, over the set's marginal, without noise scale."""
+    shape = [plan.workload.schema.sizes[a] for a in measured.attributes]
+    tensor, order = np.ones(()), []
+    for axes, number in measured.blocks:
+        rows = strategy_rows(plan.solutions[number].strategy)
+        tensor = np.multiply.outer(tensor, rows.reshape(len(rows), *(shape[a] for a in axes)))
+        order += [-1, *axes]
+    lead = [i for i, a in enumerate(order) if a < 0]
+    tensor = tensor.transpose(lead + [order.index(a) for a in range(len(shape))])
+    return tensor.reshape(-1, math.prod(shape))
+
+
+def mechanism(plan):
+    """All measured rows over the whole domain, each divided by the standard deviation of its noise."""
+    schema = plan.workload.schema
+    return np.concatenate(
+        [
+            measured_rows(plan, m) @ marginal_map(schema, m.attributes) / math.sqrt(m.variance)
+            for m in plan.measured
+        ]
+    )
+
+
+def privacy_cost(plan):
+    """The privacy cost by its definition: the largest diagonal entry of BᵀΣ⁻¹B."""
+    return float((mechanism(plan) ** 2).sum(axis=0).max())
+
+
+def variances(plan, workload):
+    """The variances of the best linear unbiased estimates from all that is measured, by pseudo-inverse."""
+    rows, _ = query_rows(workload)
+    stacked = mechanism(plan)
+    image = rows @ np.linalg.pinv(stacked, rcond=1e-10)
+    outside = rows - image @ stacked
+    assert np.abs(outside).max() < 1e-6 * np.abs(rows).max(), "a query outside what is measured"
+    return (image**2).sum(axis=1)

@@ -1,0 +1,132 @@
+"""Hypothesis strategies: small random schemas, and workloads that mix everything that can be asked."""
+
+import math
+import operator
+from functools import reduce
+
+import numpy as np
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.groups import Group
+from querysmasher.workload.joint import AbsDifference, Affine
+from querysmasher.workload.rows import Rows
+
+NAMES = ("b", "d", "a", "c")
+"""Not in alphabetical order, so that sorting by name instead of by place shows."""
+
+weights = st.sampled_from([1.0, 1.0, 0.25, 3.0, 40.0])
+seeds = st.integers(0, 10**6)
+
+
+def matrix(rows, cells, seed, low=-2, high=3):
+    """Small whole numbers: rows that are contrasts or constant come up, and cancel exactly."""
+    array = np.random.default_rng(seed).integers(low, high + 1, (rows, cells)).astype(float)
+    array[0, 0] += not array[0].any()  # at least one query that is not nothing
+    return array
+
+
+@st.composite
+def attributes(draw, name, max_size=5):
+    """An attribute of any kind, also with a single value."""
+    kind = draw(st.sampled_from([qs.Categorical, qs.Ordinal, qs.Ordinal, qs.Cyclic, qs.Binned]))
+    size = draw(st.integers(1, max_size))
+    if kind is qs.Binned:
+        return qs.Binned(name, edges=[10 * i for i in range(size + 1)])
+    if kind is qs.Categorical:
+        return qs.Categorical(name, [f"v{i}" for i in range(size)])
+    return kind(name, range(size))
+
+
+@st.composite
+def schemas(draw, min_attributes=1, max_attributes=4, max_size=5, max_cells=150):
+    """A schema whose whole domain is small enough to write out."""
+    count = draw(st.integers(min_attributes, max_attributes))
+    chosen, cells = [], 1
+    for name in NAMES[:count]:
+        attribute = draw(attributes(name, max(1, min(max_size, max_cells // cells))))
+        cells *= attribute.size
+        chosen.append(attribute)
+    return qs.Schema(chosen)
+
+
+@st.composite
+def centres(draw, schema):
+    """One vector per attribute that sums to one, uniform or not, with negative entries too."""
+    result = []
+    for size in schema.sizes:
+        steps = np.array(draw(st.lists(st.integers(-2, 5), min_size=size, max_size=size)), dtype=float)
+        total = steps.sum()
+        result.append(steps / total if abs(total) >= 1 else np.full(size, 1.0 / size))
+    return tuple(result)
+
+
+@st.composite
+def families(draw, attribute):
+    """A family for one attribute: named, given by rows, or a hierarchy."""
+    kind = draw(st.sampled_from([*ONE_ATTRIBUTE, *ONE_ATTRIBUTE, "rows", "weighted rows", "hierarchy"]))
+    if kind in ONE_ATTRIBUTE:
+        return ONE_ATTRIBUTE[kind].of(attribute.size)
+    if kind == "hierarchy":
+        groups = [i // 2 for i in range(attribute.size)]
+        return qs.hierarchy(qs.Schema([attribute]), attribute.name, groups, leaves=draw(st.booleans()))
+    rows = matrix(draw(st.integers(1, 4)), attribute.size, draw(seeds))
+    own = None
+    if kind == "weighted rows":
+        own = np.array(draw(st.lists(weights, min_size=len(rows), max_size=len(rows))))
+    return Rows((attribute.size,), rows, own)
+
+
+@st.composite
+def joint_families(draw, shape):
+    """A family on several attributes that is no product."""
+    kinds = ["random", "rows", "tall rows"] + ["affine", "abs"] * (len(shape) == 2)
+    kind = draw(st.sampled_from(kinds))
+    cells = math.prod(shape)
+    if kind == "affine":
+        return Affine(shape)
+    if kind == "abs":
+        return AbsDifference(shape)
+    if kind == "random":
+        family = qs.random_queries(
+            qs.Schema.of({f"x{i}": n for i, n in enumerate(shape)}),
+            [f"x{i}" for i in range(len(shape))],
+            draw(st.integers(1, 4)),
+            p=0.5,
+            seed=draw(seeds),
+        )
+        return family.groups[0].families[0]
+    count = cells + 2 if kind == "tall rows" else draw(st.integers(1, 3))
+    rows = matrix(count, cells, draw(seeds))
+    own = np.linspace(0.5, 2.0, count) if draw(st.booleans()) else None
+    return Rows(tuple(shape), rows, own)
+
+
+@st.composite
+def groups(draw, schema, max_ways=3):
+    """A product of families on a few attributes in any order, some of which are taken jointly."""
+    names = draw(st.permutations(schema.names))
+    names = names[: draw(st.integers(0, min(max_ways, len(names))))]
+    chosen, start = [], 0
+    while start < len(names):
+        together = draw(st.sampled_from([1, 1, 2, 3]))
+        part = [schema[n] for n in names[start : start + together]]
+        if len(part) == 1:
+            chosen.append(draw(families(part[0])))
+        else:
+            chosen.append(draw(joint_families(tuple(a.size for a in part))))
+        start += len(part)
+    group = Group(tuple(names), tuple(chosen), draw(weights))
+    if group.rows > 700:  # keep the dense reference small
+        group = Group(tuple(names[:1]), (draw(families(schema[names[0]])),), group.weight)
+    return group
+
+
+@st.composite
+def workloads(draw, schema=None, max_groups=4, max_ways=3):
+    """Several groups on one schema."""
+    if schema is None:
+        schema = draw(schemas())
+    drawn = draw(st.lists(groups(schema, max_ways), min_size=1, max_size=max_groups))
+    return reduce(operator.add, [qs.Workload(schema, (group,)) for group in drawn])

@@ -1,0 +1,209 @@
+"""Files: what is written comes back, and nothing else is ever read."""
+
+import io
+import json
+import os
+import pickle
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from querysmasher import files
+from querysmasher.errors import FileError
+from querysmasher.files import read_archive, write_archive
+
+PAYLOAD = {
+    "numbers": np.linspace(0.1, 0.3, 50),
+    "whole": np.arange(6).reshape(2, 3),
+    "nested": [{"array": np.array(1.5), "text": "Grüße"}, [None, True, 3, 0.1]],
+    "empty": np.zeros((0, 4)),
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    path = tmp_path / "thing.qs"
+    write_archive(path, "thing", PAYLOAD)
+    return path
+
+
+def rewritten(path, **changes):
+    """Write the archive again with members replaced, whole in every other respect."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()} | changes
+    path.write_bytes(files.pack({name: data for name, data in members.items() if data is not None}))
+
+
+def test_a_payload_comes_back_bit_for_bit(written):
+    again = read_archive(written, "thing")
+    assert again["nested"][1] == [None, True, 3, 0.1]
+    assert again["nested"][0]["text"] == "Grüße"
+    for key in ("numbers", "whole", "empty"):
+        assert again[key].dtype == PAYLOAD[key].dtype
+        assert again[key].shape == PAYLOAD[key].shape
+        assert again[key].tobytes() == PAYLOAD[key].tobytes()
+    assert again["nested"][0]["array"].shape == ()
+    assert again["nested"][0]["array"] == 1.5
+
+
+def test_arrays_in_column_order_come_back_with_the_same_entries(tmp_path):
+    columns = np.asfortranarray(np.arange(12.0).reshape(3, 4))
+    write_archive(tmp_path / "x", "thing", {"a": columns, "b": columns[::2, ::-1]})
+    again = read_archive(tmp_path / "x", "thing")
+    np.testing.assert_array_equal(again["a"], columns)
+    np.testing.assert_array_equal(again["b"], columns[::2, ::-1])
+
+
+def test_a_changed_byte_anywhere_is_noticed(written, refuses):
+    whole = written.read_bytes()
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        written.write_bytes(damaged)
+        with refuses(FileError, ValueError, "damaged"):
+            read_archive(written, "thing")
+
+
+def test_a_missing_end_and_a_longer_end_are_noticed(written, refuses):
+    whole = written.read_bytes()
+    for length in [*range(0, len(whole), 37), len(whole) - 1]:
+        written.write_bytes(whole[:length])
+        with refuses(FileError, ValueError, "damaged"):
+            read_archive(written, "thing")
+    written.write_bytes(whole + b"\0")
+    with refuses(FileError, ValueError, "damaged"):
+        read_archive(written, "thing")
+
+
+def test_foreign_files_are_refused(tmp_path, refuses):
+    foreign = tmp_path / "foreign.zip"
+    with zipfile.ZipFile(foreign, "w") as archive:
+        archive.writestr("manifest.json", json.dumps({"kind": "querysmasher thing", "format": files.FORMAT}))
+        archive.writestr("payload.json", "{}")
+    with refuses(FileError, ValueError, "foreign.zip"):
+        read_archive(foreign, "thing")
+    for content in (b"", b"hello", b"PK\x03\x04", pickle.dumps({"a": 1}), bytes(1000)):
+        foreign.write_bytes(content)
+        with refuses(FileError, ValueError, "foreign.zip"):
+            read_archive(foreign, "thing")
+
+
+def test_a_file_of_another_kind_is_refused_by_name(written, refuses):
+    with refuses(FileError, ValueError, "'querysmasher thing'", "'querysmasher plan'"):
+        read_archive(written, "plan")
+
+
+def test_a_file_of_a_later_format_is_refused(written, monkeypatch, refuses):
+    later = files.FORMAT + 1
+    monkeypatch.setattr(files, "FORMAT", later)
+    write_archive(written, "thing", PAYLOAD)
+    monkeypatch.undo()
+    with refuses(FileError, ValueError, f"format {later}", f"reads format {files.FORMAT}"):
+        read_archive(written, "thing")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"manifest.json": b"[]"},
+        {"manifest.json": b"{}"},
+        {"manifest.json": b"\xff"},
+        {"manifest.json": None},
+        {"payload.json": b"[]"},
+        {"payload.json": b"{"},
+        {"payload.json": None},
+        {"payload.json": b'{"a": {"$array": "no such.npy"}}'},
+        {"payload.json": b'{"a": {"$array": ["list"]}}'},
+        {"0.npy": b"no array"},
+        {"0.npy": b""},
+    ],
+)
+def test_a_forged_file_with_right_checksums_is_refused_all_the_same(written, members, refuses):
+    rewritten(written, **members)
+    with refuses(FileError, ValueError, "thing.qs"):
+        read_archive(written, "thing")
+
+
+class Trap:
+    """Sprung by unpickling."""
+
+    sprung = False
+
+    def __reduce__(self):
+        return (setattr, (Trap, "sprung", True))
+
+
+def test_nothing_is_ever_unpickled(written, refuses):
+    stream = io.BytesIO()
+    np.save(stream, np.array([Trap()], dtype=object), allow_pickle=True)
+    rewritten(written, **{"0.npy": stream.getvalue()})
+    with refuses(FileError, ValueError, "thing.qs"):
+        read_archive(written, "thing")
+    assert not Trap.sprung
+    np.load(io.BytesIO(stream.getvalue()), allow_pickle=True)
+    assert Trap.sprung, "the trap works"
+    Trap.sprung = False
+
+
+def test_arrays_of_objects_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        write_archive(tmp_path / "x", "thing", {"a": np.array([Trap()], dtype=object)})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("payload", [{"a": float("nan")}, {"a": object()}])
+def test_nothing_is_left_behind_when_the_payload_cannot_be_written(tmp_path, payload):
+    with pytest.raises((ValueError, TypeError)):
+        write_archive(tmp_path / "x", "thing", payload)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failing_disk_leaves_the_old_file_and_nothing_else(written, monkeypatch, step):
+    before = written.read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os if step == "fsync" else Path, step, fail)
+        with pytest.raises(OSError, match="No space"):
+            write_archive(written, "thing", {"a": 1})
+    assert written.read_bytes() == before
+    assert list(written.parent.iterdir()) == [written]
+
+
+def test_an_existing_file_is_replaced_as_a_whole(written):
+    write_archive(written, "thing", {"a": 1})
+    assert read_archive(written, "thing") == {"a": 1}
+    assert list(written.parent.iterdir()) == [written]
+
+
+def test_a_missing_folder_and_a_missing_file_are_named(tmp_path, refuses):
+    with refuses(FileError, ValueError, "nowhere"):
+        write_archive(tmp_path / "nowhere" / "x", "thing", {})
+    with refuses(FileError, ValueError, "no file", "nowhere.qs"):
+        read_archive(tmp_path / "nowhere.qs", "thing")
+    with refuses(FileError, ValueError, "no file"):
+        read_archive(tmp_path, "thing")
+
+
+def test_the_archive_is_an_ordinary_zip_of_plain_arrays(written):
+    with zipfile.ZipFile(written) as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        arrays = [np.load(io.BytesIO(archive.read(n)), allow_pickle=False) for n in names if ".npy" in n]
+    assert len(arrays) == 4
+    assert {"manifest.json", "payload.json"} < set(names)
+
+
+def test_a_broken_compressed_stream_is_a_file_error(written, monkeypatch, refuses):
+    def broken(*_):
+        raise zlib.error("Error -3 while decompressing data")
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", broken)
+    with refuses(FileError, ValueError, "damaged"):
+        read_archive(written, "thing")

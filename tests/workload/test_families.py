@@ -1,0 +1,234 @@
+"""Families: rows by their definition, Grams by their rows, words by their meaning."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import WorkloadError
+from querysmasher.workload import families as module
+from querysmasher.workload.families import Circular, Family, Identity, Prefix, Range
+from querysmasher.workload.joint import AbsDifference, Affine, Random
+from querysmasher.workload.rows import Rows
+from querysmasher.workload.storage import family_from_json
+from tests.strategies import attributes, families, joint_families, matrix, seeds
+
+SIZES = range(1, 8)
+NAMED = [Identity, Prefix, Range, Circular]
+SHAPES = [(1, 1), (1, 4), (4, 1), (3, 3), (2, 5), (5, 3)]
+
+
+def by_definition(family, n):
+    """The queries of a named family, each as the set of the values that it counts."""
+    if family is Identity:
+        return [{c} for c in range(n)]
+    if family is Prefix:
+        return [set(range(c + 1)) for c in range(n)]
+    if family is Range:
+        return [set(range(b, c + 1)) for b in range(n) for c in range(b, n)]
+    return [
+        {(start + step) % n for step in range(length)} for start in range(n) for length in range(1, n + 1)
+    ]
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("family", NAMED)
+def test_rows_of_named_families_are_their_definition(family, n):
+    counted = by_definition(family, n)
+    rows = np.array([[float(value in query) for value in range(n)] for query in counted])
+    np.testing.assert_array_equal(family((n,)).matrix(), rows)
+    assert family.of(n) == family((n,))
+    assert family((n,)).rows == len(rows)
+
+
+def test_row_counts_follow_the_formulas():
+    assert [f((10,)).rows for f in NAMED] == [10, 10, 55, 100]
+    assert Affine((10, 4)).rows == 13
+    assert AbsDifference((10, 4)).rows == 10
+    assert Random((10, 4), 7, 0.3, 0).rows == 7
+    assert Circular((100_000,)).rows == 10**10
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("family", NAMED)
+def test_closed_form_grams_equal_the_written_out_ones(family, n):
+    W = family((n,)).matrix()
+    np.testing.assert_array_equal(family((n,)).gram(), W.T @ W)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_comparisons_of_two_attributes_are_their_definition(shape):
+    cells = [(a, b) for a in range(shape[0]) for b in range(shape[1])]
+    affine = [[float(a + b <= c) for a, b in cells] for c in range(sum(shape) - 1)]
+    apart = [[float(abs(a - b) <= c) for a, b in cells] for c in range(max(shape))]
+    np.testing.assert_array_equal(Affine(shape).matrix(), affine)
+    np.testing.assert_array_equal(AbsDifference(shape).matrix(), apart)
+
+
+@given(st.data())
+def test_every_gram_is_the_weighted_sum_of_outer_products(data):
+    if data.draw(st.booleans()):
+        family = data.draw(families(data.draw(attributes("x"))))
+    else:
+        family = data.draw(joint_families(data.draw(st.sampled_from([*SHAPES, (2, 1, 3)]))))
+    W = family.matrix()
+    weights = np.ones(len(W)) if family.weights is None else family.weights
+    expected = sum(w * np.outer(row, row) for w, row in zip(weights, W, strict=True))
+    np.testing.assert_allclose(family.gram(), expected, rtol=1e-12, atol=1e-12)
+    assert W.shape == (family.rows, family.cells)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("family", [Identity, Prefix, Range])
+def test_words_mean_what_the_rows_count(family, n):
+    attribute = qs.Ordinal("x", [10 * i for i in range(n)])
+    said = family((n,)).labels([attribute])
+    heard = [[float(eval(words, {"x": value})) for value in attribute.values] for words in said]  # noqa: S307
+    np.testing.assert_array_equal(family((n,)).matrix(), heard)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_words_of_comparisons_mean_what_the_rows_count(shape):
+    pair = [qs.Ordinal("x", range(shape[0])), qs.Ordinal("y", range(shape[1]))]
+    cells = [(a, b) for a in range(shape[0]) for b in range(shape[1])]
+    for family in (Affine(shape), AbsDifference(shape)):
+        said = [words.replace("|x - y|", "abs(x - y)") for words in family.labels(pair)]
+        heard = [[float(eval(words, {"x": a, "y": b})) for a, b in cells] for words in said]  # noqa: S307
+        np.testing.assert_array_equal(family.matrix(), heard)
+
+
+def test_words_of_arcs_name_their_two_ends():
+    said = Circular((3,)).labels([qs.Cyclic("hour", [8, 16, 24])])
+    assert said[:4] == ["hour in 8 .. 8", "hour in 8 .. 16", "hour in 8 .. 24", "hour in 16 .. 16"]
+    assert said[7] == "hour in 24 .. 8"  # start 24, two hours: it wraps
+    np.testing.assert_array_equal(Circular((3,)).matrix()[7], [1, 0, 1])
+    assert len(said) == 9
+
+
+def test_random_queries_are_zeros_and_ones_with_the_asked_frequency():
+    W = Random((40, 50), 30, 0.3, seed=5).matrix()
+    assert set(np.unique(W)) == {0.0, 1.0}
+    assert W.mean() == pytest.approx(0.3, abs=0.01)  # five standard deviations
+    np.testing.assert_array_equal(W, Random((40, 50), 30, 0.3, seed=5).matrix())
+    assert (Random((40, 50), 30, 0.3, seed=6).matrix() != W).any()
+
+
+def test_families_are_alike_exactly_when_their_queries_are():
+    rows = np.array([[1.0, 0.0], [0.0, 1.0]])
+    assert Rows((2,), rows) == Rows((2,), rows.copy())
+    assert hash(Rows((2,), rows)) == hash(Rows((2,), rows.copy()))
+    assert Rows((2,), rows, np.ones(2)) == Rows((2,), rows)
+    assert Rows((2,), rows) != Rows((2,), rows[::-1])
+    assert Rows((2,), rows, np.array([1.0, 2.0])) != Rows((2,), rows)
+    assert Rows((2,), rows, row_labels=("a", "b")) != Rows((2,), rows)
+    assert Identity((2,)).key != Prefix((2,)).key
+    assert Identity((2,)).key != Identity((3,)).key
+    assert Affine((2, 3)).key != Affine((3, 2)).key
+    assert Random((2, 3), 4, 0.5, 1).key != Random((2, 3), 4, 0.5, 2).key
+
+
+def test_weights_are_never_mistaken_for_another_row():
+    weighted = Rows((2,), np.eye(2), np.array([2.0, 3.0]))
+    longer = Rows((2,), np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 3.0]]))
+    assert weighted.key != longer.key
+    assert weighted != longer
+
+
+def test_a_matrix_can_be_changed_afterwards_without_changing_the_family():
+    given_rows = np.eye(3)
+    family = Rows((3,), given_rows)
+    given_rows[0, 0] = 7
+    assert family.matrix()[0, 0] == 1
+    with pytest.raises(ValueError, match="read-only"):
+        family.matrix()[0, 0] = 7
+
+
+def test_a_matrix_too_large_to_write_out_is_refused_with_its_size(refuses):
+    with refuses(WorkloadError, ValueError, "circular", "4,000,000 queries", "64 GB"):
+        Circular((2_000,)).matrix()
+    assert Circular((2_000,)).gram().shape == (2_000, 2_000)  # stated all the same
+
+
+def test_the_limit_on_matrices_is_where_it_says(monkeypatch, refuses):
+    monkeypatch.setattr(module, "MAX_MATRIX_ENTRIES", 16)
+    assert Identity((4,)).matrix().size == 16
+    with refuses(WorkloadError, ValueError):
+        Identity((5,)).matrix()
+
+
+@given(st.data())
+def test_a_family_comes_back_from_plain_data(data):
+    family = data.draw(st.one_of(families(data.draw(attributes("x"))), joint_families((2, 3))))
+    again = family_from_json(family.to_json())
+    assert again == family
+    assert str(again) == str(family)
+    np.testing.assert_array_equal(again.matrix(), family.matrix())
+
+
+def test_the_bare_family_asks_nothing():
+    bare = Family((2,))
+    for use in (lambda: bare.rows, bare._matrix, lambda: bare.labels([])):
+        with pytest.raises(NotImplementedError):
+            use()
+
+
+# --- rows and hierarchies ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "words"),
+    [
+        ([[1, 0]], {}, ["expected 3 columns", "got 2"]),
+        (np.zeros((0, 3)), {}, ["at least one row"]),
+        ([1, 0, 0], {}, ["2 dimensions"]),
+        ([[1, 0, np.nan]], {}, ["finite"]),
+        ([[1, 0, -np.inf]], {}, ["finite"]),
+        ([["a", "b", "c"]], {}, ["numbers"]),
+        ([[1, 0, 0]], {"row_weights": [0.0]}, ["weights", "positive"]),
+        ([[1, 0, 0]], {"row_weights": [-1.0]}, ["weights", "positive"]),
+        ([[1, 0, 0]], {"row_weights": [np.inf]}, ["weights", "finite"]),
+        ([[1, 0, 0]], {"row_weights": [1.0, 1.0]}, ["weights", "expected 1"]),
+        ([[1, 0, 0]], {"row_labels": ("a", "b")}, ["labels", "expected 1"]),
+    ],
+)
+def test_rows_that_cannot_be_are_refused(rows, more, words, refuses):
+    with refuses(WorkloadError, ValueError, *words):
+        Rows((3,), rows, **more)
+
+
+def test_a_hierarchy_counts_every_group_of_every_level_and_every_leaf():
+    schema = qs.Schema([qs.Categorical("town", ["a", "b", "c", "d"])])
+    counties = {"a": "north", "b": "south", "c": "north", "d": "south"}
+    family = qs.hierarchy(schema, "town", ["all"] * 4, counties)
+    np.testing.assert_array_equal(
+        family.matrix(), [[1, 1, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1], *np.eye(4).tolist()]
+    )
+    assert family.labels([schema["town"]])[1:4] == [
+        "town in 'north'",
+        "town in 'south'",
+        "town == 'a'",
+    ]
+    assert str(family) == "hierarchy"
+    assert qs.hierarchy(schema, "town", counties, leaves=False).rows == 2
+    assert qs.hierarchy(schema, "town").rows == 4
+
+
+@pytest.mark.parametrize(
+    ("levels", "leaves", "words"),
+    [
+        ([{0: "a", 1: "a"}], True, ["level 1", "value 2"]),
+        ([["a"] * 3, ["a", "b"]], True, ["level 2", "expected 3, got 2"]),
+        ([], False, ["at least one level"]),
+    ],
+)
+def test_a_hierarchy_with_holes_is_refused(levels, leaves, words, refuses):
+    with refuses(WorkloadError, ValueError, *words):
+        qs.hierarchy(qs.Schema.of(x=3), "x", *levels, leaves=leaves)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), seeds)
+def test_custom_rows_are_taken_as_they_are(cells, count, seed):
+    rows = matrix(count, cells, seed)
+    family = qs.queries(qs.Schema.of(x=cells), x=rows.tolist()).groups[0].families[0]
+    np.testing.assert_array_equal(family.matrix(), rows)
