@@ -125,8 +125,8 @@ def groups(draw, schema, max_ways=3):
 
 @st.composite
 def workloads(draw, schema=None, max_groups=4, max_ways=3):
-    """Several groups on one schema."""
-    if schema is None:
-        schema = draw(schemas())
+    """Several groups on one schema, which is given, drawn from what is given, or any."""
+    if not isinstance(schema, qs.Schema):
+        schema = draw(schemas() if schema is None else schema)
     drawn = draw(st.lists(groups(schema, max_ways), min_size=1, max_size=max_groups))
     return reduce(operator.add, [qs.Workload(schema, (group,)) for group in drawn])

@@ -118,9 +118,7 @@ def test_a_singular_design_is_still_certified_honestly():
 def test_the_fixed_point_is_fast_where_the_optimum_is_dense(family):
     R = centred_rows(family)
     told = []
-    design = fixed_point(
-        lambda p: Design.at(R, p), np.full(R.shape[1], 1.0), 1e-6, 40, told.append
-    )
+    design = fixed_point(lambda p: Design.at(R, p), np.full(R.shape[1], 1.0), 1e-6, 40, told.append)
     assert design.gap <= 1e-6
     assert len(told) < 30
     assert told == sorted(told, reverse=True)  # the best so far

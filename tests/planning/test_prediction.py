@@ -1,0 +1,237 @@
+"""Prediction: any query in the measured space, whatever was planned; and a clear no outside it."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.planning import plan as plan_module
+from querysmasher.planning import prediction
+from querysmasher.workload.families import Identity, Prefix, Range
+from querysmasher.workload.groups import Group
+from querysmasher.workload.joint import AbsDifference, Affine
+from querysmasher.workload.rows import Rows
+from tests.reference import variances
+from tests.strategies import groups, matrix, schemas
+
+COST = qs.PrivacyCost(1.0)
+SCHEMA = qs.Schema.of(d=4, a=3, c=2, b=3)
+
+
+def joint(attributes, *families, weight=1.0):
+    return qs.Workload(SCHEMA, (Group(tuple(attributes), families, weight),))
+
+
+def agrees(plan, workload):
+    np.testing.assert_allclose(plan.variances(workload), variances(plan, workload), rtol=1e-6, atol=1e-9)
+
+
+PLANS = {
+    "prefix": qs.plan(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), COST),
+    "mixed": qs.plan(qs.all_kway(SCHEMA, 3, "range") + qs.marginals(SCHEMA, 3), COST),
+    "structured": qs.plan(
+        qs.all_kway(SCHEMA, 3, "range") + qs.marginals(SCHEMA, 3), COST, solver="structured"
+    ),
+    "marginals": qs.plan(qs.marginals(SCHEMA, 3), COST),
+    "tied": qs.plan(  # {a, b} and {c, d} are measured jointly, every triple as a pair and a single
+        qs.marginals(SCHEMA, [1, 2])
+        + qs.linear(SCHEMA, ("a", "b"), matrix(12, 9, seed=3))
+        + joint("abc", Rows((3, 3), matrix(12, 9, seed=3)), Identity((2,)))
+        + joint("cda", Rows((2, 4), matrix(10, 8, seed=4)), Prefix((3,)))
+        + qs.marginals(SCHEMA, 3),
+        COST,
+    ),
+    "joint": qs.plan(joint("bac", Rows((3, 3), matrix(12, 9, seed=5)), Range((2,))), COST),
+}
+
+
+@pytest.mark.parametrize("name", ["prefix", "mixed", "structured", "marginals", "tied"])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        qs.all_kway(SCHEMA, [0, 1, 2, 3], "range"),
+        qs.all_kway(SCHEMA, [1, 2], "circular"),
+        qs.where(SCHEMA, "a + b <= 2 and d > 1"),
+        qs.where(SCHEMA, "a == 1 or b == 2 or c == 0"),
+        qs.affine(SCHEMA, "a", "b"),
+        qs.affine(SCHEMA, "b", "d"),
+        qs.affine(SCHEMA, "d", "b"),
+        qs.abs_difference(SCHEMA, "c", "d"),
+        qs.linear(SCHEMA, ("b", "d", "a"), matrix(3, 36, seed=1)),
+        qs.linear(SCHEMA, ("a", "b", "d"), matrix(40, 36, seed=2)),
+        joint("bda", Affine((3, 4)), Prefix((3,))),
+        joint("adb", Prefix((3,)), Affine((4, 3))),
+        joint("cba", Range((2,)), AbsDifference((3, 3))),
+        joint("bca", Identity((3,)), Rows((2, 3), matrix(4, 6, seed=6))),
+        joint("cab", Rows((2,), [[1, -1], [1, 1]]), Rows((3, 3), matrix(3, 9, seed=7))),
+    ],
+    ids=lambda w: "; ".join(g.describe() for g in w)[:50],
+)
+def test_queries_asked_later_have_the_variance_of_the_best_estimate(name, workload):
+    agrees(PLANS[name], workload)
+
+
+def test_a_joint_family_may_straddle_what_is_measured_jointly():
+    tied, joint_only = PLANS["tied"], PLANS["joint"]
+    shapes = {tuple(axes for axes, _ in m.blocks) for m in tied.measured if len(m.attributes) == 3}
+    assert any(len(axes) == 2 for blocks in shapes for axes in blocks), "something is measured jointly"
+    agrees(tied, qs.linear(SCHEMA, ("a", "c"), matrix(3, 6, seed=8)))
+    for order in itertools.permutations("abc"):  # families (x, y) and (z), across the blocks (a, b) and (c)
+        shape = [SCHEMA[n].size for n in order]
+        rows = Rows(tuple(shape[:2]), matrix(3, shape[0] * shape[1], seed=9))
+        agrees(joint_only, joint(order, rows, Identity((shape[2],))))
+
+
+def test_the_order_of_the_attributes_permutes_the_variances():
+    plan = PLANS["mixed"]
+    forwards = plan.variances(qs.queries(SCHEMA, a="range", b="prefix", d="identity")).reshape(6, 3, 4)
+    backwards = plan.variances(qs.queries(SCHEMA, d="identity", b="prefix", a="range")).reshape(4, 3, 6)
+    np.testing.assert_allclose(forwards, backwards.T, rtol=1e-12)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_random_queries_of_any_kind_agree_with_the_best_estimate(data):
+    schema = data.draw(schemas(max_attributes=3, max_size=4, max_cells=40))
+    ways = range(len(schema) + 1)
+    asked = data.draw(st.sampled_from(["identity", "prefix", "range", "mixed"]))
+    workload = qs.marginals(schema, ways) if asked == "mixed" else qs.all_kway(schema, ways, asked)
+    for group in data.draw(st.lists(groups(schema), max_size=2)):
+        workload += qs.Workload(schema, (group,))
+    solver = data.draw(st.sampled_from(["optimal", "structured"]))
+    plan = qs.plan(workload, COST, solver=solver)
+    later = qs.Workload(schema, tuple(data.draw(st.lists(groups(schema), min_size=1, max_size=3))))
+    agrees(plan, later)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_the_sum_without_writing_out_is_the_sum_of_the_variances(data):
+    workload = qs.Workload(SCHEMA, (data.draw(groups(SCHEMA)),))
+    plan = PLANS[data.draw(st.sampled_from(["prefix", "mixed", "structured", "tied"]))]
+    (summary,) = plan.summary(workload)
+    assert summary.queries == len(workload)
+    assert summary.attributes == workload.groups[0].attributes
+    assert summary.rmse**2 * len(workload) == pytest.approx(
+        plan.variances(workload).sum(), rel=1e-8, abs=1e-12
+    )
+
+
+def test_later_weights_do_not_change_variances():
+    plan = PLANS["prefix"]
+    workload = qs.linear(SCHEMA, ("a", "b"), np.eye(9))
+    heavy = qs.linear(SCHEMA, ("a", "b"), np.eye(9), weights=np.arange(1.0, 10.0))
+    np.testing.assert_array_equal(plan.variances(workload), plan.variances(5.0 * heavy))
+
+
+def test_what_one_group_taught_is_right_for_the_next():
+    """The predictor remembers by content: attributes of equal size, other places, other orders."""
+    schema = qs.Schema.of(a=3, b=3, c=3)
+    plan = qs.plan(
+        qs.queries(schema, a="prefix", b=[[1, 0, 0], [0, 1, 0]], c="range")
+        + qs.marginals(schema, 3, weight=0.1)
+        + 5.0 * qs.queries(schema, a="identity", c="prefix"),
+        COST,
+    )
+    rows = matrix(2, 9, seed=11)
+    for pair in itertools.permutations("abc", 2):
+        workload = qs.linear(schema, pair, rows)
+        agrees(plan, workload)
+        agrees(plan, qs.queries(schema, {pair[0]: "prefix", pair[1]: "range"}))
+
+
+# --- outside -----------------------------------------------------------------------------------
+
+
+def test_missing_attribute_sets_are_all_named(refuses):
+    plan = qs.plan(qs.marginals(SCHEMA, 1), COST)
+    with refuses(OutsideMeasuredSpaceError, ValueError, "(a, b)", "{a, b}") as _:
+        plan.variances(qs.queries(SCHEMA, a="prefix", b="prefix"))
+    with pytest.raises(OutsideMeasuredSpaceError) as caught:
+        plan.variances(qs.queries(SCHEMA, b="prefix", d="prefix", a="prefix"))
+    named = set(re.findall(r"\{[^}]*\}", str(caught.value)))
+    assert named == {"{d, a}", "{d, b}", "{a, b}", "{d, a, b}"}
+
+
+def test_only_what_a_query_really_needs_must_be_measured():
+    plan = qs.plan(qs.marginals(SCHEMA, 1), COST)
+    agrees(plan, qs.linear(SCHEMA, ("a", "c"), [[1, 1, 2, 2, 0, 0]]))  # says nothing about c
+    contrast = qs.plan(qs.queries(SCHEMA, a=[[1, -1, 0], [0, 1, -1]]), COST)
+    agrees(contrast, qs.queries(SCHEMA, a=[[2, -1, -1]]))
+    with pytest.raises(OutsideMeasuredSpaceError, match=r"\{\}"):
+        contrast.variances(qs.queries(SCHEMA, a=[[1, 0, 0]]))  # needs the total, which is not measured
+
+
+@pytest.mark.parametrize("solver", ["optimal", "structured"])
+def test_queries_outside_a_deficient_span_are_refused(solver, refuses):
+    schema = qs.Schema.of(a=5, b=4)
+    plan = qs.plan(qs.queries(schema, a=[[1, 1, 0, 0, 0], [0, 0, 0, 1, 1]], b="prefix"), COST, solver=solver)
+    agrees(plan, qs.queries(schema, a=[[1, 1, 0, 0, 0], [1, 1, 0, -2, -2], [1, 1, 0, 1, 1]], b="range"))
+    for rows in ([[1, 0, 0, 0, 0]], [[1, 1, 0, 0, 0], [0, 0, 0, 1, 0]], [[1, 1.001, 0, 0, 0]]):
+        with refuses(OutsideMeasuredSpaceError, ValueError, "only for other queries", "(a"):
+            plan.variances(qs.queries(schema, a=rows, b="range"))
+    with refuses(OutsideMeasuredSpaceError, ValueError, "only for other queries"):
+        plan.variances(qs.queries(schema, a="identity"))
+
+
+def test_combinations_of_affine_queries_are_inside_and_marginals_are_not(refuses):
+    schema = qs.Schema.of(a=5, b=4)
+    plan = qs.plan(qs.affine(schema, "a", "b"), COST)
+    agrees(plan, qs.affine(schema, "a", "b"))
+    exactly = np.diff(Affine((5, 4)).matrix(), axis=0)  # a + b == c
+    agrees(plan, qs.linear(schema, ("a", "b"), exactly))
+    for workload in (
+        qs.marginals(schema, 2),
+        qs.abs_difference(schema, "a", "b"),
+        qs.linear(schema, ("a", "b"), np.eye(20)[3:4]),
+    ):
+        with refuses(OutsideMeasuredSpaceError, ValueError, "only for other queries"):
+            plan.variances(workload)
+
+
+def test_a_joint_query_across_deficient_blocks_is_refused(refuses):
+    schema = qs.Schema.of(a=4, b=3)
+    plan = qs.plan(qs.queries(schema, a=[[1, 1, 0, 0], [1, 0, 0, 0]], b="prefix"), COST)
+    inside = np.kron([[1, 1, 0, 0], [2, 0, 0, 0]], [[1, 0, 2]]) + np.kron([[1, 0, 0, 0]], [[0, 1, 0]])
+    agrees(plan, qs.linear(schema, ("a", "b"), inside))
+    with refuses(OutsideMeasuredSpaceError, ValueError, "only for other queries"):
+        plan.variances(qs.linear(schema, ("a", "b"), np.eye(12)[7:8]))
+
+
+def test_workloads_on_other_schemas_are_refused(refuses):
+    plan = PLANS["prefix"]
+    with refuses(OutsideMeasuredSpaceError, ValueError, "another schema"):
+        plan.variances(qs.marginals(qs.Schema.of(a=3), 1))
+    with refuses(OutsideMeasuredSpaceError, ValueError, "expected a Workload", "str"):
+        plan.variances("a")
+    with refuses(OutsideMeasuredSpaceError, ValueError, "another schema"):
+        list(plan.summary(qs.marginals(qs.Schema.of(a=3), 1)))
+
+
+def test_results_too_large_to_hold_are_refused(monkeypatch, refuses):
+    plan = PLANS["prefix"]
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_module, "MAX_VARIANCES", 10)
+        with refuses(TooLargeError, ValueError, "12 variances"):
+            plan.variances(qs.linear(SCHEMA, "a", matrix(12, 3, seed=0)))
+    fresh = qs.plan(qs.all_kway(SCHEMA, 2, "prefix"), COST)
+    monkeypatch.setattr(prediction, "MAX_ENTRIES", 10)
+    with refuses(TooLargeError, ValueError, "(a, b)", "5 queries", "9 cells"):
+        fresh.variances(qs.affine(SCHEMA, "a", "b"))
+
+
+# --- a public number of records ----------------------------------------------------------------
+
+
+def test_a_public_total_costs_nothing_and_is_known():
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one")
+    plan = qs.plan(qs.marginals(SCHEMA, [0, 1]), budget)
+    assert () not in {m.attributes for m in plan.measured}
+    np.testing.assert_array_equal(plan.variances(qs.marginals(SCHEMA, 0)), [0.0])
+    np.testing.assert_allclose(plan.variances(qs.linear(SCHEMA, "a", [[1, 1, 1]])), [0.0])
+    assert plan.variances(qs.marginals(SCHEMA, 1)).min() > 0

@@ -1,0 +1,373 @@
+"""Solvers: every certificate against the paper's semidefinite program, every short cut against dense."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import querysmasher as qs
+from querysmasher.errors import TooLargeError
+from querysmasher.planning import solvers, solving
+from querysmasher.planning.centering import uniform
+from querysmasher.planning.decomposition import Decomposer
+from querysmasher.planning.solvers import solve
+from querysmasher.planning.solvers.circulant import fourier_basis, is_circulant, solve_circulant
+from querysmasher.planning.solvers.dense import _merge_cells, is_thin, solve_dense
+from querysmasher.planning.solvers.structured import solve_structured
+from querysmasher.planning.solving import solve_blocks
+from querysmasher.planning.subworkload import Block, Part, split
+from tests.reference import complement, kron, loss, optimal_loss, strategy_rows, terms_gram
+from tests.strategies import schemas, seeds, workloads
+
+COST = qs.PrivacyCost(1.0)
+
+
+def problems(workload, centres=None):
+    """The blocks of every subworkload, with the parts."""
+    schema = workload.schema
+    decomposer = Decomposer(schema, centres or uniform(schema))
+    found = []
+    for s in decomposer.decompose(workload.groups):
+        _, blocks = split(tuple(schema.sizes[a] for a in s.attributes), s.terms)
+        found += [(block, [s.attributes[a] for a in axes]) for axes, block in blocks]
+    return found, dict(enumerate(decomposer.parts))
+
+
+def last_block(workload, centres=None):
+    """The block of the largest attribute set, and the parts."""
+    found, parts = problems(workload, centres)
+    return found[-1][0], parts
+
+
+def kronecker_sum(n, *terms):
+    """A block on two attributes of n values: coefficient × family ⊗ family, summed; never split."""
+    schema = qs.Schema.of(a=n, b=n)
+    decomposer = Decomposer(schema, uniform(schema))
+    subworkloads = decomposer.decompose(
+        tuple(g for c, f in terms for g in (c * qs.queries(schema, a=f, b=f)).groups)
+    )
+    return Block((n, n), subworkloads[-1].terms), dict(enumerate(decomposer.parts))
+
+
+def check(solution, block, parts):
+    """Check everything a solution claims about itself, and return the Gram matrix of the block."""
+    gram = terms_gram(block.shape, block.terms, parts)
+    rows = strategy_rows(solution.strategy)
+    assert solution.strategy.shape == block.shape
+    assert (rows**2).sum(axis=0).max() == pytest.approx(1.0, abs=1e-9)
+    projector = np.linalg.pinv(rows, rcond=1e-9) @ rows
+    np.testing.assert_allclose(projector @ gram, gram, atol=1e-6 * np.abs(gram).max())
+    assert math.sqrt(loss(gram, rows)) == pytest.approx(solution.reached, rel=1e-6)
+    assert solution.bound <= solution.reached * (1 + 1e-12)
+    assert solution.gap == pytest.approx(solution.reached / solution.bound - 1)
+    return gram
+
+
+def residual(shape, centres=None):
+    centres = centres or [np.full(n, 1.0 / n) for n in shape]
+    return kron([complement(c) for c in centres])
+
+
+# --- against the semidefinite program ----------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(workloads(schemas(max_attributes=3, max_size=4, max_cells=30), max_groups=3))
+def test_solutions_enclose_the_optimum_of_the_semidefinite_program(workload):
+    found, parts = problems(workload)
+    for block, _ in found:
+        solution = solve(block, parts, 1e-4)
+        gram = check(solution, block, parts)
+        optimum = math.sqrt(optimal_loss(gram, residual(block.shape)))
+        assert solution.bound <= optimum * (1 + 1e-5)
+        assert optimum <= solution.reached * (1 + 1e-5)
+        assert solution.gap <= 1e-4
+
+
+@pytest.mark.parametrize("family", ["prefix", "range"])
+@pytest.mark.parametrize("n", [2, 3, 5, 9])
+def test_one_attribute_is_solved_to_the_optimum(family, n):
+    block, parts = last_block(qs.queries(qs.Schema.of(a=n), a=family))
+    solution = solve(block, parts, 1e-4)
+    gram = check(solution, block, parts)
+    assert solution.reached**2 == pytest.approx(optimal_loss(gram, residual((n,))), rel=1e-5)
+    assert solution.gap <= 1e-6
+    assert solution.strategy.rank == n - 1
+
+
+def test_around_other_centres_the_optimum_is_that_of_their_residual_space():
+    schema = qs.Schema.of(a=4, b=3)
+    centres = (np.array([1, 2, 3, 4]) / 10, np.array([1, 1, 2]) / 4)
+    workload = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
+    found, parts = problems(workload, centres)
+    assert len(found) == 3
+    for block, places in found:
+        solution = solve(block, parts, 1e-4)
+        gram = check(solution, block, parts)
+        inside = residual(block.shape, [centres[p] for p in places])
+        assert solution.reached**2 == pytest.approx(optimal_loss(gram, inside), rel=1e-4)
+        rows = strategy_rows(solution.strategy)
+        assert np.abs(rows - rows @ inside.T @ inside).max() < 1e-9
+
+
+@given(workloads(schemas(max_attributes=2, max_size=4), max_groups=2), seeds)
+def test_no_random_feasible_strategy_loses_less(workload, seed):
+    rng = np.random.default_rng(seed)
+    found, parts = problems(workload)
+    for block, _ in found:
+        gram = terms_gram(block.shape, block.terms, parts)
+        inside = residual(block.shape)
+        rows = rng.standard_normal((len(inside) + 1, len(inside))) @ inside
+        rows /= np.sqrt((rows**2).sum(axis=0).max())
+        assert solve(block, parts, 1e-4).bound ** 2 <= loss(gram, rows) * (1 + 1e-9)
+
+
+def test_a_tighter_tolerance_is_met():
+    block, parts = kronecker_sum(17, (1.0, "prefix"), (3.0, "identity"))  # 289 cells
+    for tolerance in (1e-2, 1e-4, 1e-6):
+        assert solve_dense(block, parts, tolerance).gap <= tolerance
+
+
+# --- Kronecker products ------------------------------------------------------------------------
+
+
+def test_the_optimum_of_a_kronecker_product_is_the_product_of_the_optima():
+    schema = qs.Schema.of(a=4, b=3)
+    decomposer = Decomposer(schema, uniform(schema))
+    workload = qs.queries(schema, a="prefix", b="range")
+    whole = Block((4, 3), decomposer.decompose(workload.groups)[-1].terms)
+    parts = dict(enumerate(decomposer.parts))
+    solution = solve_dense(whole, parts, 1e-6)
+    gram = check(solution, whole, parts)
+    product = math.prod(solve(block, parts, 1e-6).reached for _, block in split((4, 3), whole.terms)[1])
+    assert len(split((4, 3), whole.terms)[1]) == 2
+    assert solution.reached == pytest.approx(product, rel=1e-6)
+    assert product**2 == pytest.approx(optimal_loss(gram, residual((4, 3))), rel=1e-5)
+
+
+# --- circulant ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["identity", "circular"])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
+def test_the_closed_form_is_the_optimum_of_the_dense_solver(family, n):
+    block, parts = last_block(qs.queries(qs.Schema.of(a=n), a=family))
+    assert is_circulant(block, parts)
+    closed, dense = solve_circulant(block, parts), solve_dense(block, parts, 1e-6)
+    check(closed, block, parts)
+    assert closed.reached == pytest.approx(closed.bound, rel=1e-10)
+    assert closed.reached == pytest.approx(dense.reached, rel=1e-7)
+    np.testing.assert_allclose((strategy_rows(closed.strategy) ** 2).sum(axis=0), 1, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_the_closed_form_holds_for_sums_of_products(n):
+    block, parts = kronecker_sum(n, (1.0, "identity"), (0.2, "circular"))
+    assert is_circulant(block, parts)
+    closed = solve(block, parts, 1e-4)
+    assert closed.method == "circulant"
+    check(closed, block, parts)
+    assert closed.reached == pytest.approx(closed.bound, rel=1e-10)
+    assert closed.reached == pytest.approx(solve_dense(block, parts, 1e-6).reached, rel=1e-6)
+
+
+def test_what_looks_different_from_different_cells_is_not_circulant():
+    schema = qs.Schema.of(a=4, b=4)
+    for workload in (
+        qs.queries(schema, a="prefix"),
+        qs.queries(schema, a="range"),
+        qs.queries(schema, a=[[1, 0, 1, 0], [0, 1, 0, 1]]),  # circulant, but of deficient rank
+        qs.affine(schema, "a", "b"),
+        qs.marginals(schema, 2) + qs.all_kway(schema, 2, "prefix"),
+    ):
+        assert not is_circulant(*last_block(workload))
+    skew = (np.array([1, 2, 3, 4]) / 10,) * 2
+    assert not is_circulant(*last_block(qs.queries(schema, a="identity"), skew))
+
+
+def test_a_nearly_circulant_gram_is_not_taken_for_one():
+    n = 12
+    block, parts = last_block(qs.queries(qs.Schema.of(a=n), a="circular"))
+    (number,) = {p for _, pieces in block.terms for _, p in pieces}
+    content = parts[number].content.copy()
+    content[5, 7] = content[7, 5] = content[5, 7] + 1e-6 * content.max()
+    nearly = {number: Part((n,), parts[number].centres, content)}
+    assert not is_circulant(block, nearly)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7, 10])
+def test_the_fourier_basis_is_orthonormal_and_without_the_constant(n):
+    basis = fourier_basis(n)
+    assert basis.shape == (n - 1, n)
+    np.testing.assert_allclose(basis @ basis.T, np.eye(n - 1), atol=1e-12)
+    np.testing.assert_allclose(basis.sum(axis=1), 0, atol=1e-12)
+
+
+# --- merging -----------------------------------------------------------------------------------
+
+
+def test_cells_that_no_query_tells_apart_are_solved_as_one():
+    schema = qs.Schema.of(a=4, b=3)
+    rows = np.array([[1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]], dtype=float)
+    block, parts = last_block(qs.linear(schema, ("a", "b"), rows))
+    assert is_thin(block, parts)
+    solution = solve_dense(block, parts, 1e-6)
+    gram = check(solution, block, parts)
+    assert solution.reached**2 == pytest.approx(optimal_loss(gram, residual((4, 3))), rel=1e-4)
+    centred = parts[0].content if parts[0].shape == (4, 3) else parts[max(parts)].content
+    merged, back = _merge_cells(centred)
+    assert merged.shape[1] < 12
+    np.testing.assert_allclose(merged[:, back], centred, atol=1e-9)
+    columns = strategy_rows(solution.strategy)
+    for one in range(12):
+        for two in range(one):
+            if back[one] == back[two]:
+                np.testing.assert_array_equal(columns[:, one], columns[:, two])
+
+
+@given(seeds)
+def test_merging_keeps_one_of_each_column(seed):
+    rng = np.random.default_rng(seed)
+    distinct = rng.standard_normal((3, 4))
+    which = np.concatenate([np.arange(4), rng.integers(0, 4, 9)])
+    merged, back = _merge_cells(distinct[:, which])
+    assert merged.shape == (3, 4)
+    np.testing.assert_array_equal(merged[:, back], distinct[:, which])
+
+
+# --- structured --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "ratio"),
+    [(10, r) for r in (0.1, 1, 10, 100, 1000)]
+    + [(20, r) for r in (0.1, 3, 30, 1000)]
+    + [(30, 10), (30, 300)],
+)
+def test_structured_strategies_are_honest_and_nearly_optimal_on_marginals_and_prefixes(n, ratio):
+    block, parts = kronecker_sum(n, (float(ratio), "identity"), (1.0, "prefix"))
+    structured = solve_structured(block, parts, 1e-3)
+    dense = solve_dense(block, parts, 1e-3)
+    if n == 10:
+        check(structured, block, parts)
+    assert structured.bound <= dense.reached
+    assert dense.bound <= structured.reached * (1 + 1e-9)
+    assert structured.reached <= 1.02 * dense.bound
+    assert structured.method == "structured"
+
+
+@settings(max_examples=25)
+@given(workloads(schemas(min_attributes=2, max_attributes=3, max_size=4), max_groups=4))
+def test_structured_strategies_are_honest_on_anything(workload):
+    found, parts = problems(workload)
+    for block, _ in found:
+        if len(block.shape) > 1:
+            structured = solve_structured(block, parts, 1e-3)
+            gram = terms_gram(block.shape, block.terms, parts)
+            rows = strategy_rows(structured.strategy)
+            assert (rows**2).sum(axis=0).max() <= 1 + 1e-9
+            projector = np.linalg.pinv(rows, rcond=1e-12) @ rows
+            np.testing.assert_allclose(projector @ gram, gram, atol=1e-5 * np.abs(gram).max())
+            assert structured.reached**2 >= loss(gram, rows) * (1 - 1e-6)
+            optimum = solve_dense(block, parts, 1e-4)
+            assert structured.bound <= optimum.reached * (1 + 1e-9)
+            assert optimum.bound <= structured.reached * (1 + 1e-9)
+
+
+def test_the_structured_loss_is_the_loss_of_its_strategy():
+    block, parts = kronecker_sum(5, (1.0, "identity"), (1.0, "range"), (4.0, "prefix"))
+    check(solve_structured(block, parts, 1e-3), block, parts)
+
+
+# --- the choice of a solver --------------------------------------------------------------------
+
+
+def methods(plan):
+    return {
+        len(plan.solutions[n].strategy.shape): plan.solutions[n].method
+        for m in plan.measured
+        for _, n in m.blocks
+    }
+
+
+def test_the_solver_follows_the_table():
+    schema = qs.Schema.of(a=70, b=60)
+    marginal, prefix = qs.marginals(schema, 2), qs.all_kway(schema, 2, "prefix")
+    assert methods(qs.plan(marginal + qs.all_kway(schema, 2, "circular"), COST)) == {
+        1: "circulant",
+        2: "circulant",
+    }
+    assert methods(qs.plan(prefix, COST)) == {1: "dense"}  # a product: solved attribute by attribute
+    assert methods(qs.plan(qs.abs_difference(schema, "a", "b"), COST)) == {1: "dense", 2: "dense"}  # thin
+    large = qs.plan(marginal + prefix, COST)  # 4,200 cells
+    assert methods(large) == {1: "dense", 2: "structured"}
+    assert large.gap > 0
+
+
+def test_the_solver_can_be_chosen():
+    schema = qs.Schema.of(a=6, b=5)
+    workload = qs.marginals(schema, 2) + qs.all_kway(schema, 2, "prefix")
+    default = qs.plan(workload, COST)
+    structured = qs.plan(workload, COST, solver="structured")
+    assert methods(default) == methods(qs.plan(workload, COST, solver="dense")) == {1: "dense", 2: "dense"}
+    assert methods(structured) == {1: "dense", 2: "structured"}
+    assert default.rmse <= structured.rmse <= 1.02 * default.rmse
+    assert default.rmse >= structured.rmse / (1 + structured.gap)
+
+
+@pytest.mark.parametrize(
+    ("limits", "solver", "words"),
+    [
+        ({"DENSE_CELLS": 20, "STRUCTURED_CELLS": 29}, "optimal", ["30 cells", "the 29", "solver='optimal'"]),
+        ({"STRUCTURED_CELLS": 29}, "structured", ["30 cells", "the 29", "solver='structured'"]),
+        ({"DENSE_CELLS_FORCED": 29}, "dense", ["30 cells", "the 29", "solver='dense'"]),
+    ],
+)
+def test_what_no_solver_takes_is_refused_with_its_size_and_remedies(
+    limits, solver, words, monkeypatch, refuses
+):
+    schema = qs.Schema.of(a=6, b=5)
+    workload = qs.marginals(schema, 2) + qs.all_kway(schema, 2, "prefix")
+    for name, value in limits.items():
+        monkeypatch.setattr(solvers, name, value)
+    with refuses(
+        TooLargeError,
+        ValueError,
+        "sizes (6, 5)",
+        "2 families",
+        "coarser",
+        "fewer attributes",
+        "one family",
+        *words,
+    ):
+        qs.plan(workload, COST, solver=solver)
+
+
+def test_the_real_limit_of_the_dense_solver_is_twelve_thousand_cells(refuses):
+    schema = qs.Schema.of(a=110, b=110)
+    workload = qs.marginals(schema, 2) + qs.all_kway(schema, 2, "prefix")
+    with refuses(TooLargeError, ValueError, "12,100 cells", "12,000"):
+        qs.plan(workload, COST, solver="dense")
+
+
+def test_one_attribute_that_is_too_large_is_refused(monkeypatch, refuses):
+    monkeypatch.setattr(solvers, "AXIS_CELLS", 39)
+    with refuses(TooLargeError, ValueError, "1 attributes of sizes (40,)", "40 cells", "the 39"):
+        qs.plan(qs.queries(qs.Schema.of(a=40), a="prefix"), COST)
+
+
+# --- in parallel -------------------------------------------------------------------------------
+
+
+def test_solutions_come_in_the_order_of_the_blocks_also_in_parallel(monkeypatch):
+    schema = qs.Schema.of({f"a{n}": n for n in range(2, 9)})
+    found, parts = problems(qs.all_kway(schema, 1, "prefix"))
+    blocks = [block for block, _ in found]
+    expected = [solve(block, parts, 1e-3).reached for block in blocks]
+    assert len(set(expected)) == 7
+    for light in (300, 5, 0):
+        monkeypatch.setattr(solving, "LIGHT_CELLS", light)
+        solutions = solve_blocks(blocks, list(parts.values()), 1e-3, "optimal")
+        assert [s.strategy.shape for s in solutions] == [b.shape for b in blocks]
+        assert [s.reached for s in solutions] == pytest.approx(expected)
