@@ -169,15 +169,43 @@ def mechanism(plan):
 
 
 def privacy_cost(plan):
-    """The privacy cost by its definition: the largest diagonal entry of BᵀΣ⁻¹B."""
-    return float((mechanism(plan) ** 2).sum(axis=0).max())
+    """The largest ‖BΣ^(-½)(x − x')‖² over neighbours, by trying them all.
+
+    For one record added or removed that is the definition: the largest diagonal entry of BᵀΣ⁻¹B.
+    """
+    columns = mechanism(plan)
+    if plan.budget.neighbours == "replace_one":
+        cells = columns.shape[1]
+        columns = np.concatenate([columns - columns[:, [j]] for j in range(cells)], axis=1)
+    return float((columns**2).sum(axis=0).max()) * plan.budget.records_per_person**2
 
 
 def variances(plan, workload):
     """The variances of the best linear unbiased estimates from all that is measured, by pseudo-inverse."""
     rows, _ = query_rows(workload)
     stacked = mechanism(plan)
+    if plan.budget.neighbours == "replace_one":  # the total is public: known without noise
+        total = np.ones((1, rows.shape[1]))
+        rows = rows - rows.mean(axis=1, keepdims=True) * total
+        stacked = stacked - stacked.mean(axis=1, keepdims=True) * total
     image = rows @ np.linalg.pinv(stacked, rcond=1e-10)
     outside = rows - image @ stacked
-    assert np.abs(outside).max() < 1e-6 * np.abs(rows).max(), "a query outside what is measured"
+    assert np.abs(outside).max() < 1e-6 * max(1, np.abs(rows).max()), "a query outside what is measured"
     return (image**2).sum(axis=1)
+
+
+def paper_loss(workload, cost):
+    """The weighted sum of variances that the paper's algorithm reaches with an optimal solver.
+
+    Project the queries onto every residual space, solve a semidefinite program on each, share the
+    budget by the paper's formula.
+    """
+    sizes = workload.schema.sizes
+    uniform = [np.full(n, 1.0 / n) for n in sizes]
+    roots = []
+    for kept, gram in subworkload_grams(workload, uniform).items():
+        residual = kron([complement(uniform[p]) for p in kept])
+        roots.append(math.sqrt(optimal_loss(gram, residual) if kept else float(gram[0, 0])))
+    variances = [sum(roots) / root / cost for root in roots]
+    assert math.isclose(sum(1 / v for v in variances), cost)
+    return sum(v * root**2 for v, root in zip(variances, roots, strict=True))

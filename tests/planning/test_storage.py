@@ -1,0 +1,217 @@
+"""Plans on disk: the same plan, bit for bit, or no plan."""
+
+import io
+import itertools
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+import querysmasher as qs
+from querysmasher import files
+from querysmasher.errors import FileError
+from querysmasher.files import write_archive
+from querysmasher.planning.storage import plan_to_data
+from tests.planning.test_plan import asks_something, budgets
+from tests.strategies import workloads
+
+COST = qs.PrivacyCost(1.0)
+
+
+def same(one, two):
+    """Check that two plans are alike to the last bit, in what they hold and in what they predict."""
+    assert two.workload == one.workload
+    assert two.budget == one.budget
+    assert two.measured == one.measured
+    for name in ("weighted_loss", "gap", "solver", "centering", "tolerance", "rmse", "privacy_cost"):
+        assert getattr(two, name) == getattr(one, name)
+    for mine, theirs in zip(one.centres, two.centres, strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    for mine, theirs in zip(one.solutions, two.solutions, strict=True):
+        assert (mine.reached, mine.bound, mine.method) == (theirs.reached, theirs.bound, theirs.method)
+        assert type(mine.strategy) is type(theirs.strategy)
+        assert mine.strategy.shape == theirs.strategy.shape
+    assert one.variances(one.workload).tobytes() == two.variances(one.workload).tobytes()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(workloads(), budgets)
+def test_a_plan_comes_back_bit_for_bit(tmp_path, workload, budget):
+    assume(asks_something(workload, budget))
+    plan = qs.plan(workload, budget)
+    plan.save(tmp_path / "x.plan")
+    same(plan, qs.Plan.load(tmp_path / "x.plan"))
+
+
+def rich_plan():
+    """A plan with every kind of strategy and family in it."""
+    schema = qs.Schema(
+        [
+            qs.Categorical("sex", ["F", "M"]),
+            qs.Ordinal("age", range(12)),
+            qs.Binned("income", edges=[0, 1.5, 2, 10, 20, 30, 40]),
+            qs.Cyclic("hour", range(6)),
+        ]
+    )
+    workload = (
+        qs.all_kway(schema, [0, 1, 2])
+        + 2.5 * qs.marginals(schema, 2)
+        + qs.affine(schema, "age", "hour")
+        + qs.abs_difference(schema, "age", "hour")
+        + qs.random_queries(schema, ("sex", "age", "hour"), 4, seed=3)
+        + qs.linear(
+            schema, ("hour", "sex"), np.eye(12), weights=np.linspace(0.1, 1, 12), labels=list("abcdefghijkl")
+        )
+        + qs.queries(schema, age=qs.hierarchy(schema, "age", [i // 4 for i in range(12)]), sex="identity")
+        + qs.where(schema, "age >= 5 and income < 2 and sex == 'F'")
+    )
+    return qs.plan(workload, qs.ApproxDP(1.0, 1e-6, records_per_person=2), solver="structured")
+
+
+@pytest.fixture(scope="module")
+def rich():
+    return rich_plan()
+
+
+@pytest.fixture
+def saved(rich, tmp_path):
+    path = tmp_path / "rich.plan"
+    rich.save(path)
+    return path
+
+
+def test_a_plan_with_everything_in_it_comes_back_bit_for_bit(rich, saved):
+    again = qs.Plan.load(saved)
+    assert {s.method for s in rich.solutions} == {"circulant", "dense", "structured"}
+    same(rich, again)
+    assert list(again.workload.labels()) == list(rich.workload.labels())
+    later = qs.all_kway(rich.workload.schema, 2, "range")
+    assert again.variances(later).tobytes() == rich.variances(later).tobytes()
+
+
+def test_a_plan_on_thin_queries_comes_back_bit_for_bit(tmp_path):
+    schema = qs.Schema.of(a=14, b=13)
+    plan = qs.plan(qs.affine(schema, "a", "b") + qs.where(schema, "a < b"), COST)
+    plan.save(tmp_path / "x.plan")
+    same(plan, qs.Plan.load(tmp_path / "x.plan"))
+
+
+def test_saving_again_saves_the_same_members(saved, tmp_path):
+    qs.Plan.load(saved).save(tmp_path / "again.plan")
+    with zipfile.ZipFile(saved) as one, zipfile.ZipFile(tmp_path / "again.plan") as two:
+        assert {n: one.read(n) for n in one.namelist()} == {n: two.read(n) for n in two.namelist()}
+
+
+def test_a_loaded_plan_shares_what_the_plan_shared(rich, saved):
+    again = qs.Plan.load(saved)
+    alike = [i for i, _ in itertools.groupby(sorted(map(id, rich.centres)))]
+    assert len({id(c) for c in again.centres}) == len(alike)
+    assert all(not c.flags.writeable for c in again.centres)
+
+
+def test_damage_anywhere_is_noticed(saved, refuses):
+    whole = saved.read_bytes()
+    places = {*range(0, 120), *range(len(whole) - 200, len(whole)), *range(0, len(whole), 97)}
+    for place in sorted(places):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0xFF if place % 2 else 1 << place % 8
+        saved.write_bytes(damaged)
+        with refuses(FileError, ValueError, "rich.plan"):
+            qs.Plan.load(saved)
+    for length in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+        saved.write_bytes(whole[:length])
+        with refuses(FileError, ValueError, "rich.plan"):
+            qs.Plan.load(saved)
+
+
+def test_other_files_are_no_plans(tmp_path, monkeypatch, refuses):
+    path = tmp_path / "x"
+    with refuses(FileError, ValueError, "no file"):
+        qs.Plan.load(path)
+    write_archive(path, "release", {"a": 1})
+    with refuses(FileError, ValueError, "'querysmasher release'"):
+        qs.Plan.load(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("word/document.xml", "<w/>")
+    with refuses(FileError, ValueError, "no file of querysmasher"):
+        qs.Plan.load(path)
+    path.write_bytes(pickle.dumps({"weighted_loss": 1}))
+    with refuses(FileError, ValueError, "no file of querysmasher"):
+        qs.Plan.load(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "FORMAT", 99)
+        qs.plan(qs.marginals(qs.Schema.of(a=2), 1), COST).save(path)
+    with refuses(FileError, ValueError, "format 99"):
+        qs.Plan.load(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.clear(),
+        lambda d: d.pop("measured"),
+        lambda d: d.pop("budget"),
+        lambda d: d["budget"].update(kind="Nothing"),
+        lambda d: d["budget"].update(epsilon=-1),
+        lambda d: d["workload"].pop("schema"),
+        lambda d: d["workload"]["schema"][0].update(kind="fuzzy"),
+        lambda d: d["workload"]["schema"][0].update(values=[]),
+        lambda d: d["workload"]["schema"][0].update(colour="red"),
+        lambda d: d["workload"]["families"][0].update(family="eval"),
+        lambda d: d["workload"]["families"][0].update(shape=[99]),
+        lambda d: d["workload"].update(group_weights=-d["workload"]["group_weights"]),
+        lambda d: d.update(workload=None),
+        lambda d: d.update(pattern_of=d["pattern_of"] + 10**6),
+        lambda d: d.update(variances=d["variances"][:-1]),
+        lambda d: d.update(centre_of=[99, 0, 0, 0]),
+        lambda d: d.update(centres=[1, 2]),
+        lambda d: d.update(solutions=[{}]),
+    ],
+)
+def test_a_whole_file_without_a_whole_plan_is_refused(rich, tmp_path, change, refuses):
+    data = json.loads(json.dumps({}))
+    data.update(plan_to_data(rich))
+    data["budget"] = dict(data["budget"])
+    change(data)
+    write_archive(tmp_path / "x.plan", "plan", data)
+    with refuses(FileError, ValueError, "x.plan"):
+        qs.Plan.load(tmp_path / "x.plan")
+
+
+class Trap:
+    """Sprung by unpickling."""
+
+    sprung = False
+
+    def __reduce__(self):
+        return (setattr, (Trap, "sprung", True))
+
+
+def test_loading_never_unpickles(saved, refuses):
+    stream = io.BytesIO()
+    np.save(stream, np.array([Trap()], dtype=object), allow_pickle=True)
+    with zipfile.ZipFile(saved) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    arrays = [name for name in members if name.endswith(".npy")]
+    assert len(arrays) > 5
+    for name in arrays[:3]:
+        saved.write_bytes(files.pack({**members, name: stream.getvalue()}))
+        with refuses(FileError, ValueError, "rich.plan"):
+            qs.Plan.load(saved)
+    assert not Trap.sprung
+
+
+def test_a_failed_save_leaves_nothing_behind(rich, tmp_path, monkeypatch, refuses):
+    with refuses(FileError, ValueError, "no such folder"):
+        rich.save(tmp_path / "no such folder" / "x.plan")
+
+    def fail(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        rich.save(tmp_path / "x.plan")
+    assert list(tmp_path.iterdir()) == []
