@@ -1,19 +1,13 @@
 """The paper's accuracy tables: the root mean squared error at privacy cost 1, ours beside its columns."""
 
-import math
-
-import numpy as np
-
 from benchmarks import paper
 from benchmarks.cells import Cell, run
+from benchmarks.draw import SEEDS, closest_seed
 from benchmarks.report import Table, gap, number, seconds
-from benchmarks.schemas import drawn_weights
 
 PEERS = ("RP+", "RP+ again", "HDMM", "WFF", "WFF again", "QS")
 OURS = ("ours", "gap", "seconds")
 CLAIM = "every cell is at or below the paper's QS to its printed digits and at or below RP+ (paper and again)"
-MARGINALS = {10: 39.22, 20: 42.90, 30: 44.16, 40: 44.80}
-SEEDS = 200
 
 
 def hybrid(quick):
@@ -135,24 +129,6 @@ def weighted(quick):
             table.check(rmse <= here + 0.01, f"{n} {kind}: {rmse:.3f} > QS {here:.3f}")
         table.check(rmse <= result.fourier * (1 + 1e-4), f"{n} {kind}: {rmse:.3f} > WFF {result.fourier:.3f}")
     return table
-
-
-def closest_seed(d=40):
-    """The seed whose marginal cells come closest to the paper's (worst cell)."""
-    return min(range(SEEDS), key=lambda seed: max(abs(m - MARGINALS[n]) for n, m in _marginals(seed, d)))
-
-
-def _marginals(seed, d):
-    """The optimal weighted error of all 1- and 2-way marginals, in closed form."""
-    weights = drawn_weights(seed, d).astype(float)
-    one, two = weights[:d], weights[d:]
-    a, b = np.triu_indices(d, 1)
-    beside = np.bincount(a, two, d) + np.bincount(b, two, d)
-    for n in MARGINALS:
-        root = (n - 1) / math.sqrt(n)
-        total = math.sqrt(one.sum() / n + two.sum() / n**2)
-        total += root * np.sqrt(one + beside / n).sum() + root**2 * np.sqrt(two).sum()
-        yield n, total / math.sqrt(len(one) * n + len(two) * n**2)
 
 
 def _row(table, labels, key, queries, result, known, digits):

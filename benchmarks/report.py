@@ -37,7 +37,8 @@ class Table:
     def verdict(self):
         if not self.missed:
             return f"Verdict: yes, {self.claim} ({self.passed} checks)."
-        return f"Verdict: NO. {len(self.missed)} of {self.passed + len(self.missed)} checks MISSED: {self.claim}."
+        share = f"{len(self.missed)} of {self.passed + len(self.missed)} checks MISSED"
+        return f"Verdict: NO, it does not hold that {self.claim}: {share}."
 
     def show(self):
         shown = RichTable(title=escape(self.title), title_justify="left", header_style="bold")

@@ -68,7 +68,7 @@ Machine: {machine()}. Libraries: {libraries()}.
 Everything is planned at privacy cost 1 with `centering="uniform"`, the paper's method, to a tolerance of
 1e-4 (1e-3 where a subworkload that is no product has over 1,000 cells). Errors are root mean squared
 errors over all queries. *gap* is the certificate: how far above the optimum, as a fraction, the plan can
-be at most. *seconds* is the time to plan, the least of up to three runs.
+be at most. *seconds* is the time to plan, the least of two or three runs.
 
 RP+, HDMM, WFF and QS are the paper's printed columns (ResidualPlanner+, the High-Dimensional Matrix
 Mechanism, Weighted Fourier Factorizations, the paper's own implementation of QuerySmasher); NI means not

@@ -2,9 +2,8 @@
 
 from itertools import combinations
 
-import numpy as np
-
 import querysmasher as qs
+from benchmarks.draw import drawn_weights
 from querysmasher.workload.joint import AbsDifference, Affine, Random
 
 # sizes of the categorical and of the numeric attributes
@@ -84,11 +83,6 @@ def one_and_two_way(n, kind, d=40):
             for chosen in combinations(schema.names, k)
         )
     return qs.all_kway(schema, 1, "prefix") + pairs(schema, COMPARE[kind])
-
-
-def drawn_weights(seed, d=40):
-    """Draw a weight from 1 to 5 for every attribute set, 1-way sets first."""
-    return np.random.default_rng(seed).integers(1, 6, d + d * (d - 1) // 2)
 
 
 def weighted(n, kind, seed, d=40):

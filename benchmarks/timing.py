@@ -6,7 +6,7 @@ from benchmarks.cells import Cell, run
 from benchmarks.report import Table, seconds
 
 TEXT = (
-    "Seconds of decomposition and solving together, the least of up to three runs, and the peak resident"
+    "Seconds of decomposition and solving together, the least of two or three runs, and the peak resident"
     " memory of a fresh process (interpreter and libraries included). The paper's times are from 128 cores"
     " with 1 TB of memory; its memory also covers the assembly phase. *Times quicker* and *times smaller*"
     " are its figure over ours."

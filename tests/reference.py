@@ -194,6 +194,23 @@ def variances(plan, workload):
     return (image**2).sum(axis=1)
 
 
+def split_variances(plan, workload):
+    """The variances of the sums of the parts' estimates: for any centres, and the best for uniform ones."""
+    rows, _ = query_rows(workload)
+    total = np.zeros(len(rows))
+    measured = {m.attributes: m for m in plan.measured}
+    for kept in subsets(range(len(workload.schema))):
+        part = rows @ split_map(workload.schema, plan.centres, kept)
+        if kept in measured:
+            strategy = measured_rows(plan, measured[kept])
+            image = part @ np.linalg.pinv(strategy, rcond=1e-10)
+            assert np.abs(image @ strategy - part).max() < 1e-6 * max(1, np.abs(rows).max()), "not spanned"
+            total += measured[kept].variance * (image**2).sum(axis=1)
+        elif kept or plan.budget.neighbours == "add_remove":
+            assert np.abs(part).max() < 1e-8 * np.abs(rows).max(), "not measured"
+    return total
+
+
 def paper_loss(workload, cost):
     """The weighted sum of variances that the paper's algorithm reaches with an optimal solver.
 

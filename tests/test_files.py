@@ -34,7 +34,8 @@ def rewritten(path, **changes):
     """Write the archive again with members replaced, whole in every other respect."""
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()} | changes
-    path.write_bytes(files.pack({name: data for name, data in members.items() if data is not None}))
+    with path.open("wb") as stream:
+        files.write_members(stream, {name: data for name, data in members.items() if data is not None})
 
 
 def test_a_payload_comes_back_bit_for_bit(written):

@@ -175,6 +175,18 @@ def test_the_order_in_which_a_family_names_attributes_does_not_matter():
             np.testing.assert_allclose(found[kept], gram, atol=1e-12)
 
 
+def test_the_same_rows_asked_in_both_orders_are_two_questions():
+    schema = qs.Schema.of(a=3, b=3, c=3)
+    rows = np.random.default_rng(2).integers(-1, 3, (4, 9))
+    workload = qs.linear(schema, ("a", "c"), rows) + qs.linear(schema, ("c", "b"), rows)
+    workload += qs.linear(schema, ("c", "a"), rows)
+    around = uniform(schema)
+    found, expected = grams(workload, around), subworkload_grams(workload, around)
+    assert set(found) == set(expected)
+    for kept, gram in expected.items():
+        np.testing.assert_allclose(found[kept], gram, atol=1e-9)
+
+
 # --- sameness ----------------------------------------------------------------------------------
 
 
@@ -185,6 +197,13 @@ def test_alike_attributes_share_one_part():
     assert len(decomposer.parts) == 2  # a prefix and an identity, however many attributes
     decomposer.decompose(qs.affine(schema, "a3", "a7").groups + qs.affine(schema, "a0", "a9").groups)
     assert len(decomposer.parts) == 4  # one part on either attribute, as they are alike, and one on both
+
+
+def test_the_same_product_asked_in_another_order_is_one_term():
+    schema = qs.Schema.of(a=4, b=3)
+    decomposer = Decomposer(schema, uniform(schema))
+    workload = qs.queries(schema, a="prefix", b="range") + qs.queries(schema, b="range", a="prefix")
+    assert [len(s.terms) for s in decomposer.decompose(workload.groups)] == [1, 1, 1, 1]
 
 
 def test_the_same_rows_given_twice_or_named_are_one_part():

@@ -3,7 +3,7 @@
 import itertools
 import math
 import operator
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.planning.plan import CENTERINGS
 from tests.reference import (
     complement,
     kron,
@@ -19,12 +20,14 @@ from tests.reference import (
     paper_loss,
     privacy_cost,
     query_rows,
+    split_variances,
     subworkload_grams,
     variances,
 )
 from tests.strategies import schemas, seeds, workloads
 
 COST = qs.PrivacyCost(1.0)
+plan_uniform = partial(qs.plan, centering="uniform")  # the paper's method
 
 budgets = st.sampled_from(
     [
@@ -60,7 +63,7 @@ def pairs(schema, asked):
 @given(workloads(), budgets, st.sampled_from(["optimal", "optimal", "structured"]))
 def test_a_plan_is_the_mechanism_it_says_it_is(workload, budget, solver):
     assume(asks_something(workload, budget))
-    plan = qs.plan(workload, budget, solver=solver)
+    plan = plan_uniform(workload, budget, solver=solver)
     found = plan.variances(workload)
     expected = variances(plan, workload)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
@@ -72,11 +75,28 @@ def test_a_plan_is_the_mechanism_it_says_it_is(workload, budget, solver):
     assert privacy_cost(plan) <= budget.privacy_cost * (1 + 1e-9)
 
 
+@settings(max_examples=25)
+@given(workloads(schemas(max_attributes=3, max_size=4), max_groups=3), budgets, st.sampled_from(CENTERINGS))
+def test_a_plan_around_any_centres_is_the_mechanism_it_says_it_is(workload, budget, centering):
+    assume(asks_something(workload, budget))
+    plan = qs.plan(workload, budget, centering=centering)
+    found = plan.variances(workload)
+    expected = split_variances(plan, workload)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
+    _, weights = query_rows(workload)
+    assert plan.weighted_loss == pytest.approx(float(weights @ expected), rel=1e-6)
+    assert plan.privacy_cost <= budget.privacy_cost
+    assert privacy_cost(plan) <= budget.privacy_cost * (1 + 1e-9)
+    assert all(np.sum(w) == pytest.approx(1.0) for w in plan.centres)
+    uniform = plan_uniform(workload, budget)
+    assert plan.weighted_loss <= uniform.weighted_loss * (1 + 1e-3)
+
+
 @settings(max_examples=40)
 @given(workloads(schemas(max_attributes=3, max_size=4, max_cells=36), max_groups=3))
 def test_a_plan_reaches_what_the_algorithm_of_the_paper_reaches(workload):
     assume(asks_something(workload, COST))
-    plan = qs.plan(workload, qs.PrivacyCost(0.7), tolerance=1e-4)
+    plan = plan_uniform(workload, qs.PrivacyCost(0.7), tolerance=1e-4)
     reference = paper_loss(workload, 0.7)
     assert plan.weighted_loss == pytest.approx(reference, rel=1e-4)
     assert plan.weighted_loss <= reference * (1 + plan.gap) ** 2 * (1 + 1e-5)  # the certificate holds
@@ -89,7 +109,7 @@ def test_no_random_mechanism_of_the_kind_does_better(workload, seed):
     """Any strategies that respect residual spaces, with any shares of the budget (the paper's theorem)."""
     assume(asks_something(workload, COST))
     rng = np.random.default_rng(seed)
-    plan = qs.plan(workload, COST)
+    plan = plan_uniform(workload, COST)
     centres = [np.full(n, 1.0 / n) for n in workload.schema.sizes]
     losses = []
     for kept, gram in subworkload_grams(workload, centres).items():
@@ -105,7 +125,7 @@ def test_no_random_mechanism_of_the_kind_does_better(workload, seed):
 def test_the_cost_by_definition_is_the_whole_budget_where_every_cell_is_alike():
     schema = qs.Schema.of(a=3, b=4)
     for family in ("identity", "circular"):
-        plan = qs.plan(qs.all_kway(schema, [1, 2], family), qs.PrivacyCost(0.8))
+        plan = plan_uniform(qs.all_kway(schema, [1, 2], family), qs.PrivacyCost(0.8))
         assert privacy_cost(plan) == pytest.approx(0.8, rel=1e-9)
 
 
@@ -115,7 +135,7 @@ def test_attributes_of_the_same_size_are_never_mixed_up():
     workload = qs.queries(schema, a=[[1, 0, 0, 0]], b="prefix", c=[[0, 0, 9, 1]]) + qs.queries(
         schema, a="identity", c=[[1, 1, 0, 0]]
     )
-    plan = qs.plan(workload, COST)
+    plan = plan_uniform(workload, COST)
     np.testing.assert_allclose(plan.variances(workload), variances(plan, workload), rtol=1e-7)
     assert privacy_cost(plan) <= 1 + 1e-9
 
@@ -124,7 +144,7 @@ def test_nearly_nothing_is_noised_all_the_same():
     """A peer gave a subworkload of nearly zero loss zero noise, and exact data came out."""
     schema = qs.Schema.of(a=3, b=2)
     workload = qs.marginals(schema, 1) + qs.linear(schema, ("a", "b"), 1e-6 * np.eye(6))
-    plan = qs.plan(workload, COST)
+    plan = plan_uniform(workload, COST)
     assert all(m.variance >= 1 for m in plan.measured)
     assert plan.variances(workload).min() > 0
     assert privacy_cost(plan) <= 1 + 1e-9
@@ -134,7 +154,7 @@ def test_nearly_nothing_is_noised_all_the_same():
 def test_light_queries_are_still_answered():
     schema = qs.Schema.of(a=5, b=2)
     workload = qs.linear(schema, "a", np.eye(5)[:2], weights=[1, 1e-8]) + 1e-9 * qs.marginals(schema, 2)
-    plan = qs.plan(workload, COST)
+    plan = plan_uniform(workload, COST)
     np.testing.assert_allclose(plan.variances(workload), variances(plan, workload), rtol=1e-5)
 
 
@@ -145,35 +165,35 @@ def test_light_queries_are_still_answered():
 @given(workloads(max_groups=2))
 def test_weights_matter_only_relative_to_each_other_and_variances_to_the_budget(workload):
     assume(asks_something(workload, COST))
-    plan = qs.plan(workload, COST)
+    plan = plan_uniform(workload, COST)
     base = plan.variances(workload)
-    heavier = qs.plan(8.0 * workload, COST)
+    heavier = plan_uniform(8.0 * workload, COST)
     np.testing.assert_allclose(heavier.variances(workload), base, rtol=1e-6, atol=1e-9 * base.max())
     assert heavier.weighted_rmse == pytest.approx(math.sqrt(8) * plan.weighted_rmse, rel=1e-6)
     assert heavier.rmse == pytest.approx(plan.rmse, rel=1e-6)
-    poorer = qs.plan(workload, qs.PrivacyCost(0.25))
+    poorer = plan_uniform(workload, qs.PrivacyCost(0.25))
     np.testing.assert_allclose(poorer.variances(workload), 4 * base, rtol=1e-6, atol=1e-8 * base.max())
 
 
 def test_asking_twice_is_asking_with_twice_the_weight():
     schema = qs.Schema.of(a=4, b=3)
     workload = qs.all_kway(schema, 2, "prefix")
-    twice = qs.plan(workload + workload, COST)
-    assert twice.rmse == pytest.approx(qs.plan(workload, COST).rmse, rel=1e-9)
-    assert twice.weighted_loss == pytest.approx(2 * qs.plan(workload, COST).weighted_loss, rel=1e-9)
+    twice = plan_uniform(workload + workload, COST)
+    assert twice.rmse == pytest.approx(plan_uniform(workload, COST).rmse, rel=1e-9)
+    assert twice.weighted_loss == pytest.approx(2 * plan_uniform(workload, COST).weighted_loss, rel=1e-9)
 
 
 def test_heavier_queries_get_smaller_errors():
     schema = qs.Schema.of(a=6, b=6)
     one, two = qs.queries(schema, a="prefix"), qs.queries(schema, b="prefix")
-    even, skewed = qs.plan(one + two, COST), qs.plan(100.0 * one + two, COST)
+    even, skewed = plan_uniform(one + two, COST), plan_uniform(100.0 * one + two, COST)
     assert skewed.variances(one).sum() < even.variances(one).sum() < skewed.variances(two).sum()
 
 
 def test_persons_with_several_records_need_as_much_more_noise():
     workload = qs.marginals(qs.Schema.of(a=4, b=3), [1, 2])
-    one = qs.plan(workload, COST)
-    three = qs.plan(workload, qs.PrivacyCost(1.0, records_per_person=3))
+    one = plan_uniform(workload, COST)
+    three = plan_uniform(workload, qs.PrivacyCost(1.0, records_per_person=3))
     np.testing.assert_allclose(three.variances(workload), 9 * one.variances(workload), rtol=1e-9)
     assert three.privacy_cost == pytest.approx(1.0, rel=1e-12)
 
@@ -188,7 +208,7 @@ def test_marginals_have_the_known_closed_form(n, d):
         + d * math.sqrt(1 + (d - 1) / n) * unit
         + math.comb(d, 2) * unit**2
     )
-    plan = qs.plan(qs.marginals(schema, [1, 2] if d > 1 else 1), COST)
+    plan = plan_uniform(qs.marginals(schema, [1, 2] if d > 1 else 1), COST)
     count = d * n + math.comb(d, 2) * n**2
     assert plan.rmse == pytest.approx(roots / math.sqrt(count), rel=1e-9)
     assert plan.gap == pytest.approx(0, abs=1e-9)
@@ -200,7 +220,7 @@ def test_marginals_have_the_known_closed_form(n, d):
 
 
 def close(workload, figure):
-    plan = qs.plan(workload, COST, tolerance=1e-4)
+    plan = plan_uniform(workload, COST, tolerance=1e-4)
     assert plan.gap <= 1e-4
     assert plan.rmse == pytest.approx(figure, rel=1e-4, abs=6e-5)
     assert plan.rmse / (1 + plan.gap) <= figure + 5e-5
@@ -241,7 +261,7 @@ def test_certified_figure_of_the_mixed_workload():
 
 def test_five_billion_queries_are_planned_as_fast_as_ten():
     schema = qs.Schema.of({f"a{i}": 50 for i in range(40)})
-    plan = qs.plan(qs.all_kway(schema, [1, 2], "circular"), COST)
+    plan = plan_uniform(qs.all_kway(schema, [1, 2], "circular"), COST)
     assert f"{plan.rmse:.2f}" == "102.13"  # the paper's Table
     assert len(plan.solutions) == 1  # solved once, for 820 attribute sets
     assert len(plan.measured) == 821
@@ -253,7 +273,7 @@ def test_five_billion_queries_are_planned_as_fast_as_ten():
 def test_a_plan_sums_itself_up(capfd):
     schema = qs.Schema.of(a=4, b=3)
     workload = qs.all_kway(schema, [1, 2], "prefix") + 2.0 * qs.marginals(schema, 0)
-    plan = qs.plan(workload, qs.zCDP(0.5))
+    plan = plan_uniform(workload, qs.zCDP(0.5))
     shares = plan.budget_shares()
     assert set(shares) == {(), ("a",), ("b",), ("a", "b")}
     assert sum(shares.values()) == pytest.approx(1.0)
@@ -272,15 +292,16 @@ def test_a_plan_sums_itself_up(capfd):
     assert capfd.readouterr() == ("", "")  # not a terminal: no progress bar
 
 
-def test_a_progress_bar_is_shown_when_asked_for(capfd):
-    qs.plan(qs.marginals(qs.Schema.of(a=4), 1), COST, progress=True)
+def test_a_progress_bar_is_shown_when_asked_for(capfd, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as if standard error were a terminal
+    plan_uniform(qs.marginals(qs.Schema.of(a=4), 1), COST, progress=True)
     out, err = capfd.readouterr()
     assert out == ""
     assert "Solving" in err
 
 
 def test_the_plan_of_a_total_alone_measures_one_number():
-    plan = qs.plan(qs.marginals(qs.Schema.of(a=3), 0), qs.PrivacyCost(4.0))
+    plan = plan_uniform(qs.marginals(qs.Schema.of(a=3), 0), qs.PrivacyCost(4.0))
     assert plan.measurements == 1
     assert plan.rmse == pytest.approx(0.5)
     assert "total only" in repr(plan)
@@ -290,7 +311,7 @@ def test_a_hierarchy_and_its_predicates_are_planned_together():
     schema = qs.Schema([qs.Categorical("town", "abcdef"[:0] or list("abcdef")), qs.Ordinal("age", range(4))])
     levels = qs.hierarchy(schema, "town", {t: t in "abc" for t in "abcdef"}, ["all"] * 6)
     workload = qs.queries(schema, town=levels, age="prefix") + 3 * qs.where(schema, "town == 'a' and age > 1")
-    plan = qs.plan(workload, COST)
+    plan = plan_uniform(workload, COST)
     np.testing.assert_allclose(plan.variances(workload), variances(plan, workload), rtol=1e-7)
 
 
@@ -302,26 +323,31 @@ ASKED = qs.marginals(qs.Schema.of(a=3), 1)
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: qs.plan("a", COST), ["workload", "str"]),
-        (lambda: qs.plan([ASKED], COST), ["workload", "list"]),
-        (lambda: qs.plan(ASKED, 1.0), ["budget", "PrivacyCost", "1.0"]),
-        (lambda: qs.plan(ASKED, None), ["budget", "None"]),
-        (lambda: qs.plan(ASKED, qs.PrivacyCost), ["budget"]),
-        (lambda: qs.plan(ASKED, COST, solver="best"), ["solver", "'best'", "optimal, dense, structured"]),
-        (lambda: qs.plan(ASKED, COST, solver=None), ["solver", "None"]),
-        (lambda: qs.plan(ASKED, COST, centering="left"), ["centering", "'left'", "uniform"]),
-        (lambda: qs.plan(ASKED, COST, tolerance=0), ["tolerance", "0"]),
-        (lambda: qs.plan(ASKED, COST, tolerance=1), ["tolerance", "1"]),
-        (lambda: qs.plan(ASKED, COST, tolerance=-1e-3), ["tolerance", "-0.001"]),
-        (lambda: qs.plan(ASKED, COST, tolerance=math.nan), ["tolerance", "nan"]),
-        (lambda: qs.plan(ASKED, COST, tolerance="tight"), ["tolerance", "'tight'"]),
-        (lambda: qs.plan(ASKED, COST, tolerance=True), ["tolerance", "True"]),
+        (lambda: plan_uniform("a", COST), ["workload", "str"]),
+        (lambda: plan_uniform([ASKED], COST), ["workload", "list"]),
+        (lambda: plan_uniform(ASKED, 1.0), ["budget", "PrivacyCost", "1.0"]),
+        (lambda: plan_uniform(ASKED, None), ["budget", "None"]),
+        (lambda: plan_uniform(ASKED, qs.PrivacyCost), ["budget"]),
         (
-            lambda: qs.plan(qs.marginals(ASKED.schema, 0), qs.PrivacyCost(1.0, neighbours="replace_one")),
+            lambda: plan_uniform(ASKED, COST, solver="best"),
+            ["solver", "'best'", "optimal, dense, structured"],
+        ),
+        (lambda: plan_uniform(ASKED, COST, solver=None), ["solver", "None"]),
+        (lambda: qs.plan(ASKED, COST, centering="left"), ["centering", "'left'", "uniform"]),
+        (lambda: plan_uniform(ASKED, COST, tolerance=0), ["tolerance", "0"]),
+        (lambda: plan_uniform(ASKED, COST, tolerance=1), ["tolerance", "1"]),
+        (lambda: plan_uniform(ASKED, COST, tolerance=-1e-3), ["tolerance", "-0.001"]),
+        (lambda: plan_uniform(ASKED, COST, tolerance=math.nan), ["tolerance", "nan"]),
+        (lambda: plan_uniform(ASKED, COST, tolerance="tight"), ["tolerance", "'tight'"]),
+        (lambda: plan_uniform(ASKED, COST, tolerance=True), ["tolerance", "True"]),
+        (
+            lambda: plan_uniform(
+                qs.marginals(ASKED.schema, 0), qs.PrivacyCost(1.0, neighbours="replace_one")
+            ),
             ["number of records", "public"],
         ),
-        (lambda: qs.plan(qs.linear(ASKED.schema, "a", [[0, 0, 0]]), COST), ["workload", "zero"]),
-        (lambda: qs.plan(qs.where(ASKED.schema, "a > 5"), COST), ["workload", "zero"]),
+        (lambda: plan_uniform(qs.linear(ASKED.schema, "a", [[0, 0, 0]]), COST), ["workload", "zero"]),
+        (lambda: plan_uniform(qs.where(ASKED.schema, "a > 5"), COST), ["workload", "zero"]),
     ],
 )
 def test_what_cannot_be_planned_is_refused_by_name(call, words, refuses):
@@ -332,6 +358,6 @@ def test_what_cannot_be_planned_is_refused_by_name(call, words, refuses):
 def test_queries_that_count_nothing_have_no_error_beside_others():
     schema = qs.Schema.of(a=3)
     workload = qs.where(schema, "a > 5") + qs.marginals(schema, 1)
-    plan = qs.plan(workload, COST)
+    plan = plan_uniform(workload, COST)
     assert plan.variances(workload)[0] == 0.0
     assert plan.rmse**2 * 4 == pytest.approx(plan.variances(workload).sum())

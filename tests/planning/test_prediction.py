@@ -2,10 +2,11 @@
 
 import itertools
 import re
+from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -16,10 +17,11 @@ from querysmasher.workload.families import Identity, Prefix, Range
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.rows import Rows
-from tests.reference import variances
+from tests.reference import mechanism, query_rows, variances
 from tests.strategies import groups, matrix, schemas
 
 COST = qs.PrivacyCost(1.0)
+plan_uniform = partial(qs.plan, centering="uniform")
 SCHEMA = qs.Schema.of(d=4, a=3, c=2, b=3)
 
 
@@ -32,13 +34,13 @@ def agrees(plan, workload):
 
 
 PLANS = {
-    "prefix": qs.plan(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), COST),
-    "mixed": qs.plan(qs.all_kway(SCHEMA, 3, "range") + qs.marginals(SCHEMA, 3), COST),
-    "structured": qs.plan(
+    "prefix": plan_uniform(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), COST),
+    "mixed": plan_uniform(qs.all_kway(SCHEMA, 3, "range") + qs.marginals(SCHEMA, 3), COST),
+    "structured": plan_uniform(
         qs.all_kway(SCHEMA, 3, "range") + qs.marginals(SCHEMA, 3), COST, solver="structured"
     ),
-    "marginals": qs.plan(qs.marginals(SCHEMA, 3), COST),
-    "tied": qs.plan(  # {a, b} and {c, d} are measured jointly, every triple as a pair and a single
+    "marginals": plan_uniform(qs.marginals(SCHEMA, 3), COST),
+    "tied": plan_uniform(  # {a, b} and {c, d} are measured jointly, every triple as a pair and a single
         qs.marginals(SCHEMA, [1, 2])
         + qs.linear(SCHEMA, ("a", "b"), matrix(12, 9, seed=3))
         + joint("abc", Rows((3, 3), matrix(12, 9, seed=3)), Identity((2,)))
@@ -46,7 +48,7 @@ PLANS = {
         + qs.marginals(SCHEMA, 3),
         COST,
     ),
-    "joint": qs.plan(joint("bac", Rows((3, 3), matrix(12, 9, seed=5)), Range((2,))), COST),
+    "joint": plan_uniform(joint("bac", Rows((3, 3), matrix(12, 9, seed=5)), Range((2,))), COST),
 }
 
 
@@ -104,7 +106,7 @@ def test_random_queries_of_any_kind_agree_with_the_best_estimate(data):
     for group in data.draw(st.lists(groups(schema), max_size=2)):
         workload += qs.Workload(schema, (group,))
     solver = data.draw(st.sampled_from(["optimal", "structured"]))
-    plan = qs.plan(workload, COST, solver=solver)
+    plan = plan_uniform(workload, COST, solver=solver)
     later = qs.Workload(schema, tuple(data.draw(st.lists(groups(schema), min_size=1, max_size=3))))
     agrees(plan, later)
 
@@ -122,6 +124,21 @@ def test_the_sum_without_writing_out_is_the_sum_of_the_variances(data):
     )
 
 
+@settings(max_examples=40)
+@given(st.data())
+def test_images_give_variances_and_covariances(data):
+    """q B† for all queries: scalar products, times the noise, are the covariances of the answers."""
+    workload = qs.Workload(SCHEMA, (data.draw(groups(SCHEMA)),))
+    assume(len(workload) <= 200)
+    plan = PLANS[data.draw(st.sampled_from(["prefix", "mixed", "structured", "tied"]))]
+    images = list(plan.predictor.images(workload.groups[0]))
+    found = sum((m.variance * image @ image.T for m, image in images), np.zeros((len(workload),) * 2))
+    rows, _ = query_rows(workload)
+    image = rows @ np.linalg.pinv(mechanism(plan), rcond=1e-10)
+    np.testing.assert_allclose(found, image @ image.T, atol=1e-6 * (image**2).sum(axis=1).max() + 1e-12)
+    np.testing.assert_allclose(np.diag(found), plan.variances(workload), rtol=1e-8, atol=1e-9)
+
+
 def test_later_weights_do_not_change_variances():
     plan = PLANS["prefix"]
     workload = qs.linear(SCHEMA, ("a", "b"), np.eye(9))
@@ -132,7 +149,7 @@ def test_later_weights_do_not_change_variances():
 def test_what_one_group_taught_is_right_for_the_next():
     """The predictor remembers by content: attributes of equal size, other places, other orders."""
     schema = qs.Schema.of(a=3, b=3, c=3)
-    plan = qs.plan(
+    plan = plan_uniform(
         qs.queries(schema, a="prefix", b=[[1, 0, 0], [0, 1, 0]], c="range")
         + qs.marginals(schema, 3, weight=0.1)
         + 5.0 * qs.queries(schema, a="identity", c="prefix"),
@@ -149,7 +166,7 @@ def test_what_one_group_taught_is_right_for_the_next():
 
 
 def test_missing_attribute_sets_are_all_named(refuses):
-    plan = qs.plan(qs.marginals(SCHEMA, 1), COST)
+    plan = plan_uniform(qs.marginals(SCHEMA, 1), COST)
     with refuses(OutsideMeasuredSpaceError, ValueError, "(a, b)", "{a, b}") as _:
         plan.variances(qs.queries(SCHEMA, a="prefix", b="prefix"))
     with pytest.raises(OutsideMeasuredSpaceError) as caught:
@@ -159,9 +176,9 @@ def test_missing_attribute_sets_are_all_named(refuses):
 
 
 def test_only_what_a_query_really_needs_must_be_measured():
-    plan = qs.plan(qs.marginals(SCHEMA, 1), COST)
+    plan = plan_uniform(qs.marginals(SCHEMA, 1), COST)
     agrees(plan, qs.linear(SCHEMA, ("a", "c"), [[1, 1, 2, 2, 0, 0]]))  # says nothing about c
-    contrast = qs.plan(qs.queries(SCHEMA, a=[[1, -1, 0], [0, 1, -1]]), COST)
+    contrast = plan_uniform(qs.queries(SCHEMA, a=[[1, -1, 0], [0, 1, -1]]), COST)
     agrees(contrast, qs.queries(SCHEMA, a=[[2, -1, -1]]))
     with pytest.raises(OutsideMeasuredSpaceError, match=r"\{\}"):
         contrast.variances(qs.queries(SCHEMA, a=[[1, 0, 0]]))  # needs the total, which is not measured
@@ -170,7 +187,9 @@ def test_only_what_a_query_really_needs_must_be_measured():
 @pytest.mark.parametrize("solver", ["optimal", "structured"])
 def test_queries_outside_a_deficient_span_are_refused(solver, refuses):
     schema = qs.Schema.of(a=5, b=4)
-    plan = qs.plan(qs.queries(schema, a=[[1, 1, 0, 0, 0], [0, 0, 0, 1, 1]], b="prefix"), COST, solver=solver)
+    plan = plan_uniform(
+        qs.queries(schema, a=[[1, 1, 0, 0, 0], [0, 0, 0, 1, 1]], b="prefix"), COST, solver=solver
+    )
     agrees(plan, qs.queries(schema, a=[[1, 1, 0, 0, 0], [1, 1, 0, -2, -2], [1, 1, 0, 1, 1]], b="range"))
     for rows in ([[1, 0, 0, 0, 0]], [[1, 1, 0, 0, 0], [0, 0, 0, 1, 0]], [[1, 1.001, 0, 0, 0]]):
         with refuses(OutsideMeasuredSpaceError, ValueError, "only for other queries", "(a"):
@@ -181,7 +200,7 @@ def test_queries_outside_a_deficient_span_are_refused(solver, refuses):
 
 def test_combinations_of_affine_queries_are_inside_and_marginals_are_not(refuses):
     schema = qs.Schema.of(a=5, b=4)
-    plan = qs.plan(qs.affine(schema, "a", "b"), COST)
+    plan = plan_uniform(qs.affine(schema, "a", "b"), COST)
     agrees(plan, qs.affine(schema, "a", "b"))
     exactly = np.diff(Affine((5, 4)).matrix(), axis=0)  # a + b == c
     agrees(plan, qs.linear(schema, ("a", "b"), exactly))
@@ -196,7 +215,7 @@ def test_combinations_of_affine_queries_are_inside_and_marginals_are_not(refuses
 
 def test_a_joint_query_across_deficient_blocks_is_refused(refuses):
     schema = qs.Schema.of(a=4, b=3)
-    plan = qs.plan(qs.queries(schema, a=[[1, 1, 0, 0], [1, 0, 0, 0]], b="prefix"), COST)
+    plan = plan_uniform(qs.queries(schema, a=[[1, 1, 0, 0], [1, 0, 0, 0]], b="prefix"), COST)
     inside = np.kron([[1, 1, 0, 0], [2, 0, 0, 0]], [[1, 0, 2]]) + np.kron([[1, 0, 0, 0]], [[0, 1, 0]])
     agrees(plan, qs.linear(schema, ("a", "b"), inside))
     with refuses(OutsideMeasuredSpaceError, ValueError, "only for other queries"):
@@ -219,7 +238,7 @@ def test_results_too_large_to_hold_are_refused(monkeypatch, refuses):
         patch.setattr(plan_module, "MAX_VARIANCES", 10)
         with refuses(TooLargeError, ValueError, "12 variances"):
             plan.variances(qs.linear(SCHEMA, "a", matrix(12, 3, seed=0)))
-    fresh = qs.plan(qs.all_kway(SCHEMA, 2, "prefix"), COST)
+    fresh = plan_uniform(qs.all_kway(SCHEMA, 2, "prefix"), COST)
     monkeypatch.setattr(prediction, "MAX_ENTRIES", 10)
     with refuses(TooLargeError, ValueError, "(a, b)", "5 queries", "9 cells"):
         fresh.variances(qs.affine(SCHEMA, "a", "b"))
@@ -230,7 +249,7 @@ def test_results_too_large_to_hold_are_refused(monkeypatch, refuses):
 
 def test_a_public_total_costs_nothing_and_is_known():
     budget = qs.PrivacyCost(1.0, neighbours="replace_one")
-    plan = qs.plan(qs.marginals(SCHEMA, [0, 1]), budget)
+    plan = plan_uniform(qs.marginals(SCHEMA, [0, 1]), budget)
     assert () not in {m.attributes for m in plan.measured}
     np.testing.assert_array_equal(plan.variances(qs.marginals(SCHEMA, 0)), [0.0])
     np.testing.assert_allclose(plan.variances(qs.linear(SCHEMA, "a", [[1, 1, 1]])), [0.0])

@@ -1,6 +1,7 @@
 """Solvers: every certificate against the paper's semidefinite program, every short cut against dense."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tests.reference import complement, kron, loss, optimal_loss, strategy_rows,
 from tests.strategies import schemas, seeds, workloads
 
 COST = qs.PrivacyCost(1.0)
+plan_uniform = partial(qs.plan, centering="uniform")
 
 
 def problems(workload, centres=None):
@@ -129,6 +131,20 @@ def test_a_tighter_tolerance_is_met():
         assert solve_dense(block, parts, tolerance).gap <= tolerance
 
 
+@pytest.mark.parametrize("solver", ["optimal", "structured"])
+def test_cells_that_no_query_counts_are_no_obstacle(solver):
+    """After centring their column is zero: they have no leverage, and want no weight."""
+    schema = qs.Schema.of(a=2, b=3)
+    row = np.array([[1.0, 0, -1, -1, 0, 1]])  # a contrast: its middle cells count nothing
+    block, parts = last_block(qs.linear(schema, ("a", "b"), row))
+    check(solve(block, parts, 1e-4, solver), block, parts)
+    wide = qs.Schema.of(a=30, b=20)
+    rows = np.zeros((3, 600))
+    rows[0, :5], rows[1, 300], rows[2, 599] = 1, 2, 1
+    block, parts = last_block(qs.linear(wide, ("a", "b"), rows))
+    check(solve(block, parts, 1e-4, solver), block, parts)
+
+
 # --- Kronecker products ------------------------------------------------------------------------
 
 
@@ -226,6 +242,16 @@ def test_cells_that_no_query_tells_apart_are_solved_as_one():
                 np.testing.assert_array_equal(columns[:, one], columns[:, two])
 
 
+def test_one_query_on_a_large_attribute_is_as_easy_as_on_a_small_one():
+    large, small = qs.Schema.of(x=5_000), qs.Schema.of(x=50)
+    plans = [
+        plan_uniform(qs.where(large, "x < 2_000"), COST, tolerance=1e-5),
+        plan_uniform(qs.where(small, "x < 20"), COST, tolerance=1e-5),
+    ]
+    assert plans[0].rmse == pytest.approx(plans[1].rmse, rel=1e-5)
+    assert plans[0].measurements == plans[1].measurements == 2
+
+
 @given(seeds)
 def test_merging_keeps_one_of_each_column(seed):
     rng = np.random.default_rng(seed)
@@ -275,6 +301,11 @@ def test_structured_strategies_are_honest_on_anything(workload):
             assert optimum.bound <= structured.reached * (1 + 1e-9)
 
 
+def test_rounding_errors_do_not_lift_the_lower_bound():
+    block, parts = last_block(qs.affine(qs.Schema.of(a=3, b=2), "a", "b"))
+    assert solve_structured(block, parts, 1e-3).bound <= solve_dense(block, parts, 1e-6).reached * (1 + 1e-12)
+
+
 def test_the_structured_loss_is_the_loss_of_its_strategy():
     block, parts = kronecker_sum(5, (1.0, "identity"), (1.0, "range"), (4.0, "prefix"))
     check(solve_structured(block, parts, 1e-3), block, parts)
@@ -294,13 +325,16 @@ def methods(plan):
 def test_the_solver_follows_the_table():
     schema = qs.Schema.of(a=70, b=60)
     marginal, prefix = qs.marginals(schema, 2), qs.all_kway(schema, 2, "prefix")
-    assert methods(qs.plan(marginal + qs.all_kway(schema, 2, "circular"), COST)) == {
+    assert methods(plan_uniform(marginal + qs.all_kway(schema, 2, "circular"), COST)) == {
         1: "circulant",
         2: "circulant",
     }
-    assert methods(qs.plan(prefix, COST)) == {1: "dense"}  # a product: solved attribute by attribute
-    assert methods(qs.plan(qs.abs_difference(schema, "a", "b"), COST)) == {1: "dense", 2: "dense"}  # thin
-    large = qs.plan(marginal + prefix, COST)  # 4,200 cells
+    assert methods(plan_uniform(prefix, COST)) == {1: "dense"}  # a product: solved attribute by attribute
+    assert methods(plan_uniform(qs.abs_difference(schema, "a", "b"), COST)) == {
+        1: "dense",
+        2: "dense",
+    }  # thin
+    large = plan_uniform(marginal + prefix, COST)  # 4,200 cells
     assert methods(large) == {1: "dense", 2: "structured"}
     assert large.gap > 0
 
@@ -308,9 +342,11 @@ def test_the_solver_follows_the_table():
 def test_the_solver_can_be_chosen():
     schema = qs.Schema.of(a=6, b=5)
     workload = qs.marginals(schema, 2) + qs.all_kway(schema, 2, "prefix")
-    default = qs.plan(workload, COST)
-    structured = qs.plan(workload, COST, solver="structured")
-    assert methods(default) == methods(qs.plan(workload, COST, solver="dense")) == {1: "dense", 2: "dense"}
+    default = plan_uniform(workload, COST)
+    structured = plan_uniform(workload, COST, solver="structured")
+    assert (
+        methods(default) == methods(plan_uniform(workload, COST, solver="dense")) == {1: "dense", 2: "dense"}
+    )
     assert methods(structured) == {1: "dense", 2: "structured"}
     assert default.rmse <= structured.rmse <= 1.02 * default.rmse
     assert default.rmse >= structured.rmse / (1 + structured.gap)
@@ -341,20 +377,20 @@ def test_what_no_solver_takes_is_refused_with_its_size_and_remedies(
         "one family",
         *words,
     ):
-        qs.plan(workload, COST, solver=solver)
+        plan_uniform(workload, COST, solver=solver)
 
 
 def test_the_real_limit_of_the_dense_solver_is_twelve_thousand_cells(refuses):
     schema = qs.Schema.of(a=110, b=110)
     workload = qs.marginals(schema, 2) + qs.all_kway(schema, 2, "prefix")
     with refuses(TooLargeError, ValueError, "12,100 cells", "12,000"):
-        qs.plan(workload, COST, solver="dense")
+        plan_uniform(workload, COST, solver="dense")
 
 
 def test_one_attribute_that_is_too_large_is_refused(monkeypatch, refuses):
     monkeypatch.setattr(solvers, "AXIS_CELLS", 39)
     with refuses(TooLargeError, ValueError, "1 attributes of sizes (40,)", "40 cells", "the 39"):
-        qs.plan(qs.queries(qs.Schema.of(a=40), a="prefix"), COST)
+        plan_uniform(qs.queries(qs.Schema.of(a=40), a="prefix"), COST)
 
 
 # --- in parallel -------------------------------------------------------------------------------

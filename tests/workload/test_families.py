@@ -79,6 +79,27 @@ def test_every_gram_is_the_weighted_sum_of_outer_products(data):
     assert W.shape == (family.rows, family.cells)
 
 
+@given(st.data())
+def test_answers_are_the_rows_applied_to_a_table(data):
+    shape = data.draw(st.sampled_from([(1,), (4,), (2, 3), (3, 3)]))
+    if len(shape) == 1:
+        attribute = qs.Ordinal("x", range(shape[0]))
+        family = data.draw(families(attribute))
+    else:
+        family = data.draw(joint_families(shape))
+    table = np.random.default_rng(data.draw(seeds)).integers(0, 9, (*shape, 2, 3)).astype(float)
+    expected = np.tensordot(family.matrix().reshape(-1, *shape), table, axes=len(shape))
+    np.testing.assert_allclose(family.answers(table), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", [Affine, AbsDifference])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_family_is_symmetric_exactly_when_exchanging_its_axes_changes_nothing(family, shape):
+    rows = family(shape).matrix().reshape(-1, *shape)
+    exchanged = rows.transpose(0, 2, 1)
+    assert family(shape).is_symmetric == (rows.shape == exchanged.shape and bool((rows == exchanged).all()))
+
+
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("family", [Identity, Prefix, Range])
 def test_words_mean_what_the_rows_count(family, n):

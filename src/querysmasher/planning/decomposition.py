@@ -18,6 +18,9 @@ from querysmasher.workload.groups import Group
 NULL = 1e-12
 """Rows whose norm is below this fraction of their family's are rounding error, that is, nothing."""
 
+SMALL = 256
+"""Up to this many values, an attribute's Gram matrix is taken even where its queries are fewer."""
+
 Option = tuple[tuple[int, ...], tuple[Piece, ...], float]
 """The attributes a family keeps, the piece it leaves on them, and the coefficient it contributes."""
 
@@ -146,7 +149,8 @@ class Decomposer:
                 continue
             shape = tuple(self.schema.sizes[p] for p in kept)
             centres = tuple(self.centres[p] for p in kept)
-            thin = len(kept) > 1 and rows.shape[0] <= rows.shape[1]
+            count, cells = rows.shape
+            thin = count <= cells if len(kept) > 1 else 2 * count <= cells and cells > SMALL
             lattice = lattice_rows(family, places, kept, self.centres) if thin or len(kept) == 1 else None
             part = Part(shape, centres, rows if thin else rows.T @ rows, thin, lattice)
             options.append(self._part(kept, part))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -74,24 +75,42 @@ def round_strategy(strategy: Strategy, centres: list[Integers], bits: int) -> In
 def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
     """Round rows over one attribute to whole numbers b with Σ_j centre[j]·b[j] = 0.
 
-    Entries are rounded to the nearest, then the sum is repaired by single units where they hurt least,
-    at the largest entries of the centre first; an entry 1 of the centre settles the rest.
+    Entries are rounded to the nearest, then the sum is repaired by as few single units as possible, each
+    where it hurts least. The centre's entries must have no common divisor.
     """
     target = rows * ((2**bits - 1) / np.abs(rows).max())
     rounded = np.round(target).astype(np.int64)
+    moves = _repairs(tuple(np.unique(np.abs(centre[centre != 0])).tolist()))
+    largest = int(np.abs(centre).max())
     for row, ideal in zip(rounded, target, strict=True):
-        for k in np.unique(centre)[::-1]:
-            places = np.flatnonzero(centre == k)
-            while (
-                units := int(row @ centre) // int(k) if row @ centre >= 0 else -(-int(row @ centre) // int(k))
-            ):
-                step = 1 if units > 0 else -1
-                hurt = step * (ideal[places] - row[places])
-                row[places[np.argsort(hurt, kind="stable")[: abs(units)]]] -= step
-    if np.any(rounded @ centre):
-        msg = "centre: it needs an entry 1 for exact integer rows"
-        raise PlanError(msg)
+        off = int(row @ centre)
+        while off:
+            # one unit at an entry k of the centre moves the sum by k
+            step = moves[off] if off in moves else int(math.copysign(largest, off))
+            places = np.flatnonzero(np.abs(centre) == abs(step))
+            signs = np.sign(centre[places]) * (1 if step > 0 else -1)
+            hurt = signs * (ideal[places] - row[places])
+            best = int(np.argmin(hurt))
+            row[places[best]] -= signs[best]
+            off -= step
     return _reduced(rounded)
+
+
+@cache
+def _repairs(steps: tuple[int, ...]) -> dict[int, int]:
+    """Return, for every sum off by at most the largest step, the first of the fewest steps that mend it."""
+    largest = steps[-1]
+    first = {0: 0}
+    frontier = [0]
+    while frontier:  # breadth first, back from zero
+        reached = []
+        for value in frontier:
+            for step in (*steps, *(-s for s in steps)):
+                if abs(value + step) <= 2 * largest and value + step not in first:
+                    first[value + step] = step
+                    reached.append(value + step)
+        frontier = reached
+    return first
 
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
@@ -154,7 +173,7 @@ def _round_dense(strategy: DenseStrategy, centres: list[Integers], bits: int) ->
     missing = math.prod(n - 1 for n in strategy.shape) - len(rows)
     if missing > 0:
         rows = _completed(rows, strategy.shape, centres)
-    if len(strategy.shape) == 1 and 1 in centres[0]:
+    if len(strategy.shape) == 1:
         return round_rows(rows, centres[0], bits)
     return _reduced(project(_scaled(rows, bits), strategy.shape, centres))
 

@@ -22,18 +22,21 @@ Integers = NDArray[np.int64]
 LARGEST = 2**40
 """Rows with larger entries are of no use for exact measurement."""
 
+LARGEST_CENTRE = 256
+
 RANK = 1e-9
 """Pivots below this fraction of the largest are rounding error."""
 
 
 def integer_centre(centre: Array) -> Integers:
     """Return the centre as whole numbers k with centre = k / Σk."""
-    smallest = centre.min()
-    k = np.round(centre / smallest) if smallest > 0 else centre
-    if smallest <= 0 or not np.allclose(k / k.sum(), centre, rtol=1e-12, atol=0):
-        msg = "centre: exact measurement needs centres that are ratios of small whole numbers"
-        raise PlanError(msg)
-    return k.astype(np.int64)
+    shares = centre / np.abs(centre).max()
+    for largest in range(1, LARGEST_CENTRE + 1):
+        k = np.round(shares * largest)
+        if np.allclose(k, shares * largest, rtol=0, atol=1e-9 * largest):
+            return k.astype(np.int64)
+    msg = f"centre: exact measurement needs ratios of whole numbers of at most {LARGEST_CENTRE}"
+    raise PlanError(msg)
 
 
 def project(rows: Integers, shape: Sequence[int], centres: Sequence[Integers]) -> Integers:
@@ -50,7 +53,7 @@ def lattice_rows(
     """Return independent whole-number rows spanning what `family`, asked on `places`, leaves on `kept`.
 
     None if they span the whole residual space, so that any rounding stays inside, or if the queries are
-    not whole numbers over a small common denominator.
+    not whole numbers over a small common denominator, or the centres are not.
     """
     matrix = family.matrix()
     for denominator in (1, 2, 10, 16, 100, 1000, 1024):
@@ -62,7 +65,10 @@ def lattice_rows(
     order = np.argsort(places)
     ordered = [places[i] for i in order]
     tensor = whole.astype(np.int64).reshape(-1, *family.shape).transpose(0, *(1 + order))
-    whole_centres = {p: integer_centre(centres[p]) for p in places}
+    try:
+        whole_centres = {p: integer_centre(centres[p]) for p in places}
+    except PlanError:
+        return None
     room = float(np.abs(whole).max()) * math.prod(int(k.sum()) for k in whole_centres.values())
     if room > LARGEST:
         return None

@@ -47,6 +47,11 @@ class Family:
         return (self.name, self.shape)
 
     @property
+    def is_symmetric(self) -> bool:
+        """Whether exchanging axes leaves the queries as they are."""
+        return False
+
+    @property
     def weights(self) -> Array | None:
         """Weights of the single queries, or None where all are 1."""
         return None

@@ -20,6 +20,10 @@ class Affine(Family):
     name: ClassVar[str] = "affine"
 
     @property
+    def is_symmetric(self) -> bool:
+        return self.shape[0] == self.shape[1]
+
+    @property
     def rows(self) -> int:
         return sum(self.shape) - 1
 
@@ -37,6 +41,10 @@ class AbsDifference(Family):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
     name: ClassVar[str] = "abs"
+
+    @property
+    def is_symmetric(self) -> bool:
+        return self.shape[0] == self.shape[1]
 
     @property
     def rows(self) -> int:

@@ -66,18 +66,19 @@ def _spectrum(part: Part) -> Array | None:
     if part.thin or len(part.shape) != 1:
         return None
     (n,) = part.shape
-    if not np.all(part.centres[0] == part.centres[0][0]):
+    if not np.all(part.centres[0] == part.centres[0][0]) or not is_circulant_gram(part.content):
         return None
-    first = part.content[0]
-    scale = np.abs(first).max()
-    for shift in (1, n // 3, n // 2, n - 1):  # a quick no before the full look
-        if not np.allclose(part.content[shift], np.roll(first, shift), rtol=0, atol=1e-12 * scale):
-            return None
-    place = np.arange(n)
-    if not np.allclose(
-        part.content, first[(place[None, :] - place[:, None]) % n], rtol=0, atol=1e-12 * scale
-    ):
-        return None
-    eigenvalues = np.fft.rfft(first).real[1:]
+    eigenvalues = np.fft.rfft(part.content[0]).real[1:]
     spectrum = np.repeat(eigenvalues, 2)[: n - 1]
     return spectrum if np.all(spectrum > 1e-10 * spectrum.max(initial=0.0)) else None
+
+
+def is_circulant_gram(gram: Array) -> bool:
+    """Tell whether every row of a Gram matrix is the row before, shifted by one cell."""
+    n, first = len(gram), gram[0]
+    close = 1e-12 * np.abs(gram).max()
+    for shift in (1 % n, n // 3, n // 2, n - 1):  # a quick no before the full look
+        if not np.allclose(gram[shift], np.roll(first, shift), rtol=0, atol=close):
+            return False
+    place = np.arange(n)
+    return np.allclose(gram, first[(place[None, :] - place[:, None]) % n], rtol=0, atol=close)

@@ -36,7 +36,7 @@ def solve_dense(
     block: Block, parts: Mapping[int, Part], tolerance: float, progress: Progress | None = None
 ) -> Solution:
     """Return a strategy within `tolerance` of the optimum (small blocks: far within, as it costs nothing)."""
-    root = _thin_root(block, parts) if is_thin(block, parts) else _gram_root(block, parts)
+    root = block_root(block, parts)
     target = tolerance / 100 if block.cells <= 256 else tolerance / 4
     if len(root) * 2 > root.shape[1]:
         design = solve_design(root, start_weights(block, parts), target, progress)
@@ -59,6 +59,11 @@ def _lattice(block: Block, parts: Mapping[int, Part], rank: int) -> Integers | N
         return None
     stacked = independent(np.concatenate(rows))
     return stacked if len(stacked) == rank else None
+
+
+def block_root(block: Block, parts: Mapping[int, Part]) -> Array:
+    """Return independent rows R with RᵀR the block's Gram."""
+    return _thin_root(block, parts) if is_thin(block, parts) else _gram_root(block, parts)
 
 
 def start_weights(block: Block, parts: Mapping[int, Part]) -> Array:

@@ -14,6 +14,9 @@ from querysmasher.planning.solvers.design import Progress
 DEPTH = 6
 """How many past steps the fixed-point iteration extrapolates from."""
 
+LEAST = 1e-14
+"""Weights and leverages count as this at least: cells that no query counts have none, and no logarithm."""
+
 
 class Evaluated(Protocol):
     """What the fixed-point iteration needs to know of an iterate."""
@@ -54,13 +57,14 @@ def fixed_point(
             break
         if step >= 12 and min(gaps[-6:]) > 0.5 * min(gaps[:-6]):
             break  # it would take too long: a sparse optimum
-        x, residual = np.log(design.weights), 2 * np.log(design.leverages / design.value)
+        x = np.log(np.maximum(design.weights, LEAST))
+        residual = 2 * np.log(np.maximum(design.leverages / design.value, LEAST))
         points, residuals = [*points[-DEPTH:], x], [*residuals[-DEPTH:], residual]
         move = residual
         if len(points) > 1:
             move = residual - _extrapolation(points, residuals, design.weights)
         x = x + np.clip(move, -3, 3)
-        p = np.maximum(np.exp(x - x.max()), 1e-14)
+        p = np.maximum(np.exp(x - x.max()), LEAST)
         design = evaluate(p / p.sum())
         gaps.append(design.gap)
         best = min(best, design, key=lambda d: d.gap)

@@ -189,7 +189,8 @@ def _optimal_loss(
         elif parts[number].thin:  # uniform weights: valid, and cheap at any size
             rows = parts[number].content
             eigenvalues = np.linalg.eigvalsh(rows @ rows.T / block.cells)
-            loss *= float(np.sqrt(np.maximum(eigenvalues, 0)).sum()) ** 2
+            sure = eigenvalues > 1e-12 * eigenvalues[-1]  # the root of a rounding error is no small number
+            loss *= float(np.sqrt(eigenvalues[sure]).sum()) ** 2
         else:
             loss *= parts[number].trace / block.cells  # tr M^½ ≥ (tr M)^½
     return loss

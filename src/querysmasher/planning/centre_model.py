@@ -1,0 +1,350 @@
+"""The total error of a workload as a function of its attributes' centres, with its exact gradient.
+
+The total is F(w) = Σ_A √(c_A L_A(w)), which the budget's optimal shares turn into the error. For a block
+with Gram G and optimal weights p, √L = tr(D^½ G D^½)^½ with D = diag(p), and by the envelope theorem
+d√L = ½ tr(Ξ dG) with Ξ = D^½ (D^½ G D^½)^{†½} D^½ while p stays put. Everything else is the chain rule
+through coefficients, Kronecker products and q ↦ q·⊗(C or w).
+
+Blocks too large to solve again and again are replaced by the sum of their terms' own optima: a guide for
+the search, which is why `exact` says whether the value is the true one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centering import split_axis
+from querysmasher.planning.roles import Kept, RoleFamily, Roles, SetClass
+from querysmasher.planning.solvers.dense import block_root
+from querysmasher.planning.solvers.design import Design
+from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.subworkload import Block, Part, Term, split
+
+JOINT_CELLS = 400
+"""Blocks that mix terms on several attributes are solved exactly up to this many cells."""
+
+GAP = 1e-7
+"""How exactly blocks are solved, so that differences of values are trustworthy."""
+
+PartKey = tuple[int, Kept]
+
+
+@dataclass(frozen=True, eq=False)
+class _Optimum:
+    """A block's optimum: √L, and rows Z with Ξ = ZᵀZ over its cells."""
+
+    root_loss: float
+    root: Array
+    contractions: dict[tuple[tuple[tuple[int, ...], int], ...], _Contraction] = field(default_factory=dict)
+    """What was worked out already for terms of this block."""
+
+
+@dataclass(eq=False)
+class _Slopes:
+    """Derivatives of F by what centres determine: contents of parts, and factors of coefficients."""
+
+    parts: dict[tuple[PartKey, int], tuple[float, Array]] = field(default_factory=dict)
+    """By part and derivative: a weight w and rows U, which stand for w·UᵀU."""
+    squares: dict[int, float] = field(default_factory=dict)
+
+    def add_part(self, key: PartKey, weight: float, derivative: Array) -> None:
+        """Add weight × UᵀU to the derivative with respect to a part's Gram."""
+        known, _ = self.parts.get((key, id(derivative)), (0.0, derivative))
+        self.parts[key, id(derivative)] = (known + weight, derivative)
+
+    def of_part(self, key: PartKey, part: Part) -> Array | None:
+        """Return the derivative with respect to a part's rows (thin) or Gram."""
+        total = None
+        for (own, _), (weight, U) in self.parts.items():
+            if own == key:
+                change = 2 * weight * (part.content @ U.T) @ U if part.thin else weight * U.T @ U
+                total = change if total is None else total + change
+        return total
+
+
+class CentreModel:
+    """F and its gradient for given centres, one per role."""
+
+    def __init__(self, roles: Roles, sensitivities: tuple[int, int]) -> None:
+        """Take the classes of a workload, and the budget's factors for the total and for other sets."""
+        self.roles = roles
+        self.sensitivities = sensitivities
+        self.exact = True
+        self._starts: dict[object, Array] = {}
+        self._solved: dict[object, _Optimum] = {}
+        self._fresh: dict[object, _Optimum] = {}
+        self._families = [_Split(f) for f in roles.families]
+
+    def value_and_gradient(self, centres: list[Array]) -> tuple[float, list[Array]]:
+        """Return F and its derivative with respect to every role's centre."""
+        self.exact = True
+        self._fresh = {}
+        parts: dict[int, Part] = {}
+        numbers: dict[PartKey, int] = {}
+        squares: list[float] = []
+        for number, split_ in enumerate(self._families):
+            square, own = split_.at(centres)
+            squares.append(square)
+            for kept, part in own.items():
+                numbers[number, kept] = len(numbers)
+                parts[numbers[number, kept]] = part
+        keys = {n: key for key, n in numbers.items()}
+        optima: dict[Block, _Optimum | None] = {}
+        slopes = _Slopes()
+        total = 0.0
+        for one in self.roles.classes:
+            factor = math.sqrt(self.sensitivities[bool(one.roles)]) * one.count
+            if factor:
+                total += self._add_class(one, factor, squares, numbers, keys, parts, optima, slopes)
+        gradients = [np.zeros(n) for n in self.roles.sizes]
+        by_part = {key: slopes.of_part(key, parts[n]) for key, n in numbers.items()}
+        for number, split_ in enumerate(self._families):
+            moved = {kept: slope for (n, kept), slope in by_part.items() if n == number and slope is not None}
+            split_.add_gradient(slopes.squares.get(number, 0.0), moved, centres, gradients)
+        self._solved = self._fresh
+        return total, gradients
+
+    def _add_class(
+        self,
+        one: SetClass,
+        factor: float,
+        squares: list[float],
+        numbers: dict[PartKey, int],
+        keys: dict[int, PartKey],
+        parts: dict[int, Part],
+        optima: dict[Block, _Optimum | None],
+        slopes: _Slopes,
+    ) -> float:
+        """Return factor × √L of a class of sets, and add its derivatives to `slopes`."""
+        terms: list[Term] = []
+        sources = []
+        for uses, products in one.terms:
+            coefficient = sum(w * math.prod(squares[n] for n in dropped) for w, dropped in products)
+            known = all((n, kept) in numbers for n, kept, _ in uses)
+            if known and coefficient > 0:
+                terms.append((coefficient, tuple((on, numbers[n, kept]) for n, kept, on in uses)))
+                sources.append(products)
+        if not terms:
+            return 0.0
+        shape = tuple(self.roles.sizes[r] for r in one.roles)
+        scale, blocks = split(shape, tuple(terms))
+        solved = [(axes, block, self._optimum(block, parts, optima)) for axes, block in blocks]
+        if any(optimum is None for _, _, optimum in solved):
+            self.exact = False
+            return self._add_surrogate(terms, sources, factor, squares, keys, parts, optima, slopes, shape)
+        value = factor * math.sqrt(scale) * math.prod(o.root_loss for _, _, o in solved if o)
+        # tr(Ξ_block · ⊗ pieces) of every term and block; their products make the derivative
+        for (coefficient, pieces), products in zip(terms, sources, strict=True):
+            shares = [_contract(o, axes, block.shape, pieces, parts) for axes, block, o in solved if o]
+            slope = factor / 2 * math.prod(s.value for s in shares) / math.sqrt(scale)
+            _add_coefficient(slope, products, squares, slopes)
+            for place, share in enumerate(shares):
+                others = math.prod(s.value for i, s in enumerate(shares) if i != place)
+                weight = factor / 2 * coefficient * others / math.sqrt(scale)
+                for number, derivative in share.derivatives:
+                    slopes.add_part(keys[number], weight, derivative)
+        return value
+
+    def _add_surrogate(
+        self,
+        terms: list[Term],
+        sources: list[tuple[tuple[float, tuple[int, ...]], ...]],
+        factor: float,
+        squares: list[float],
+        keys: dict[int, PartKey],
+        parts: dict[int, Part],
+        optima: dict[Block, _Optimum | None],
+        slopes: _Slopes,
+        shape: tuple[int, ...],
+    ) -> float:
+        """Use L ≈ Σ_terms c · Π L(piece), the sum of the terms' own optima."""
+        losses = []
+        for coefficient, pieces in terms:
+            own = []
+            for axes, number in pieces:
+                block = Block(tuple(shape[a] for a in axes), ((1.0, ((tuple(range(len(axes))), number),)),))
+                optimum = self._optimum(block, parts, optima, single=True)
+                assert optimum is not None  # noqa: S101 - single pieces are always solved
+                own.append(optimum)
+            losses.append((coefficient, own))
+        total = math.sqrt(sum(c * math.prod(o.root_loss**2 for o in own) for c, own in losses))
+        for (coefficient, pieces), (_, own), products in zip(terms, losses, sources, strict=True):
+            square = math.prod(o.root_loss**2 for o in own)
+            _add_coefficient(factor / (2 * total) * square, products, squares, slopes)
+            for (_, number), optimum in zip(pieces, own, strict=True):
+                weight = factor / (2 * total) * coefficient * square / optimum.root_loss
+                slopes.add_part(keys[number], weight, optimum.root)
+        return factor * total
+
+    def _optimum(
+        self,
+        block: Block,
+        parts: dict[int, Part],
+        optima: dict[Block, _Optimum | None],
+        *,
+        single: bool = False,
+    ) -> _Optimum | None:
+        """Return a block's optimum, from the last weights on, or None if it is too large."""
+        mixed = any(len(pieces) > 1 for _, pieces in block.terms)
+        if mixed and block.cells > JOINT_CELLS and not single:
+            return None
+        if block not in optima:
+            optima[block] = self._solve(block, parts)
+        return optima[block]
+
+    def _solve(self, block: Block, parts: dict[int, Part]) -> _Optimum:
+        same = (block, tuple(parts[n].digest for _, pieces in block.terms for _, n in pieces))
+        if same in self._solved:  # nothing it depends on has moved
+            self._fresh[same] = self._solved[same]
+            return self._solved[same]
+        key = (block.shape, tuple(pieces for _, pieces in block.terms))
+        start = self._starts.get(key, np.full(block.cells, 1.0 / block.cells))
+        design = solve_design(block_root(block, parts), np.maximum(start, 1e-9 * start.max()), GAP)
+        self._starts[key] = design.weights / design.weights.sum()
+        self._fresh[same] = _optimum_of(design)
+        return self._fresh[same]
+
+
+def _optimum_of(design: Design) -> _Optimum:
+    total = design.weights.sum()
+    p, s = design.weights / total, design.roots / math.sqrt(total)
+    return _Optimum(float(s.sum()), design.image * p / s[:, None] ** 1.5)
+
+
+@dataclass(frozen=True, eq=False)
+class _Contraction:
+    """tr(Ξ · ⊗ pieces) over one block, and rows U with ∂/∂(piece's Gram) = UᵀU for each piece."""
+
+    value: float
+    derivatives: list[tuple[int, Array]]
+
+
+def _contract(
+    optimum: _Optimum,
+    axes: tuple[int, ...],
+    shape: tuple[int, ...],
+    pieces: tuple[tuple[tuple[int, ...], int], ...],
+    parts: dict[int, Part],
+) -> _Contraction:
+    own = tuple((tuple(axes.index(a) for a in on), number) for on, number in pieces if on[0] in axes)
+    if own in optimum.contractions:
+        return optimum.contractions[own]
+    derivatives = []
+    root = optimum.root
+    for on, number in own:
+        tensor = root.reshape(-1, *shape)
+        for others, other in own:
+            if others != on:  # multiply by the root of the other piece's Gram
+                matrix = parts[other].root.reshape(-1, *(shape[a] for a in others))
+                at = [1 + a for a in others]
+                tensor = np.tensordot(tensor, matrix, axes=(at, range(1, matrix.ndim)))
+                for a in sorted(others):  # keep the other axes where they were
+                    tensor = np.expand_dims(tensor, 1 + a)
+                tensor = np.moveaxis(tensor, -1, 0).reshape(-1, *tensor.shape[1:-1])
+        derivatives.append((number, tensor.reshape(-1, parts[number].cells) if len(own) > 1 else root))
+    first, derivative = derivatives[0]
+    image = derivative @ parts[first].root.T
+    optimum.contractions[own] = _Contraction(float(np.vdot(image, image)), derivatives)
+    return optimum.contractions[own]
+
+
+def _add_coefficient(
+    slope: float,
+    products: tuple[tuple[float, tuple[int, ...]], ...],
+    squares: list[float],
+    slopes: _Slopes,
+) -> None:
+    """Pass the derivative with respect to a coefficient on to the squares it is made of."""
+    for weight, dropped in products:
+        for place, number in enumerate(dropped):
+            others = math.prod(squares[n] for i, n in enumerate(dropped) if i != place)
+            slopes.squares[number] = slopes.squares.get(number, 0.0) + slope * weight * others
+
+
+class _Split:
+    """A role family: what it leaves on each subset of its axes, and the derivative of that."""
+
+    def __init__(self, family: RoleFamily) -> None:
+        self.roles = family.roles
+        self.gram: Array | None = None
+        self.rows: Array = np.zeros(())
+        if family.family.closed_form:
+            self.gram = family.family.gram()
+        else:
+            rows = family.family.matrix()
+            if family.family.weights is not None:
+                rows = rows * np.sqrt(family.family.weights)[:, None]
+            self.rows = rows.reshape(-1, *family.family.shape).transpose(0, *(1 + a for a in family.order))
+
+    def at(self, centres: list[Array]) -> tuple[float, dict[Kept, Part]]:
+        """Return the square of what is left on no axis, and the parts on the others that are not nothing."""
+        if self.gram is not None:
+            w = centres[self.roles[0]]
+            on_centre = self.gram @ w
+            square = float(on_centre @ w)
+            if len(w) == 1:
+                return square, {}
+            centred = self.gram - on_centre[:, None] - on_centre[None, :] + square
+            return square, {(0,): Part((len(w),), (w,), centred)}
+        square, parts = 0.0, {}
+        norm = np.linalg.norm(self.rows)
+        for bits in range(2 ** len(self.roles)):
+            kept = tuple(a for a in range(len(self.roles)) if bits >> a & 1)
+            left = self._left(kept, centres, None)
+            if np.linalg.norm(left) <= 1e-12 * norm:
+                continue
+            if not kept:
+                square = float(np.vdot(left, left))
+                continue
+            shape, flat = left.shape[1:], left.reshape(len(left), -1)
+            own = tuple(centres[self.roles[a]] for a in kept)
+            thin = len(kept) > 1 and flat.shape[0] <= flat.shape[1]
+            parts[kept] = Part(shape, own, flat if thin else flat.T @ flat, thin)
+        return square, parts
+
+    def _left(self, kept: Kept, centres: list[Array], skip: int | None) -> Array:
+        """Return q ⊗(C on kept axes, w on the others), leaving the axis `skip` as it is."""
+        left = self.rows
+        for axis in reversed(range(len(self.roles))):
+            if axis != skip:
+                left = split_axis(left, centres[self.roles[axis]], axis + 1, keep=axis in kept)
+        return left
+
+    def add_gradient(
+        self, square: float, slopes: dict[Kept, Array], centres: list[Array], gradients: list[Array]
+    ) -> None:
+        """Pass the derivatives by the square and by the parts on to the centres."""
+        if self.gram is not None:
+            (role,) = self.roles
+            on_centre = self.gram @ centres[role]
+            gradients[role] += 2 * square * on_centre
+            if (0,) in slopes:  # −2 G C Γ 1, with G C = G − (Gw) 1ᵀ
+                ones = slopes[0,].sum(axis=1)
+                gradients[role] -= 2 * (self.gram @ ones - on_centre * ones.sum())
+            return
+        for kept in [(), *slopes]:
+            left = self._left(kept, centres, None)
+            if not kept:
+                change = 2 * square * left
+            elif slopes[kept].shape == (len(left), left[0].size):  # by rows; else by Gram
+                change = slopes[kept].reshape(left.shape)
+            else:
+                change = (2 * left.reshape(len(left), -1) @ slopes[kept]).reshape(left.shape)
+            for axis, role in enumerate(self.roles):
+                loose = self._left(kept, centres, axis)
+                at = 1 + sum(a < axis for a in kept)  # where the axis stands in `left` and in `loose`
+                if axis in kept:
+                    change_sum = change.sum(axis=at)
+                    gradients[role] -= _along(loose, at, change_sum)
+                else:
+                    gradients[role] += _along(loose, at, change)
+
+
+def _along(tensor: Array, axis: int, weights: Array) -> Array:
+    """Return, for each place of an axis, the inner product of the rest with `weights`."""
+    moved = np.moveaxis(tensor, axis, 0)
+    return moved.reshape(len(moved), -1) @ weights.ravel()

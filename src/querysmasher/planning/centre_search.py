@@ -1,0 +1,108 @@
+"""The centres that minimise a workload's total error.
+
+Attributes of one role share a centre. Where symmetry makes the uniform centre best, as for marginals and
+circular ranges, it is kept without a search. The others are found by a quasi-Newton search on exact
+gradients, starting from uniform, and rounded to ratios of small whole numbers, as measuring needs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centering import Centres, uniform
+from querysmasher.planning.centre_model import CentreModel
+from querysmasher.planning.roles import Roles, find_roles
+from querysmasher.planning.solvers.circulant import is_circulant_gram
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.workload import Workload
+
+FINE, COARSE = 64, 16
+"""Centres are rounded to whole numbers of at most this size: coarser where rows on several attributes at once
+are measured, because those need the bits."""
+
+STEPS = 60
+RELATIVE_GAIN = 3e-6
+"""The search ends when a step gains less than this fraction."""
+
+
+@dataclass(frozen=True)
+class CentreSearch:
+    """The outcome of a search: the centres, and whether their gain is certain or has to be checked."""
+
+    centres: Centres
+    certain: bool
+
+
+def search_centres(workload: Workload, budget: Budget) -> CentreSearch:
+    """Return the best centres found; `certain` means that they are known to be no worse than uniform."""
+    even = uniform(workload.schema)
+    if _all_symmetric(workload):
+        return CentreSearch(even, certain=True)
+    roles = find_roles(workload)
+    free = [r for r in range(len(roles.sizes)) if not _is_symmetric(roles, r)]
+    model = CentreModel(roles, (budget.sensitivity(total=True), budget.sensitivity(total=False)))
+    start = [np.full(n, 1.0 / n) for n in roles.sizes]
+    ends = np.cumsum([roles.sizes[r] for r in free])
+
+    def centres_at(x: Array) -> list[Array]:
+        centres = list(start)
+        for role, moves in zip(free, np.split(x, ends[:-1]), strict=True):
+            centres[role] = start[role] + moves - moves.mean()
+        return centres
+
+    with threadpool_limits(1, user_api="blas"):  # many small problems
+        first, _ = model.value_and_gradient(start)
+
+        def objective(x: Array) -> tuple[float, Array]:
+            value, gradients = model.value_and_gradient(centres_at(x))
+            return value / first, np.concatenate(
+                [(g - g.mean()) / first for g in map(gradients.__getitem__, free)]
+            )
+
+        found = minimize(
+            objective,
+            np.zeros(int(ends[-1])),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": STEPS, "ftol": RELATIVE_GAIN, "gtol": 1e-9},
+        )
+        rounded = [
+            round_centre(w, COARSE if _is_tied(roles, r) else FINE) if r in free else w
+            for r, w in enumerate(centres_at(found.x))
+        ]
+        last, _ = model.value_and_gradient(rounded)
+    if last >= first and model.exact:
+        return CentreSearch(even, certain=True)
+    for centre in rounded:
+        centre.flags.writeable = False
+    return CentreSearch(tuple(rounded[r] for r in roles.role_of), certain=model.exact)
+
+
+def round_centre(centre: Array, fineness: int) -> Array:
+    """Return a centre nearby that is a ratio of whole numbers of at most `fineness`."""
+    k = np.round(centre * (fineness / np.abs(centre).max()))
+    k /= max(1, np.gcd.reduce(k.astype(np.int64)))
+    return k / k.sum()
+
+
+def _all_symmetric(workload: Workload) -> bool:
+    """Tell at once whether every family looks the same from every cell."""
+    families = {f.key: f for g in workload for f in g.families}
+    return all(len(f.shape) == 1 and is_circulant_gram(f.gram()) for f in families.values())
+
+
+def _is_symmetric(roles: Roles, role: int) -> bool:
+    """Tell whether every family asked of a role looks the same from every value."""
+    own = [f.family for f in roles.families if role in f.roles]
+    return all(len(f.shape) == 1 and is_circulant_gram(f.gram()) for f in own)
+
+
+def _is_tied(roles: Roles, role: int) -> bool:
+    """Tell whether a role is asked about by several families, or together with others by one."""
+    own = [f for f in roles.families if role in f.roles]
+    return len({f.family.key for f in own}) > 1 or any(len(f.roles) > 1 for f in own)

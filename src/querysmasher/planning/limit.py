@@ -1,0 +1,221 @@
+"""A limit that no matrix mechanism can pass, whatever it measures.
+
+For any distribution p on the full domain, the loss of every matrix mechanism of privacy cost β on a
+workload with Gram G is at least (tr (P^½ G P^½)^½)² / β, with P = diag(p). Write every query in functions of
+the values, q = Σ c·ψ, where ψ runs over products of one function per attribute of a set A: as many as
+numbers are measured, not as many as the domain has cells. With C = RᵀR the Gram of the coefficients and E(p)
+the functions' second moments under p, the trace root is tr (R E(p) Rᵀ)^½, and it is concave in p.
+
+Distributions tried: independent attributes, and mixtures in which one attribute at a time follows another
+distribution than the rest. Both have moments that are products over attributes, and exact derivatives.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.planning.roles import find_roles
+from querysmasher.workload.families import Family
+from querysmasher.workload.workload import Workload
+
+MAX_DIMENSION = 4_200
+"""Beyond, the matrix takes too long to decompose, and the limit is not computed."""
+
+LARGE = 1_200
+"""Above this dimension mixtures are left out, and fewer steps are made."""
+
+STEPS, LARGE_STEPS = 60, 8
+GAIN = 1e-7
+"""The search ends when a step raises the logarithm of the bound by less."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A lower bound on the weighted RMSE of every matrix mechanism, and how far a plan is above it.
+
+    `rmse` and `excess` are None where the limit was not computed; `reason` then says why.
+    """
+
+    rmse: float | None
+    excess: float | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        if self.rmse is None or self.excess is None:
+            return f"limit not computed: {self.reason}"
+        return (
+            f"no matrix mechanism has a weighted RMSE below {self.rmse:.4g}: the plan is at most "
+            f"{self.excess:.2%} above the best possible"
+        )
+
+
+def dimension(workload: Workload) -> int:
+    """Return how many functions the limit's matrix has."""
+    sizes = workload.schema.sizes
+    return sum(math.prod(sizes[a] - 1 for a in s) for s in _reached(workload))
+
+
+def root_loss_bound(workload: Workload) -> float:
+    """Return a lower bound of √(loss) at privacy cost 1: the best over the distributions tried."""
+    roles = find_roles(workload)
+    moments = _Moments(workload)
+    large = moments.dimension > LARGE
+    ends = np.cumsum(roles.sizes)
+    used = sorted({a for s in moments.start for a in s})
+
+    def softmax(x: Array) -> list[Array]:
+        return [np.exp(y - y.max()) / np.exp(y - y.max()).sum() for y in np.split(x, ends[:-1])]
+
+    def objective(x: Array) -> tuple[float, Array]:
+        """Minus the logarithm of the bound; x holds the common distributions, then the others if mixed."""
+        common = softmax(x[: ends[-1]])
+        other = softmax(x[ends[-1] :]) if len(x) > ends[-1] else None
+        base = [common[r] for r in roles.role_of]
+        components = [base]
+        if other is not None:
+            components = [
+                [other[roles.role_of[a]] if a == odd else p for a, p in enumerate(base)] for odd in used
+            ]
+        bound, slopes = moments.trace_root(components)
+        gradient = np.zeros_like(x)
+        for place, own in enumerate(slopes):
+            for a, slope in enumerate(own):
+                is_odd = other is not None and a == used[place]
+                p = other[roles.role_of[a]] if is_odd and other is not None else base[a]
+                start = int(ends[roles.role_of[a]]) - len(p) + (int(ends[-1]) if is_odd else 0)
+                gradient[start : start + len(p)] += p * (slope - slope @ p)
+        return -math.log(bound), -gradient / bound
+
+    options: Any = {"maxiter": LARGE_STEPS if large else STEPS, "ftol": GAIN}
+    found = minimize(objective, np.zeros(int(ends[-1])), jac=True, method="L-BFGS-B", options=options)
+    best = float(found.fun)
+    if not large and len(used) > 1:
+        tilt = np.concatenate([np.linspace(-0.5, 0.5, n) for n in roles.sizes])
+        start = np.concatenate([found.x - tilt / len(used), found.x + tilt])
+        mixed = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+        best = min(best, float(mixed.fun))
+    return math.exp(-best)
+
+
+def _reached(workload: Workload) -> list[tuple[int, ...]]:
+    """Return the attribute sets on which the workload may leave something, smaller ones first."""
+    tops = {tuple(sorted(workload.schema.positions(g.attributes))) for g in workload}
+    sets = {s for top in tops for way in range(len(top) + 1) for s in combinations(top, way)}
+    return sorted(sets, key=lambda s: (len(s), s))
+
+
+def _functions(n: int) -> Array:
+    """Return n functions of a value: the constant 1, and n - 1 that are orthogonal under the uniform one."""
+    Q, _ = np.linalg.qr(np.ones((n, 1)), mode="complete")
+    return np.concatenate([np.ones((n, 1)), Q[:, 1:] * math.sqrt(n)], axis=1)
+
+
+class _Moments:
+    """The functions of all reached sets, the workload's coefficients on them, and their moments."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.sizes = workload.schema.sizes
+        self.functions = [_functions(n) for n in self.sizes]
+        self.start: dict[tuple[int, ...], int] = {}
+        self.dimension = 0
+        for attributes in _reached(workload):
+            self.start[attributes] = self.dimension
+            self.dimension += math.prod(self.sizes[a] - 1 for a in attributes)
+        self.root = square_root(self._coefficient_gram(workload), 1e-13)
+
+    def trace_root(self, components: list[list[Array]]) -> tuple[float, list[list[Array]]]:
+        """Return the bound at an equal mixture of products, and its derivative by every distribution."""
+        E = np.zeros((self.dimension, self.dimension))
+        seconds = [[(f.T * p) @ f for f, p in zip(self.functions, own, strict=True)] for own in components]
+        for own in seconds:
+            for S in self.start:
+                for T in self.start:
+                    E[self._slice(S), self._slice(T)] += self._block(S, T, own, None) / len(components)
+        values, vectors = np.linalg.eigh(self.root @ E @ self.root.T)
+        roots = np.sqrt(np.maximum(values, values[-1] * 1e-26))
+        half = (self.root.T @ vectors) / np.sqrt(2 * len(components) * roots)
+        slope = half @ half.T
+        gradients = []
+        for own in seconds:
+            by_second = [np.zeros((n, n)) for n in self.sizes]
+            for S in self.start:
+                for T in self.start:
+                    part = slope[self._slice(S), self._slice(T)]
+                    for a in {*S, *T}:
+                        rest = self._block(S, T, own, a)
+                        rows = slice(1, None) if a in S else 0
+                        columns = slice(1, None) if a in T else 0
+                        by_second[a][rows, columns] += self._without(part, S, T, a, rest)
+            gradients.append(
+                [np.einsum("ai,ij,aj->a", f, m, f) for f, m in zip(self.functions, by_second, strict=True)]
+            )
+        return float(roots.sum()), gradients
+
+    def _slice(self, attributes: tuple[int, ...]) -> slice:
+        size = math.prod(self.sizes[a] - 1 for a in attributes)
+        return slice(self.start[attributes], self.start[attributes] + size)
+
+    def _block(self, S: tuple[int, ...], T: tuple[int, ...], seconds: list[Array], skip: int | None) -> Array:
+        """Return E[ψ_S ψ_Tᵀ] as a matrix, leaving an attribute out if asked."""
+        result: Array = np.ones((1, 1))
+        for a in sorted({*S, *T} - {skip}):
+            rows, columns = (slice(1, None) if a in own else slice(0, 1) for own in (S, T))
+            result = np.asarray(np.kron(result, seconds[a][rows, columns]), dtype=float)
+        return result
+
+    def _without(self, part: Array, S: tuple[int, ...], T: tuple[int, ...], a: int, rest: Array) -> Array:
+        """Contract a block of the derivative with the moments of all attributes but `a`."""
+        tensor = part.reshape([self.sizes[b] - 1 for b in (*S, *T)])
+        own = ([S.index(a)] if a in S else []) + ([len(S) + T.index(a)] if a in T else [])
+        others = [i for i in range(tensor.ndim) if i not in own]
+        moved = tensor.transpose(own + others)
+        flat = moved.reshape(*moved.shape[: len(own)], -1)
+        return np.asarray(flat @ rest.ravel())
+
+    def _coefficient_gram(self, workload: Workload) -> Array:
+        result = np.zeros((self.dimension, self.dimension))
+        cache: dict[object, Array] = {}
+        for group in workload:
+            order: list[int] = []
+            gram: Array = np.full((1, 1), group.weight)
+            for names, family in group.parts():
+                places = workload.schema.positions(names)
+                if family.key not in cache:
+                    cache[family.key] = _coefficients(family, [self.functions[p] for p in places])
+                gram = np.asarray(np.kron(gram, cache[family.key]), dtype=float)
+                order += places
+            where = self._coordinates(tuple(order)).ravel()
+            result[np.ix_(where, where)] += gram
+        return result
+
+    def _coordinates(self, attributes: tuple[int, ...]) -> NDArray[np.int64]:
+        """Return the place of every product of functions, the first of each attribute being the constant."""
+        ordered = tuple(sorted(attributes))
+        table = np.empty([self.sizes[a] for a in ordered], dtype=np.int64)
+        for way in range(len(ordered) + 1):
+            for kept in combinations(ordered, way):
+                shape = [self.sizes[a] - 1 for a in kept]
+                numbers = self.start[kept] + np.arange(math.prod(shape)).reshape(shape)
+                table[tuple(slice(1, None) if a in kept else 0 for a in ordered)] = numbers
+        return table.transpose([ordered.index(a) for a in attributes])
+
+
+def _coefficients(family: Family, functions: list[Array]) -> Array:
+    """Return the Gram of the family's coefficients: with ψ the functions, q = c ψᵀ and ψᵀψ = n I."""
+    maps = [f / len(f) for f in functions]
+    if family.closed_form:
+        return maps[0].T @ family.gram() @ maps[0]
+    rows = family.matrix()
+    if family.weights is not None:
+        rows = rows * np.sqrt(family.weights)[:, None]
+    image = along_axes(rows.reshape(-1, *family.shape), 1, maps).reshape(len(rows), -1)
+    return image.T @ image

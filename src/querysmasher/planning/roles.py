@@ -1,0 +1,120 @@
+"""Roles: attributes that a workload treats alike, and attribute sets that therefore cost alike.
+
+A workload on a hundred attributes asks a few kinds of questions many times. This file finds the kinds: what
+is left of the workload when attributes of one role are no longer told apart. It is worked out once, without
+any centre; the search for centres then evaluates only distinct classes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from querysmasher.workload.families import Family
+from querysmasher.workload.workload import Workload
+
+Kept = tuple[int, ...]
+"""Axes of a family that are kept."""
+
+Use = tuple[int, Kept, tuple[int, ...]]
+"""A role family (its number), the axes it keeps, and where they stand in the attribute set."""
+
+
+@dataclass(frozen=True)
+class RoleFamily:
+    """A family of queries and the roles of the attributes it is asked on, in the schema's order."""
+
+    roles: tuple[int, ...]
+    family: Family
+    order: tuple[int, ...]
+    """The family's own axes, in the schema's order."""
+
+
+@dataclass(frozen=True)
+class SetClass:
+    """Attribute sets with the same share of the workload.
+
+    `terms` maps the uses that make a Kronecker product to the products that make its coefficient: pairs of
+    (weight × how often, the role families that keep nothing).
+    """
+
+    roles: tuple[int, ...]
+    count: int
+    terms: tuple[tuple[tuple[Use, ...], tuple[tuple[float, tuple[int, ...]], ...]], ...]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The roles of a workload's attributes, and its classes of attribute sets."""
+
+    role_of: tuple[int, ...]
+    sizes: tuple[int, ...]
+    families: tuple[RoleFamily, ...]
+    classes: tuple[SetClass, ...]
+
+
+def find_roles(workload: Workload) -> Roles:
+    """Work out the roles and classes of a workload."""
+    schema = workload.schema
+    numbers: dict[Hashable, int] = {}
+    usage: list[Counter[Hashable]] = [Counter() for _ in schema]
+    for group in workload:
+        parts = [
+            (schema.positions(names), family, numbers.setdefault(family.key, len(numbers)))
+            for names, family in group.parts()
+        ]
+        for places, family, number in parts:
+            others = tuple(sorted(n for p, _, n in parts if p is not places))
+            for axis, place in enumerate(places):
+                usage[place][number, 0 if family.is_symmetric else axis, group.weight, others] += 1
+    kinds: dict[Hashable, int] = {}
+    role_of = tuple(
+        kinds.setdefault((size, frozenset(used.items())), len(kinds))
+        for size, used in zip(schema.sizes, usage, strict=True)
+    )
+    role_sizes = dict(zip(role_of, schema.sizes, strict=True))
+    families: dict[Hashable, tuple[int, RoleFamily]] = {}
+    table: defaultdict[tuple[int, ...], Counter[Hashable]] = defaultdict(Counter)
+    for group in workload:
+        options = []
+        for names, family in group.parts():
+            given = schema.positions(names)
+            ordered = sorted(given)
+            roles = tuple(role_of[p] for p in ordered)
+            order = tuple(range(len(given)) if family.is_symmetric else map(given.index, ordered))
+            number, _ = families.setdefault(
+                (roles, order, family.key), (len(families), RoleFamily(roles, family, order))
+            )
+            options.append(
+                [(number, kept, tuple(ordered[a] for a in kept)) for kept in _subsets(len(ordered))]
+            )
+        for chosen in product(*options):
+            attributes = tuple(sorted(a for _, _, on in chosen for a in on))
+            axis_of = {a: i for i, a in enumerate(attributes)}
+            uses = tuple(sorted((n, kept, tuple(axis_of[a] for a in on)) for n, kept, on in chosen if kept))
+            dropped = tuple(sorted(n for n, kept, _ in chosen if not kept))
+            table[attributes][uses, dropped, group.weight] += 1
+    classes = Counter(
+        (tuple(role_of[a] for a in attributes), frozenset(terms.items()))
+        for attributes, terms in table.items()
+    )
+    return Roles(
+        role_of,
+        tuple(role_sizes[r] for r in range(len(role_sizes))),
+        tuple(f for _, f in families.values()),
+        tuple(_set_class(roles, terms, count) for (roles, terms), count in classes.items()),
+    )
+
+
+def _set_class(roles: tuple[int, ...], terms: Iterable[tuple[Any, int]], count: int) -> SetClass:
+    grouped: defaultdict[tuple[Use, ...], list[tuple[float, tuple[int, ...]]]] = defaultdict(list)
+    for (uses, dropped, weight), times in terms:
+        grouped[uses].append((weight * times, dropped))
+    return SetClass(roles, count, tuple((uses, tuple(grouped[uses])) for uses in sorted(grouped)))
+
+
+def _subsets(count: int) -> list[Kept]:
+    return [tuple(a for a in range(count) if bits >> a & 1) for bits in range(2**count)]

@@ -1,0 +1,153 @@
+"""The limit of all matrix mechanisms: valid, and tight where it can be checked."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.arrays import square_root
+from querysmasher.planning import limit as limit_module
+from querysmasher.planning.limit import _Moments, dimension, root_loss_bound
+from querysmasher.planning.solvers.optimize import solve_design
+
+COST = qs.PrivacyCost(1.0)
+
+
+def cube(n, d):
+    return qs.Schema.of({f"a{i}": n for i in range(d)})
+
+
+def full_rows(workload):
+    """Every query, times the root of its weight, over the cells of the full domain."""
+    sizes = workload.schema.sizes
+    rows = []
+    for group in workload:
+        matrix = np.ones((1, 1))
+        order = []
+        for names, family in group.parts():
+            own = family.matrix()
+            if family.weights is not None:
+                own = own * np.sqrt(family.weights)[:, None]
+            matrix = np.kron(matrix, own)
+            order += workload.schema.positions(names)
+        rest = [a for a in range(len(sizes)) if a not in order]
+        cells = math.prod(sizes[a] for a in rest)
+        tensor = np.repeat(matrix[:, :, None], cells, axis=2).reshape(-1, *(sizes[a] for a in order + rest))
+        tensor = tensor.transpose(0, *(1 + np.argsort(order + rest)))
+        rows.append(math.sqrt(group.weight) * tensor.reshape(len(matrix), -1))
+    return np.concatenate(rows)
+
+
+def global_optimum(workload):
+    """The certified bounds of the best of all matrix mechanisms, solved on the full domain."""
+    rows = full_rows(workload)
+    root = square_root(rows.T @ rows, 1e-12)
+    design = solve_design(root, np.full(root.shape[1], 1.0), 1e-6)
+    return design.value, design.upper
+
+
+def random_workload(seed):
+    rng = np.random.default_rng(seed)
+    sizes = {f"a{i}": int(rng.integers(2, 5)) for i in range(int(rng.integers(1, 4)))}
+    schema = qs.Schema.of(sizes)
+    families = ["identity", "prefix", "range", "circular"]
+    workload = qs.all_kway(schema, 1, str(rng.choice(families)))
+    if len(sizes) > 1:
+        workload += float(rng.uniform(0.1, 4)) * qs.all_kway(schema, 2, str(rng.choice(families)))
+        extra = rng.integers(0, 4)
+        if extra == 1:
+            workload += qs.affine(schema, "a1", "a0")
+        if extra == 2:
+            workload += qs.linear(schema, ("a0", "a1"), rng.normal(size=(3, sizes["a0"] * sizes["a1"])))
+        if extra == 3:
+            workload += qs.where(schema, "a0 >= 1 and a1 == 0")
+    return workload
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 10**6))
+def test_bound_below_global_optimum_below_plan(seed):
+    workload = random_workload(seed)
+    low, high = global_optimum(workload)
+    assert root_loss_bound(workload) <= high * (1 + 1e-9)
+    plan = qs.plan(workload, COST, centering="optimized", tolerance=1e-6)
+    assert low <= math.sqrt(plan.weighted_loss) * (1 + 1e-9)
+
+
+def test_trace_root_is_that_of_the_full_domain():
+    workload = random_workload(5)
+    rng = np.random.default_rng(1)
+    distributions = [rng.dirichlet(np.ones(n)) for n in workload.schema.sizes]
+    others = [rng.dirichlet(np.ones(n)) for n in workload.schema.sizes]
+    bound, _ = _Moments(workload).trace_root([distributions, others])
+    p = np.zeros(())
+    products = []
+    for own in (distributions, others):
+        p = np.ones(())
+        for q in own:
+            p = np.multiply.outer(p, q)
+        products.append(p.ravel())
+    rows = full_rows(workload) * np.sqrt((products[0] + products[1]) / 2)
+    assert bound == pytest.approx(np.linalg.svd(rows, compute_uv=False).sum(), rel=1e-6)
+
+
+def test_derivative_of_the_trace_root():
+    workload = random_workload(11)
+    moments = _Moments(workload)
+    rng = np.random.default_rng(2)
+    components = [[rng.dirichlet(np.full(n, 5.0)) for n in workload.schema.sizes] for _ in range(2)]
+    _, slopes = moments.trace_root(components)
+    for c, own in enumerate(components):
+        for a, p in enumerate(own):
+            direction = rng.normal(size=len(p))
+            direction -= direction.mean()
+            ends = []
+            for sign in (1, -1):
+                moved = [list(x) for x in components]
+                moved[c][a] = p + sign * 1e-6 * direction
+                ends.append(moments.trace_root(moved)[0])
+            slope = (ends[0] - ends[1]) / 2e-6
+            assert slopes[c][a] @ direction == pytest.approx(slope, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("workload", "excess"),
+    [
+        (qs.all_kway(cube(10, 1), 1, "prefix"), 0.0005),
+        (qs.all_kway(cube(10, 2), [1, 2], "prefix"), 0.001),
+        (qs.all_kway(cube(10, 2), [1, 2], "range"), 0.001),
+        (qs.all_kway(cube(10, 3), [1, 2], "prefix"), 0.005),
+        (qs.all_kway(cube(4, 4), [1, 2], "prefix"), 0.0024),
+        (qs.marginals(cube(5, 4), [1, 2]), 1e-4),
+    ],
+)
+def test_plans_are_close_to_the_limit(workload, excess):
+    limit = qs.plan(workload, COST, centering="optimized", tolerance=1e-5).limit()
+    assert -1e-9 <= limit.excess <= excess
+    assert "no matrix mechanism" in str(limit)
+
+
+def test_limit_scales_with_the_budget_and_with_records_per_person():
+    workload = qs.all_kway(cube(4, 2), [1, 2], "prefix")
+    one = qs.plan(workload, COST).limit()
+    four = qs.plan(workload, qs.PrivacyCost(4.0)).limit()
+    persons = qs.plan(workload, qs.PrivacyCost(4.0, records_per_person=2)).limit()
+    assert four.rmse == pytest.approx(one.rmse / 2)
+    assert persons.rmse == pytest.approx(one.rmse)
+    assert persons.excess == pytest.approx(one.excess, abs=1e-9)
+
+
+def test_what_is_too_large_or_unknown_is_said_and_not_guessed(monkeypatch):
+    workload = qs.all_kway(cube(4, 3), [1, 2], "prefix")
+    replace = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).limit()
+    assert (replace.rmse, replace.excess) == (None, None)
+    assert "add/remove" in str(replace)
+    assert dimension(workload) == 1 + 9 + 27
+    monkeypatch.setattr("querysmasher.planning.plan.MAX_DIMENSION", 30)
+    large = qs.plan(workload, COST).limit()
+    assert large.rmse is None
+    assert "37 dimensions" in str(large)
+    assert limit_module.MAX_DIMENSION >= 4000

@@ -1,0 +1,182 @@
+"""What the tests of measuring and releasing share: tables, counters, noises that tell what was asked of them."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+
+import querysmasher as qs
+from querysmasher.planning.integer import integer_plan
+from querysmasher.privacy.accounting import allowed_cost
+from querysmasher.privacy.measurement import measure_table, public_total
+from querysmasher.privacy.noise import noise_source
+from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.release.store import MemoryStore
+
+
+def random_counts(schema, seed, records=1000):
+    """A table of counts over the whole domain, uneven, with empty cells."""
+    generator = np.random.default_rng(seed)
+    shares = generator.dirichlet(np.full(math.prod(schema.sizes), 0.3))
+    return generator.multinomial(records, shares).reshape(schema.sizes)
+
+
+def frame(schema, counts):
+    """The same table as records, one row each."""
+    places = np.repeat(np.arange(counts.size), counts.ravel())
+    columns = np.unravel_index(places, counts.shape)
+    return pd.DataFrame(
+        {a.name: [a.values[i] for i in column] for a, column in zip(schema, columns, strict=True)}
+    )
+
+
+def marginal(schema, counts, names):
+    """The exact marginal, its axes in the order of the names."""
+    places = schema.positions(names)
+    summed = counts.sum(axis=tuple(i for i in range(counts.ndim) if i not in places))
+    return np.asarray(summed).transpose([sorted(places).index(p) for p in places])
+
+
+class TableCounter:
+    """Counts a table that is held as counts over the whole domain."""
+
+    def __init__(self, schema, counts):
+        self.schema = schema
+        self.counts = np.asarray(counts, dtype=np.int64)
+
+    def records(self):
+        return int(self.counts.sum())
+
+    def marginals(self, sets):
+        for names in sets:
+            yield np.array(marginal(self.schema, self.counts, names), dtype=np.int64)
+
+
+class Untouchable:
+    """Data that notice any look at them."""
+
+    def __init__(self):
+        object.__setattr__(self, "touched", [])
+
+    def __getattribute__(self, name):
+        touched = object.__getattribute__(self, "touched")
+        if name != "touched":
+            touched.append(name)
+            msg = f"the data were touched: {name}"
+            raise AssertionError(msg)
+        return touched
+
+
+SHIFT = 2**44
+
+
+class Telltale:
+    """No noise at all, but a mark on every number: which variance was asked for it."""
+
+    name = "rounded"
+    description = "none"
+
+    def __init__(self):
+        self.variances = []
+
+    def integers(self, variance, size):
+        if variance not in self.variances:
+            self.variances.append(variance)
+        return np.full(size, self.variances.index(variance) * SHIFT, dtype=np.int64)
+
+
+def released(plan, counts):
+    """What measuring really releases: (exact answer, noise variance) of every number, set by set."""
+    noise = Telltale()
+    result = {}
+    for number, answers in measure_table(plan, TableCounter(plan.schema, counts), noise):
+        marks, exact = np.divmod(answers.ravel() + SHIFT // 2, SHIFT)
+        assert number not in result
+        result[number] = [
+            (int(e) - SHIFT // 2, noise.variances[m]) for e, m in zip(exact, marks, strict=True)
+        ]
+    assert sorted(result) == list(range(len(plan.measured)))
+    return [pair for number in sorted(result) for pair in result[number]]
+
+
+def squared_change(one, two):
+    """The sum over the released numbers of (change)² / (noise variance), exactly."""
+    total = Fraction(0)
+    for (a, variance), (b, same) in zip(one, two, strict=True):
+        assert variance == same, "the noise depends on the data"
+        total += Fraction((a - b) ** 2) / variance
+    return total
+
+
+def units(schema):
+    """All tables of a single record."""
+    for cell in itertools.product(*map(range, schema.sizes)):
+        unit = np.zeros(schema.sizes, dtype=np.int64)
+        unit[cell] = 1
+        yield unit
+
+
+def whole(plan, noise="rounded", max_records=10**8):
+    """The plan in whole numbers, as `measure` makes it."""
+    return integer_plan(plan, allowed_cost(plan.budget, noise), max_records)
+
+
+def simulate(plan, counts, seed, noise="rounded", integers=None):
+    """Measure a table of counts, as `measure` does, without opening a frame."""
+    integers = integers or whole(plan, noise)
+    source = noise_source(noise, seed)
+    counter = TableCounter(plan.workload.schema, counts)
+    store = MemoryStore()
+    for number, answers in measure_table(integers, counter, source):
+        store.put(number, answers)
+    record = NoiseRecord(source.name, source.description, seed is not None)
+    return Release(integers, plan.workload, plan.centres, record, store, public_total(integers, counter))
+
+
+def query_classes(seed=0):
+    """A small workload of every class of queries, by name, with the options it is planned with."""
+    schema = qs.Schema.of(a=5, b=4, c=3)
+    generator = np.random.default_rng(seed)
+    coarse = qs.hierarchy(schema, "a", [0, 0, 1, 1, 1], leaves=False)
+    fine = qs.hierarchy(schema, "a", [0, 0, 1, 1, 1])
+    uneven = [[1, 1, 0, 0, 0], [0, 1, 1, 1, 0]]
+    conditions = ("a <= 1 and b > 1", "a + b <= 3 or c == 0", "c == 1", "a == b")
+    wheres = sum((qs.where(schema, text) for text in conditions[1:]), qs.where(schema, conditions[0]))
+    joint = qs.Workload(
+        schema,
+        tuple(
+            g.__class__(("b", "a", "c"), (*g.families, qs.queries(schema, c="prefix").groups[0].families[0]))
+            for g in qs.affine(schema, "b", "a")
+        ),
+    )
+    return {
+        "marginal": (qs.marginals(schema, [1, 2]), {}),
+        "prefix": (qs.all_kway(schema, [1, 2, 3], "prefix"), {}),
+        "prefix, best centres": (qs.all_kway(schema, [1, 2], "prefix"), {"centering": "optimized"}),
+        "range": (qs.all_kway(schema, 2, "range"), {}),
+        "circular": (qs.all_kway(schema, [1, 2], "circular"), {}),
+        "affine": (qs.affine(schema, "a", "b"), {}),
+        "absolute": (qs.abs_difference(schema, "c", "a"), {}),
+        "random": (qs.random_queries(schema, ("a", "b", "c"), 6, seed=3), {}),
+        "real": (qs.linear(schema, ("a", "b"), generator.normal(size=(3, 20))), {}),
+        "many real": (qs.linear(schema, ("c", "b"), generator.normal(size=(15, 12))), {}),
+        "hierarchy": (qs.queries(schema, a=fine, c="identity"), {}),
+        "no leaves": (qs.queries(schema, a=coarse, b="prefix"), {}),
+        "where": (wheres, {}),
+        "joint times prefix": (joint, {}),
+        "mixed": (qs.all_kway(schema, 2, "prefix") + 3 * qs.marginals(schema, 2), {}),
+        "structured": (
+            qs.all_kway(schema, [2, 3], "prefix") + qs.marginals(schema, [2, 3]),
+            {"solver": "structured"},
+        ),
+        "structured joint": (
+            qs.affine(schema, "a", "b") + qs.all_kway(schema, 2, "prefix"),
+            {"solver": "structured"},
+        ),
+        "structured thin": (
+            qs.queries(schema, a=uneven, b="prefix") + qs.queries(schema, a=uneven[:1], b="identity"),
+            {"solver": "structured"},
+        ),
+    }
