@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from querysmasher.data import open_table
-from querysmasher.errors import DataError, PlanError
+from querysmasher.errors import DataError, PlanError, PrivacyError
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import allowed_cost, check_budget
@@ -40,7 +40,8 @@ def measure(
         noise: "rounded" (Gaussian rounded to integers: every budget is spent by the exact Gaussian
             formulas), "discrete" (discrete Gaussian, accounted through zCDP), "opendp" (the same from
             OpenDP), or "gaussian" (floating point, for simulation only).
-        unknown: "refuse" a table with missing values or values outside the schema, or "drop" such records.
+        unknown: "refuse" a table with missing values or values outside the schema, or "drop" such records
+            (not with replace-one neighbours: the number of records left would be published).
         max_records: a public cap on the number of records, known without looking; a longer table is refused.
         progress: show progress bars; by default only on a terminal.
     """
@@ -50,6 +51,12 @@ def measure(
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         msg = f"max_records: expected a whole number from 1 to 2^40, got {max_records!r}"
         raise DataError(msg)
+    if unknown == "drop" and plan.budget.sensitivity(total=True) == 0:
+        msg = (
+            "unknown='drop': with replace_one neighbours the number of records is published, and a record "
+            "replaced by one outside the schema's domain would change it; mend the data or the schema instead"
+        )
+        raise PrivacyError(msg)
     source = noise_source(noise, seed)
     whole = integer_plan(plan, allowed_cost(plan.budget, noise), max_records)
     check_budget(whole, noise)

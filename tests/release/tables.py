@@ -69,36 +69,34 @@ class Untouchable:
         return touched
 
 
-SHIFT = 2**44
-
-
 class Telltale:
-    """No noise at all, but a mark on every number: which variance was asked for it."""
+    """No noise at all, or in its place the number of the variance that was asked for."""
 
     name = "rounded"
     description = "none"
 
-    def __init__(self):
+    def __init__(self, tell):
+        self.tell = tell
         self.variances = []
 
     def integers(self, variance, size):
         if variance not in self.variances:
             self.variances.append(variance)
-        return np.full(size, self.variances.index(variance) * SHIFT, dtype=np.int64)
+        return np.full(size, self.tell * self.variances.index(variance), dtype=np.int64)
 
 
 def released(plan, counts):
-    """What measuring really releases: (exact answer, noise variance) of every number, set by set."""
-    noise = Telltale()
-    result = {}
-    for number, answers in measure_table(plan, TableCounter(plan.schema, counts), noise):
-        marks, exact = np.divmod(answers.ravel() + SHIFT // 2, SHIFT)
-        assert number not in result
-        result[number] = [
-            (int(e) - SHIFT // 2, noise.variances[m]) for e, m in zip(exact, marks, strict=True)
-        ]
-    assert sorted(result) == list(range(len(plan.measured)))
-    return [pair for number in sorted(result) for pair in result[number]]
+    """What measuring really hands out: (exact answer, noise variance) of every number, set by set."""
+    quiet, telling = Telltale(0), Telltale(1)
+    counter = TableCounter(plan.schema, counts)
+    exact = dict(measure_table(plan, counter, quiet))
+    marked = dict(measure_table(plan, counter, telling))
+    assert sorted(exact) == sorted(marked) == list(range(len(plan.measured)))
+    return [
+        (answer, telling.variances[told - answer])
+        for number in sorted(exact)
+        for answer, told in zip(exact[number].ravel().tolist(), marked[number].ravel().tolist(), strict=True)
+    ]
 
 
 def squared_change(one, two):

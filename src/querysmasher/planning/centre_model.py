@@ -302,7 +302,7 @@ class _Split:
                 continue
             shape, flat = left.shape[1:], left.reshape(len(left), -1)
             own = tuple(centres[self.roles[a]] for a in kept)
-            thin = len(kept) > 1 and flat.shape[0] <= flat.shape[1]
+            thin = _is_thin(kept, left)
             parts[kept] = Part(shape, own, flat if thin else flat.T @ flat, thin)
         return square, parts
 
@@ -330,7 +330,7 @@ class _Split:
             left = self._left(kept, centres, None)
             if not kept:
                 change = 2 * square * left
-            elif slopes[kept].shape == (len(left), left[0].size):  # by rows; else by Gram
+            elif _is_thin(kept, left):
                 change = slopes[kept].reshape(left.shape)
             else:
                 change = (2 * left.reshape(len(left), -1) @ slopes[kept]).reshape(left.shape)
@@ -342,6 +342,11 @@ class _Split:
                     gradients[role] -= _along(loose, at, change_sum)
                 else:
                     gradients[role] += _along(loose, at, change)
+
+
+def _is_thin(kept: Kept, left: Array) -> bool:
+    """Tell whether what is left on several axes is kept as rows, being fewer than cells."""
+    return len(kept) > 1 and len(left) <= left[0].size
 
 
 def _along(tensor: Array, axis: int, weights: Array) -> Array:

@@ -20,6 +20,9 @@ from querysmasher.schema import Schema
 
 Integers = NDArray[np.int64]
 
+WORD = 2**62
+"""Entries, answers and draws of noise stay below this in size: a word holds the sum of two such numbers."""
+
 
 @dataclass(frozen=True, eq=False)
 class IntegerStrategy:
@@ -38,12 +41,15 @@ class IntegerStrategy:
             msg = "strategy: its factors do not cover every axis once"
             raise PrivacyError(msg)
         for axes, matrix in self.factors:
-            whole = matrix.dtype == np.int64 and matrix.ndim == 2 and len(matrix) > 0
+            whole = _is_plain(matrix) and matrix.ndim == 2 and len(matrix) > 0
             if not whole or matrix.shape[1] != math.prod(self.shape[a] for a in axes):
                 msg = "strategy: a factor is not a matrix of whole numbers over its axes' cells"
                 raise PrivacyError(msg)
+            if matrix.min() <= -WORD or matrix.max() >= WORD:  # |-2^63| is negative in a word
+                msg = "strategy: a factor's whole numbers are too large"
+                raise PrivacyError(msg)
         if self.multipliers is not None:
-            whole = self.multipliers.dtype == np.int64 and self.multipliers.shape == self.rows
+            whole = _is_plain(self.multipliers) and self.multipliers.shape == self.rows
             if not whole or not np.all(self.multipliers > 0):
                 msg = "strategy: its noise multipliers are not positive whole numbers, one per row"
                 raise PrivacyError(msg)
@@ -81,19 +87,34 @@ class IntegerPlan:
 
     def __post_init__(self) -> None:
         """Check that the strategies stand on disjoint axes of their attribute sets, and fit them."""
+        largest = [1 if s.multipliers is None else int(s.multipliers.max()) for s in self.strategies]
         sets = {m.attributes for m in self.measured}
         if len(sets) < len(self.measured):
             msg = "plan: an attribute set is measured twice"
             raise PrivacyError(msg)
         for m in self.measured:
+            if m.attributes != tuple(sorted(set(m.attributes))) or not all(
+                0 <= a < len(self.schema) for a in m.attributes
+            ):
+                msg = "plan: an attribute set is not given by increasing places in the schema"
+                raise PrivacyError(msg)
             if sorted(a for axes, _ in m.blocks for a in axes) != list(range(len(m.attributes))):
                 msg = "plan: strategies do not cover every attribute of a set once"
                 raise PrivacyError(msg)
             for axes, number in m.blocks:
-                if self.strategies[number].shape != tuple(self.schema.sizes[m.attributes[a]] for a in axes):
+                sizes = tuple(self.schema.sizes[m.attributes[a]] for a in axes)
+                if not 0 <= number < len(self.strategies) or self.strategies[number].shape != sizes:
                     msg = "plan: a strategy does not fit the attributes it stands on"
                     raise PrivacyError(msg)
+            if math.prod(largest[number] for _, number in m.blocks) >= WORD:  # or less noise would be added
+                msg = "plan: the noise multipliers of a set are too large for a word"
+                raise PrivacyError(msg)
 
     def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
         """Return the names of a set's attributes."""
         return tuple(self.schema.names[a] for a in measured.attributes)
+
+
+def _is_plain(array: object) -> bool:
+    """Tell whether this is an array of words: no subclass, whose sums and squares may mean something else."""
+    return type(array) is np.ndarray and array.dtype == np.int64

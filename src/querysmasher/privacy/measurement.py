@@ -19,7 +19,7 @@ from querysmasher.data.counter import Counter, Counts
 from querysmasher.data.sets import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import check_budget
-from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, Integers
+from querysmasher.privacy.integer_plan import WORD, IntegerMeasured, IntegerPlan, Integers
 from querysmasher.privacy.noise import FloatGaussian, NoiseSource
 from querysmasher.progress import Bar
 
@@ -34,11 +34,13 @@ def measure_table(
 
     Formal guarantee: what is yielded satisfies the plan's budget, for its neighbours, if `noise` is a
     cryptographic source and the table has at most `plan.max_records` records. The budget is checked
-    against the exact cost before the first count is made. Under replace-one neighbours the number of
-    records is public; it is not measured here.
+    against the exact cost before the first count is made, and every table of counts against the number of
+    records: the answers are exact for no more than `plan.max_records`. Under replace-one neighbours the
+    number of records is public; it is not measured here.
     """
     check_budget(plan, noise.name)
-    if counter.records() > plan.max_records:
+    records = counter.records()
+    if records > plan.max_records:
         msg = (
             f"data: the table has more than max_records = {plan.max_records:,} records; nothing was measured"
         )
@@ -49,11 +51,20 @@ def measure_table(
     covers = smallest_covers(plan.schema, sets, maximal)
     with Bar("Measuring", len(sets), progress) as bar:
         for names, table in zip(maximal, counter.marginals(maximal), strict=True):
+            _check_counts(table, plan.schema.shape(names), records)
             for one, counts in lower_marginals(names, table, covers[names]):
                 number = number_of[one]
                 exact = exact_answers(plan, plan.measured[number], counts)
                 yield number, _with_noise(plan, plan.measured[number], exact, noise)
                 bar.advance()
+
+
+def _check_counts(table: Counts, shape: tuple[int, ...], records: int) -> None:
+    """Refuse counts that do not add up: a table that changes while it is read may grow beyond the cap."""
+    whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == shape
+    if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
+        msg = "data: the counts do not add up, as if the table had changed while it was read; measure it again"
+        raise DataError(msg)
 
 
 def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) -> Integers:
@@ -67,7 +78,7 @@ def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) 
     labels = [("cell", axis) for axis in range(counts.ndim)]
     tensor: Numbers = counts
     bound = plan.max_records
-    if bound * math.prod(int(np.abs(matrix).max()) for _, matrix in factors) >= 2**63:
+    if bound * math.prod(int(np.abs(matrix).max()) for _, matrix in factors) >= WORD:
         msg = "plan: its answers do not fit a word for this many records"
         raise PrivacyError(msg)
     for place in order:
@@ -128,7 +139,7 @@ def _draw(
 
 def _add(exact: Integers, drawn: Numbers) -> Numbers:
     """Add the noise; words that would overflow, which takes noise no one will see, are refused."""
-    if drawn.dtype == np.int64 and drawn.size and int(np.abs(drawn).max()) >= 2**62:
+    if drawn.dtype == np.int64 and drawn.size and int(np.abs(drawn).max()) >= WORD:
         msg = "noise: a draw is too large for a word; nothing of this attribute set is released"
         raise PrivacyError(msg)
     return exact + drawn
