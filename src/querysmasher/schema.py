@@ -128,7 +128,7 @@ class Binned(Attribute):
             msg = f"edges of attribute {self.name!r}: expected a list of numbers, got {self.edges!r}"
             raise SchemaError(msg)
         edges = tuple(_label(self.name, e) for e in self.edges)
-        if any(isinstance(e, str | bool) or not math.isfinite(e) for e in edges):
+        if any(isinstance(e, str | bool) or abs(e) > 1e300 for e in edges):
             msg = f"edges of attribute {self.name!r}: expected finite numbers, got {list(edges)!r}"
             raise SchemaError(msg)
         if len(edges) < 2:
@@ -290,7 +290,7 @@ def _label(name: str, value: Any) -> Label:
     if not isinstance(value, str | int | float | bool):
         msg = f"values of attribute {name!r}: expected texts or numbers, got {value!r}"
         raise SchemaError(msg)
-    if isinstance(value, float) and math.isnan(value):
-        msg = f"values of attribute {name!r}: NaN cannot be a value"
+    if isinstance(value, float) and not math.isfinite(value):
+        msg = f"values of attribute {name!r}: expected finite numbers, got {value!r}"
         raise SchemaError(msg)
     return value

@@ -1,4 +1,4 @@
-"""What the tests of measuring and releasing share: tables, counters, noises that tell what was asked of them."""
+"""What the tests of measuring and releasing share: tables, counters, and noises that tell on their callers."""
 
 import itertools
 import math

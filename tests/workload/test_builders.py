@@ -126,6 +126,8 @@ def test_five_billion_circular_queries_are_stated_at_once_and_in_no_memory():
         (lambda: qs.abs_difference(SCHEMA, "a", "a"), SchemaError, ValueError, ["more than once"]),
         (lambda: qs.linear(SCHEMA, ("a", "a"), np.eye(9)), SchemaError, ValueError, ["more than once"]),
         (lambda: qs.random_queries(SCHEMA, ("a", "a"), 3), SchemaError, ValueError, ["more than once"]),
+        (lambda: qs.linear(SCHEMA, 5, np.eye(3)), WorkloadError, ValueError, ["attributes", "5"]),
+        (lambda: qs.random_queries(SCHEMA, None, 3), WorkloadError, ValueError, ["attributes", "None"]),
         # k
         (lambda: qs.marginals(SCHEMA, 5), WorkloadError, ValueError, ["k:", "0 to 4", "5"]),
         (lambda: qs.marginals(SCHEMA, [1, 5]), WorkloadError, ValueError, ["k:", "5"]),

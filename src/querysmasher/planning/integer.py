@@ -16,8 +16,9 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, along_axes
 from querysmasher.errors import PlanError
 from querysmasher.planning.centering import complement
 from querysmasher.planning.lattice import Integers, integer_centre, project
@@ -44,8 +45,14 @@ FAINT = 2.0**-5
 
 COMPLETED_CELLS = 3_000
 
-GRAIN = 8
-"""Noise variances within a diagonal strategy are whole multiples near 2^(level/8), so that few differ."""
+GRAIN = 16
+"""Noise variances within a diagonal strategy are whole multiples near 2^(level/16), so that few differ."""
+
+LARGEST_STEP = 2**12
+"""Sums are repaired unit by unit for entries of the centre up to this; beyond, rows are projected."""
+
+DEPENDENT = 1e-5
+"""Rows closer than this fraction of their length to the span of others are looked at more closely."""
 
 
 def as_strategy(strategy: IntegerStrategy) -> Strategy:
@@ -62,14 +69,53 @@ def round_strategy(strategy: Strategy, centres: list[Integers], bits: int) -> In
         axes = tuple(range(len(strategy.shape)))
         return IntegerStrategy(strategy.shape, ((axes, _round_dense(strategy, centres, bits)),))
     assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are two kinds
-    factors, weights = [], strategy.weights
-    for axis, basis in enumerate(strategy.bases):
-        lengths = np.linalg.norm(basis, axis=1)  # rows may differ in length: the noise makes up for it
-        weights = weights * (lengths**2).reshape([-1 if a == axis else 1 for a in range(weights.ndim)])
-        factors.append(((axis,), round_rows(basis / lengths[:, None], centres[axis], bits)))
+    return _round_diagonal(strategy, centres, bits)
+
+
+def _round_diagonal(strategy: DiagonalStrategy, centres: list[Integers], bits: int) -> IntegerStrategy:
+    """Round the basis of every axis; the noise makes up for the lengths of its rows.
+
+    Where the rows of an axis leave a part of its residual space out, cells that they do not tell apart are
+    rounded as one, and faint rows fill up the rest, so that rounding stays inside what is measured.
+    """
+    factors, squares, weights = [], [], strategy.weights
+    for axis, (basis, centre) in enumerate(zip(strategy.bases, centres, strict=True)):
+        rows, back = _merged_and_completed(basis, centre)
+        lengths = np.abs(rows).max(axis=1)
+        added = [(0, len(rows) - len(basis) if a == axis else 0) for a in range(weights.ndim)]
+        spread = [-1 if a == axis else 1 for a in range(weights.ndim)]
+        weights = np.pad(weights, added) * (lengths**2).reshape(spread)
+        rows = rows / lengths[:, None]
+        joined = np.zeros(rows.shape[1], dtype=np.int64)
+        np.add.at(joined, back, centre)
+        joined //= np.gcd.reduce(joined)
+        factors.append(((axis,), _round_axis(rows, joined, bits)[:, back]))
+        squares.append(rows**2)
+    faint = weights == 0
+    if faint.any():
+        leverage, more = (float(along_axes(w, 0, squares).max()) for w in (weights, faint.astype(float)))
+        weights = np.where(faint, FAINT**2 * leverage / more, weights)
     levels = np.round(-GRAIN * np.log2(weights / weights.max()))
     multipliers = np.round(2.0 ** (10 + levels / GRAIN)).astype(np.int64)
     return IntegerStrategy(strategy.shape, tuple(factors), multipliers)
+
+
+def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArray[np.intp]]:
+    """Return rows over merged cells, for all that can be asked of those, and each cell's place among them."""
+    if len(basis) == basis.shape[1] - 1:
+        return basis, np.arange(basis.shape[1])
+    scaled = np.round(basis / np.abs(basis).max(axis=1, keepdims=True), 10) + 0.0
+    _, first, back = np.unique(scaled, axis=1, return_index=True, return_inverse=True)
+    roots = np.sqrt(np.bincount(back))  # in these coordinates rows have the lengths they have over the cells
+    taken = np.concatenate([np.bincount(back, weights=centre)[None, :] / roots, basis[:, first] * roots])
+    turned, _ = np.linalg.qr(taken.T, mode="complete")
+    return np.concatenate([basis[:, first], turned[:, len(taken) :].T / roots]), back
+
+
+def _round_axis(rows: Array, centre: Integers, bits: int) -> Integers:
+    if np.abs(centre).max() > LARGEST_STEP:
+        return _reduced(project(_scaled(rows, bits), (len(centre),), [centre]))
+    return round_rows(rows, centre, bits)
 
 
 def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
@@ -78,7 +124,7 @@ def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
     Entries are rounded to the nearest, then the sum is repaired by as few single units as possible, each
     where it hurts least. The centre's entries must have no common divisor.
     """
-    target = rows * ((2**bits - 1) / np.abs(rows).max())
+    target = _enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
     moves = _repairs(tuple(np.unique(np.abs(centre[centre != 0])).tolist()))
     largest = int(np.abs(centre).max())
@@ -120,6 +166,9 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * (1 + Fraction(1, 2**40))
     measured = []
     for m in plan.measured:
+        if not 0 < m.variance < math.inf:
+            msg = f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
+            raise PlanError(msg)
         if m.blocks not in patterns:
             patterns[m.blocks] = rounder.blocks(m, WORD_BITS - max_records.bit_length())
         blocks = patterns[m.blocks]
@@ -143,6 +192,7 @@ class _Rounder:
 
     def blocks(self, measured: Measured, room: int) -> tuple[tuple[tuple[int, ...], int], ...]:
         """Return the integer strategies of an attribute set, whose bits together fit into `room`."""
+        self._check(measured)
         for bits in range(MOST_BITS, LEAST_BITS - 1, -1):
             numbers = [self._number(measured, axes, solution, bits) for axes, solution in measured.blocks]
             if sum(self.strategies[n].bits for n in numbers) <= room:
@@ -159,16 +209,39 @@ class _Rounder:
         if key not in self._numbers:
             centres = [integer_centre(self.plan.centres[measured.attributes[a]]) for a in axes]
             strategy = round_strategy(self.plan.solutions[solution].strategy, centres, bits)
+            if not all(_are_independent(matrix) for _, matrix in strategy.factors):
+                names = ", ".join(self.plan.workload.schema.names[measured.attributes[a]] for a in axes)
+                msg = (
+                    f"max_records: it leaves {bits} bits for exact integer answers on ({names}), in which "
+                    "some queries are lost; lower max_records, or use weights that differ less"
+                )
+                raise PlanError(msg)
             self._numbers[key] = len(self.strategies)
             self.strategies.append(strategy)
             self.sensitivities.append(squared_sensitivity(strategy))
         return self._numbers[key]
 
+    def _check(self, measured: Measured) -> None:
+        """Refuse strategies that do not fit the attributes they stand on: a plan may come from a file."""
+        sizes, solutions = self.plan.workload.schema.sizes, self.plan.solutions
+        fit = sorted(a for axes, _ in measured.blocks for a in axes) == list(range(len(measured.attributes)))
+        fit = fit and all(
+            0 <= a < len(sizes) and self.plan.centres[a].shape == (sizes[a],) for a in measured.attributes
+        )
+        for axes, number in measured.blocks if fit else ():
+            shape = tuple(sizes[measured.attributes[a]] for a in axes)
+            fit = fit and 0 <= number < len(solutions) and solutions[number].strategy.shape == shape
+        if not fit:
+            msg = f"plan: a strategy does not fit the attribute set {measured.attributes} it stands on"
+            raise PlanError(msg)
+
 
 def _round_dense(strategy: DenseStrategy, centres: list[Integers], bits: int) -> Integers:
     if strategy.lattice is not None:
-        # combinations of the lattice's rows, with rounded coefficients
-        return _reduced(_scaled(strategy.lattice_coefficients, bits + LATTICE_BITS) @ strategy.lattice)
+        # combinations of the lattice's rows, with rounded coefficients that keep the products in a word
+        room = WORD_BITS - int(np.abs(strategy.lattice).sum(axis=0).max()).bit_length()
+        coefficients = _scaled(strategy.lattice_coefficients, min(bits + LATTICE_BITS, room))
+        return _reduced(coefficients @ strategy.lattice)
     rows = strategy.matrix
     missing = math.prod(n - 1 for n in strategy.shape) - len(rows)
     if missing > 0:
@@ -184,7 +257,7 @@ def _completed(rows: Array, shape: tuple[int, ...], centres: list[Integers]) -> 
     if cells > COMPLETED_CELLS:
         msg = (
             f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
-            "in whole numbers (times a common factor), or use noise='gaussian' to simulate"
+            "in whole numbers (times a common factor), or on fewer values"
         )
         raise PlanError(msg)
     inside: Array = np.ones((1, 1))
@@ -197,9 +270,32 @@ def _completed(rows: Array, shape: tuple[int, ...], centres: list[Integers]) -> 
 
 
 def _scaled(rows: Array, bits: int) -> Integers:
-    return np.round(rows * ((2**bits - 1) / np.abs(rows).max())).astype(np.int64)
+    return np.round(_enlarged(rows, bits)).astype(np.int64)
+
+
+def _enlarged(rows: Array, bits: int) -> Array:
+    """Return the rows times a number that makes their largest entry just fit into so many bits."""
+    with np.errstate(all="ignore"):
+        enlarged = rows * ((2**bits - 1) / np.abs(rows).max())
+    if not np.isfinite(enlarged).all():
+        msg = "plan: a strategy holds numbers that cannot be rounded"
+        raise PlanError(msg)
+    return enlarged
 
 
 def _reduced(rows: Integers) -> Integers:
     """Divide by the greatest common divisor."""
     return rows // max(1, int(np.gcd.reduce(rows, axis=None)))
+
+
+def _are_independent(rows: Integers) -> bool:
+    """Tell whether rounding has left the rows linearly independent."""
+    lengths = np.sqrt((rows.astype(float) ** 2).sum(axis=1, keepdims=True))
+    if not lengths.all():
+        return False
+    scaled = rows / lengths
+    try:  # each pivot is the distance of a row from the span of those before
+        pivots = np.diagonal(np.linalg.cholesky(scaled @ scaled.T))
+    except np.linalg.LinAlgError:
+        pivots = np.zeros(1)
+    return bool(pivots.min() > DEPENDENT) or int(np.linalg.matrix_rank(scaled)) == len(rows)

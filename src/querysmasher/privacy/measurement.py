@@ -63,7 +63,7 @@ def _check_counts(table: Counts, shape: tuple[int, ...], records: int) -> None:
     """Refuse counts that do not add up: a table that changes while it is read may grow beyond the cap."""
     whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == shape
     if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
-        msg = "data: the counts do not add up, as if the table had changed while it was read; measure it again"
+        msg = "data: the counts do not add up, as if the table had changed while it was read"
         raise DataError(msg)
 
 

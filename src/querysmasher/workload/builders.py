@@ -136,6 +136,9 @@ def _joint(schema: Schema, attributes: Sequence[str], family: Family, weight: fl
 
 
 def _names(attributes: Sequence[str]) -> tuple[str, ...]:
+    if not isinstance(attributes, Iterable):
+        msg = f"attributes: expected names of attributes, got {attributes!r}"
+        raise WorkloadError(msg)
     return (attributes,) if isinstance(attributes, str) else tuple(attributes)
 
 

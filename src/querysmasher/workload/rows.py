@@ -151,13 +151,17 @@ def hierarchy(
                     f"level {number} of the hierarchy on {attribute!r} has no group for value {missing[0]!r}"
                 )
                 raise WorkloadError(msg)
-            groups = [level[v] for v in a.values]
-        else:
+            level = [level[v] for v in a.values]  # noqa: PLW2901
+        try:
             groups = list(level)
+            distinct = dict.fromkeys(groups)
+        except TypeError:
+            msg = f"level {number} of the hierarchy on {attribute!r}: its groups are not texts or numbers"
+            raise WorkloadError(msg) from None
         if len(groups) != a.size:
             msg = f"level {number} of the hierarchy on {attribute!r}: expected {a.size}, got {len(groups)}"
             raise WorkloadError(msg)
-        for group in dict.fromkeys(groups):
+        for group in distinct:
             rows.append(np.array([g == group for g in groups], dtype=float))
             labels.append(f"{a.name} in {group!r}")
     if leaves:
