@@ -290,7 +290,7 @@ def _label(name: str, value: Any) -> Label:
     if not isinstance(value, str | int | float | bool):
         msg = f"values of attribute {name!r}: expected texts or numbers, got {value!r}"
         raise SchemaError(msg)
-    if isinstance(value, float) and not math.isfinite(value):
-        msg = f"values of attribute {name!r}: expected finite numbers, got {value!r}"
+    if isinstance(value, float) and math.isnan(value):
+        msg = f"values of attribute {name!r}: NaN cannot be a value"
         raise SchemaError(msg)
     return value

@@ -41,3 +41,10 @@ def engine(request, tmp_path):
         return lambda rows: mixed_table.ON_DISK[name](rows, tmp_path)
     session = request.getfixturevalue("spark")
     return lambda rows: mixed_table.spark_frame(rows, session)
+
+
+def pytest_collection_modifyitems(items):
+    """Keep what needs Spark in one process, so that one Spark is started and not one per process."""
+    for item in items:
+        if "spark" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("spark"))
