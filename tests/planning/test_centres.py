@@ -99,10 +99,30 @@ def test_model_value_is_the_planners(name):
 def test_large_mixed_blocks_are_only_estimated_and_the_plan_is_still_no_worse():
     schema = cube(22, 3)
     workload = pairs(schema, qs.affine) + qs.all_kway(schema, 3, "prefix")
-    search = search_centres(workload, COST)
-    assert not search.certain
+    assert len(search_centres(workload, COST)) == 3
     uniform = qs.plan(workload, COST, centering="uniform")
     assert qs.plan(workload, COST, centering="optimized").weighted_loss < uniform.weighted_loss
+
+
+def test_large_thin_blocks_are_only_estimated_and_the_plan_is_still_better(monkeypatch):
+    from querysmasher.planning import centre_model
+
+    monkeypatch.setattr(centre_model, "FROZEN_CELLS", 100)
+    schema = cube(12, 3)
+    workload = qs.all_kway(schema, 1, "prefix") + pairs(schema, qs.affine)
+    assert len(search_centres(workload, COST)) == 3
+    uniform = qs.plan(workload, COST, centering="uniform")
+    assert qs.plan(workload, COST, centering="optimized").weighted_loss < 0.99 * uniform.weighted_loss
+
+
+def test_large_joint_blocks_of_full_rank_are_taken_as_constants(monkeypatch):
+    from querysmasher.planning import centre_model
+
+    monkeypatch.setattr(centre_model, "FROZEN_CELLS", 20)
+    schema = qs.Schema.of(a=6, b=5)
+    workload = qs.random_queries(schema, ("a", "b"), 60) + 5 * qs.all_kway(schema, 1, "prefix")
+    plans = [qs.plan(workload, COST, centering=c) for c in ("uniform", "optimized")]
+    assert plans[1].weighted_loss <= plans[0].weighted_loss
 
 
 @pytest.mark.parametrize("family", ["identity", "circular"])
@@ -111,7 +131,8 @@ def test_symmetric_workloads_keep_uniform_centres_without_a_search(family, monke
 
     monkeypatch.setattr(centre_search, "find_roles", lambda _: pytest.fail("searched"))
     workload = qs.all_kway(cube(6, 4), [1, 2], family)
-    for centre in search_centres(workload, COST).centres:
+    (centres,) = search_centres(workload, COST)
+    for centre in centres:
         assert np.all(centre == centre[0])
 
 

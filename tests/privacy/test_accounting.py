@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.release.tables import (
+    BEST,
+    UNIFORM,
     Untouchable,
     frame,
     query_classes,
@@ -39,19 +41,24 @@ SMALL = qs.Schema.of(a=3, b=2, c=2)
 """Twelve cells: few enough to try every change of a table."""
 
 WORKLOADS = {
-    "marginals": (qs.marginals(SMALL, [0, 1, 2, 3]), {}),
-    "prefixes": (qs.all_kway(SMALL, [1, 2], "prefix"), {}),
-    "best centres": (qs.all_kway(SMALL, [1, 2], "prefix"), {"centering": "optimized"}),
-    "affine": (qs.affine(SMALL, "a", "b") + qs.marginals(SMALL, 1), {}),
-    "where": (qs.where(SMALL, "a + b <= 1 or c == 1") + qs.where(SMALL, "a > 0 and b == 1"), {}),
+    "marginals": (qs.marginals(SMALL, [0, 1, 2, 3]), UNIFORM),
+    "prefixes": (qs.all_kway(SMALL, [1, 2], "prefix"), UNIFORM),
+    "best centres": (qs.all_kway(SMALL, [1, 2], "prefix"), BEST),
+    "affine": (qs.affine(SMALL, "a", "b") + qs.marginals(SMALL, 1), UNIFORM),
+    "where": (qs.where(SMALL, "a + b <= 1 or c == 1") + qs.where(SMALL, "a > 0 and b == 1"), UNIFORM),
     "structured": (
         qs.all_kway(SMALL, [2, 3], "prefix") + qs.marginals(SMALL, [2, 3]),
-        {"solver": "structured"},
+        {"solver": "structured", **BEST},
     ),
-    "real": (qs.linear(SMALL, ("c", "a"), np.linspace(-1, 1.7, 12).reshape(2, 6) ** 3), {}),
+    "real": (qs.linear(SMALL, ("c", "a"), np.linspace(-1, 1.7, 12).reshape(2, 6) ** 3), UNIFORM),
 }
 
 BASE = random_counts(SMALL, seed=5, records=40) + 2
+
+
+def planned_prefixes(budget):
+    workload, options = WORKLOADS["prefixes"]
+    return qs.plan(workload, budget, **options)
 
 
 def integers(name, budget=None, max_records=10**6):
@@ -369,7 +376,7 @@ def refused_untouched(plan, refuses, error, *words, builtin=ValueError, **option
 
 @pytest.fixture
 def plan():
-    return qs.plan(WORKLOADS["prefixes"][0], qs.PrivacyCost(1.0))
+    return planned_prefixes(qs.PrivacyCost(1.0))
 
 
 @pytest.fixture
@@ -443,7 +450,7 @@ def test_a_strategy_that_cannot_be_rounded_is_refused(plan, entry, refuses, open
 
 def test_a_strategy_on_the_wrong_attributes_is_refused(refuses, opened):
     schema = qs.Schema.of(a=3, b=4)
-    plan = qs.plan(qs.all_kway(schema, 1, "prefix"), qs.PrivacyCost(1.0))
+    plan = qs.plan(qs.all_kway(schema, 1, "prefix"), qs.PrivacyCost(1.0), **UNIFORM)
     swapped = [dataclasses.replace(m, attributes=tuple(1 - a for a in m.attributes)) for m in plan.measured]
     planted = dataclasses.replace(plan, measured=tuple(swapped))
     refused_untouched(planted, refuses, PlanError, "fit")
@@ -474,7 +481,7 @@ def test_an_edited_plan_file_is_refused(plan, tmp_path, refuses, opened):
 
 def test_replaced_records_cannot_be_dropped(refuses, opened):
     """Replacing a record by one outside the domain changes how many are counted, which would be published."""
-    plan = qs.plan(WORKLOADS["prefixes"][0], qs.PrivacyCost(1.0, neighbours="replace_one"))
+    plan = planned_prefixes(qs.PrivacyCost(1.0, neighbours="replace_one"))
     refused_untouched(plan, refuses, PrivacyError, "unknown='drop'", "replace_one", unknown="drop")
     assert not opened
 
@@ -482,7 +489,8 @@ def test_replaced_records_cannot_be_dropped(refuses, opened):
 def test_attributes_of_equal_size_are_measured_by_their_own_strategies():
     schema = qs.Schema.of(a=4, b=4)
     first, last = [[1, 0, 0, 0]], [[0, 0, 1, 1]]
-    plan = whole(qs.plan(qs.queries(schema, a=first) + qs.queries(schema, b=last), qs.PrivacyCost(1.0)))
+    workload = qs.queries(schema, a=first) + qs.queries(schema, b=last)
+    plan = whole(qs.plan(workload, qs.PrivacyCost(1.0), **UNIFORM))
     for attribute, row in enumerate((first, last)):
         (measured,) = [m for m in plan.measured if m.attributes == (attribute,)]
         ((_, number),) = measured.blocks
@@ -513,7 +521,7 @@ BUDGETS = [
 @pytest.mark.parametrize("noise", ["rounded", "discrete", "opendp", "gaussian"])
 @pytest.mark.parametrize("budget", BUDGETS, ids=repr)
 def test_every_noise_spends_at_most_its_budget_and_little_less(budget, noise, refuses):
-    plan = qs.plan(WORKLOADS["prefixes"][0], budget)
+    plan = planned_prefixes(budget)
     if isinstance(budget, qs.GaussianDP) and noise in ("discrete", "opendp"):
         refused_untouched(plan, refuses, BudgetError, "zCDP", noise=noise)
         return
@@ -537,7 +545,7 @@ def test_every_noise_spends_at_most_its_budget_and_little_less(budget, noise, re
 
 
 def test_discrete_noise_is_larger_where_zcdp_costs_more():
-    plan = qs.plan(WORKLOADS["prefixes"][0], qs.ApproxDP(1.0, 1e-6))
+    plan = planned_prefixes(qs.ApproxDP(1.0, 1e-6))
     rounded, discrete = whole(plan, "rounded"), whole(plan, "discrete")
     for one, two in zip(rounded.measured, discrete.measured, strict=True):
         assert two.variance > 1.05 * one.variance
@@ -547,7 +555,7 @@ def test_discrete_noise_is_larger_where_zcdp_costs_more():
 
 
 def test_a_release_spends_what_was_checked():
-    plan = qs.plan(WORKLOADS["prefixes"][0], qs.ApproxDP(1.0, 1e-6))
+    plan = planned_prefixes(qs.ApproxDP(1.0, 1e-6))
     table = frame(SMALL, BASE)
     for noise in ("rounded", "discrete"):
         release = qs.measure(plan, table, noise=noise)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.release.tables import TableCounter, Telltale, random_counts, units, whole
+from tests.release.tables import UNIFORM, TableCounter, Telltale, random_counts, units, whole
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
@@ -195,7 +195,7 @@ def test_every_class_of_strategy_is_linear_and_exact():
         qs.all_kway(schema, [1, 2, 3], "prefix") + qs.marginals(schema, 3) + qs.affine(schema, "a", "b")
     )
     for solver, cap in itertools.product(["optimal", "structured"], [10**8, 2**33]):
-        plan = whole(qs.plan(workload, qs.PrivacyCost(1.0), solver=solver), max_records=cap)
+        plan = whole(qs.plan(workload, qs.PrivacyCost(1.0), solver=solver, **UNIFORM), max_records=cap)
         concentrated = np.zeros(schema.sizes, dtype=np.int64)
         concentrated[3, 1, 0] = cap - 7
         concentrated[0, 2, 1] = 7
@@ -239,7 +239,7 @@ def test_every_number_has_noise_of_its_own():
     schema = qs.Schema.of(a=4, b=3, c=2)
     workload = qs.all_kway(schema, [1, 2, 3], "prefix") + qs.marginals(schema, 3)
     for solver in ("optimal", "structured"):
-        plan = whole(qs.plan(workload, qs.PrivacyCost(1.0), solver=solver))
+        plan = whole(qs.plan(workload, qs.PrivacyCost(1.0), solver=solver, **UNIFORM))
         noise = Numbering()
         answers = dict(measure_table(plan, TableCounter(schema, np.zeros(schema.sizes)), noise))
         shown = np.concatenate([a.ravel() for a in answers.values()])
@@ -288,7 +288,7 @@ class Watched(TableCounter):
 @pytest.fixture
 def prefixes():
     schema = qs.Schema.of(a=3, b=2)
-    return qs.plan(qs.all_kway(schema, [1, 2], "prefix"), qs.PrivacyCost(1.0))
+    return qs.plan(qs.all_kway(schema, [1, 2], "prefix"), qs.PrivacyCost(1.0), **UNIFORM)
 
 
 def test_nothing_is_counted_before_the_budget_is_checked(prefixes, refuses):
@@ -324,7 +324,7 @@ def test_a_table_above_the_cap_is_refused_without_showing_its_size(prefixes, ref
         lambda t: t.T,
         lambda t: t.reshape(-1),
         lambda t: t - np.eye(3, 2, dtype=np.int64) * 50 + np.eye(3, 2, k=1, dtype=np.int64) * 50,
-        lambda t: np.ma.array(t),
+        np.ma.array,
     ],
     ids=["more", "fewer", "floats", "narrow", "unsigned", "turned", "flat", "negative", "masked"],
 )

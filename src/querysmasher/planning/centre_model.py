@@ -5,8 +5,9 @@ with Gram G and optimal weights p, √L = tr(D^½ G D^½)^½ with D = diag(p), a
 d√L = ½ tr(Ξ dG) with Ξ = D^½ (D^½ G D^½)^{†½} D^½ while p stays put. Everything else is the chain rule
 through coefficients, Kronecker products and q ↦ q·⊗(C or w).
 
-Blocks too large to solve again and again are replaced by the sum of their terms' own optima: a guide for
-the search, which is why `exact` says whether the value is the true one.
+Blocks too large to solve again and again are only estimated, as a guide for the search: mixed ones by the
+sum of their terms' own optima, thin ones at the weights p that were best for uniform centres, and joint
+full-rank ones as constants. `exact` says whether the value is the true one.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centering import split_axis
 from querysmasher.planning.roles import Kept, RoleFamily, Roles, SetClass
-from querysmasher.planning.solvers.dense import block_root
+from querysmasher.planning.solvers.dense import block_root, is_thin
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.subworkload import Block, Part, Term, split
 
 JOINT_CELLS = 400
 """Blocks that mix terms on several attributes are solved exactly up to this many cells."""
+
+FROZEN_CELLS = 1_000
+"""Beyond, the weights of a block are not optimised again when centres move."""
 
 GAP = 1e-7
 """How exactly blocks are solved, so that differences of values are trustworthy."""
@@ -39,6 +43,7 @@ class _Optimum:
 
     root_loss: float
     root: Array
+    constant: bool = False
     contractions: dict[tuple[tuple[tuple[int, ...], int], ...], _Contraction] = field(default_factory=dict)
     """What was worked out already for terms of this block."""
 
@@ -77,6 +82,7 @@ class CentreModel:
         self._starts: dict[object, Array] = {}
         self._solved: dict[object, _Optimum] = {}
         self._fresh: dict[object, _Optimum] = {}
+        self._constants: dict[object, float] = {}
         self._families = [_Split(f) for f in roles.families]
 
     def value_and_gradient(self, centres: list[Array]) -> tuple[float, list[Array]]:
@@ -176,6 +182,8 @@ class CentreModel:
             square = math.prod(o.root_loss**2 for o in own)
             _add_coefficient(factor / (2 * total) * square, products, squares, slopes)
             for (_, number), optimum in zip(pieces, own, strict=True):
+                if optimum.constant:
+                    continue
                 weight = factor / (2 * total) * coefficient * square / optimum.root_loss
                 slopes.add_part(keys[number], weight, optimum.root)
         return factor * total
@@ -202,11 +210,32 @@ class CentreModel:
             self._fresh[same] = self._solved[same]
             return self._solved[same]
         key = (block.shape, tuple(pieces for _, pieces in block.terms))
+        if block.cells > FROZEN_CELLS and len(block.shape) > 1:
+            self.exact = False
+            self._fresh[same] = self._estimate(block, parts, key)
+            return self._fresh[same]
         start = self._starts.get(key, np.full(block.cells, 1.0 / block.cells))
         design = solve_design(block_root(block, parts), np.maximum(start, 1e-9 * start.max()), GAP)
         self._starts[key] = design.weights / design.weights.sum()
         self._fresh[same] = _optimum_of(design)
         return self._fresh[same]
+
+    def _estimate(self, block: Block, parts: dict[int, Part], key: object) -> _Optimum:
+        if not is_thin(block, parts):
+            if key not in self._constants:
+                root = block_root(block, parts)
+                self._constants[key] = Design.at(root, np.full(block.cells, 1.0 / block.cells)).value
+            return _Optimum(self._constants[key], np.zeros((0, block.cells)), constant=True)
+        if key not in self._starts:
+            uniform = np.full(block.cells, 1.0 / block.cells)
+            weights = solve_design(block_root(block, parts), uniform, 1e-3).weights
+            self._starts[key] = weights / weights.sum()
+        p = self._starts[key]
+        rows = np.concatenate([math.sqrt(c) * parts[n].content for c, ((_, n),) in block.terms])
+        squares, Q = np.linalg.eigh((rows * p) @ rows.T)
+        keep = squares > 1e-12 * squares[-1]
+        s = np.sqrt(squares[keep])
+        return _Optimum(float(s.sum()), (Q[:, keep].T @ rows) * p / s[:, None] ** 1.5)
 
 
 def _optimum_of(design: Design) -> _Optimum:
@@ -231,6 +260,8 @@ def _contract(
     parts: dict[int, Part],
 ) -> _Contraction:
     own = tuple((tuple(axes.index(a) for a in on), number) for on, number in pieces if on[0] in axes)
+    if optimum.constant:
+        return _Contraction(optimum.root_loss, [])
     if own in optimum.contractions:
         return optimum.contractions[own]
     derivatives = []

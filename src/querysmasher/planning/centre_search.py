@@ -7,8 +7,6 @@ gradients, starting from uniform, and rounded to ratios of small whole numbers, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
@@ -30,19 +28,18 @@ RELATIVE_GAIN = 3e-6
 """The search ends when a step gains less than this fraction."""
 
 
-@dataclass(frozen=True)
-class CentreSearch:
-    """The outcome of a search: the centres, and whether their gain is certain or has to be checked."""
-
-    centres: Centres
-    certain: bool
+PARTIAL = 0.4
+"""Where the model only estimates, going this part of the way from uniform is tried too: estimates overshoot."""
 
 
-def search_centres(workload: Workload, budget: Budget) -> CentreSearch:
-    """Return the best centres found; `certain` means that they are known to be no worse than uniform."""
+def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
+    """Return centres to plan with: the best ones, or several to choose from where they are only estimated.
+
+    A single choice is known to be no worse than uniform; of several, uniform is one.
+    """
     even = uniform(workload.schema)
     if _all_symmetric(workload):
-        return CentreSearch(even, certain=True)
+        return [even]
     roles = find_roles(workload)
     free = [r for r in range(len(roles.sizes)) if not _is_symmetric(roles, r)]
     model = CentreModel(roles, (budget.sensitivity(total=True), budget.sensitivity(total=False)))
@@ -71,16 +68,23 @@ def search_centres(workload: Workload, budget: Budget) -> CentreSearch:
             method="L-BFGS-B",
             options={"maxiter": STEPS, "ftol": RELATIVE_GAIN, "gtol": 1e-9},
         )
-        rounded = [
-            round_centre(w, COARSE if _is_tied(roles, r) else FINE) if r in free else w
-            for r, w in enumerate(centres_at(found.x))
-        ]
-        last, _ = model.value_and_gradient(rounded)
-    if last >= first and model.exact:
-        return CentreSearch(even, certain=True)
-    for centre in rounded:
+
+        def rounded(x: Array) -> list[Array]:
+            fineness = [COARSE if _is_tied(roles, r) else FINE for r in range(len(roles.sizes))]
+            return [round_centre(w, fineness[r]) if r in free else w for r, w in enumerate(centres_at(x))]
+
+        best = rounded(found.x)
+        last, _ = model.value_and_gradient(best)
+    if model.exact:
+        return [even if last >= first else _spread(best, roles)]
+    return [even, _spread(best, roles), _spread(rounded(PARTIAL * found.x), roles)]
+
+
+def _spread(centres: list[Array], roles: Roles) -> Centres:
+    """Give every attribute its role's centre."""
+    for centre in centres:
         centre.flags.writeable = False
-    return CentreSearch(tuple(rounded[r] for r in roles.role_of), certain=model.exact)
+    return tuple(centres[r] for r in roles.role_of)
 
 
 def round_centre(centre: Array, fineness: int) -> Array:

@@ -224,13 +224,8 @@ def plan(
     def at(centres: Centres) -> Plan:
         return _plan_at(centres, centering, workload, budget, solver, tolerance, progress)
 
-    if centering == "uniform":
-        return at(uniform(workload.schema))
-    search = search_centres(workload, budget)
-    found = at(search.centres)
-    return (
-        found if search.certain else min(found, at(uniform(workload.schema)), key=lambda p: p.weighted_loss)
-    )
+    choices = [uniform(workload.schema)] if centering == "uniform" else search_centres(workload, budget)
+    return min(map(at, choices), key=lambda plan: plan.weighted_loss)
 
 
 def _plan_at(

@@ -49,11 +49,12 @@ def solve_structured(
     """Return the best strategy found that is diagonal in a Kronecker basis, with an honest gap."""
     terms = sorted(block.terms, key=lambda term: -_energy(term[0], term[1], parts))
     forms = [_axis_forms(terms, parts, axis) for axis in range(len(block.shape))]
+    centres = [_axis_centre(block, parts, axis) for axis in range(len(block.shape))]
     start = np.full(block.cells, 1.0)
     best: tuple[float, _DiagonalProblem, Array] | None = None
     most = max(map(len, forms))
     for blend in BLENDS if most > 1 else (1.0,):
-        optima = [_optimum(_blended(own, blend)) for own in forms]
+        optima = [_optimum(_blended(own, blend), w) for own, w in zip(forms, centres, strict=True)]
         for turn in range(min(most, ROTATIONS)):
             bases = [_rotated(b, own[min(turn, len(own) - 1)]) for b, own in zip(optima, forms, strict=True)]
             problem = _DiagonalProblem(bases, _diagonal(terms, parts, bases))
@@ -137,11 +138,19 @@ def _blended(forms: list[Array], share: float) -> Array:
     return share * forms[0] + (1 - share) * sum(forms[1:], np.zeros(())) / (len(forms) - 1)
 
 
-def _optimum(gram: Array) -> Array:
-    """Return the optimal strategy's rows for one axis."""
+def _axis_centre(block: Block, parts: Mapping[int, Part], axis: int) -> Array:
+    """Return the centre around which the queries are split along one axis."""
+    (centre,) = (
+        parts[number].centres[axes.index(axis)] for axes, number in block.terms[0][1] if axis in axes
+    )
+    return centre
+
+
+def _optimum(gram: Array, centre: Array) -> Array:
+    """Return the optimal strategy's rows for one axis, inside its residual space."""
     n = len(gram)
     block = Block((n,), ((1.0, (((0,), 0),)),))
-    parts = {0: Part((n,), (np.full(n, 1.0 / n),), gram)}
+    parts = {0: Part((n,), (centre,), gram)}
     strategy = solve_dense(block, parts, 1e-2).strategy
     assert isinstance(strategy, DenseStrategy)  # noqa: S101 - what solve_dense returns
     return strategy.matrix
