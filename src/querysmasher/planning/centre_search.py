@@ -29,7 +29,7 @@ RELATIVE_GAIN = 3e-6
 
 
 PARTIAL = 0.4
-"""Where the model only estimates, going this part of the way from uniform is tried too: estimates overshoot."""
+"""Where the model only estimates, this part of the way from uniform is tried too: estimates overshoot."""
 
 
 def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
