@@ -49,7 +49,7 @@ def main():
     missed = sum(len(table.missed) for table in tables)
     minutes = (time.perf_counter() - start) / 60
     console.print(f"{minutes:.1f} minutes, {machine()}; {libraries()}", highlight=False)
-    console.print(f"{missed} targets MISSED" if missed else "every target is met", style="bold")
+    console.print(f"targets MISSED: {missed}" if missed else "every target is met", style="bold")
     if not (asked.only or asked.quick):
         PAGE.parent.mkdir(exist_ok=True)
         PAGE.write_text(page(tables), encoding="utf-8")
@@ -75,7 +75,7 @@ Mechanism, Weighted Fourier Factorizations, the paper's own implementation of Qu
 implemented. *RP+ again* is its public code, measured again. *WFF again* is recomputed here from its
 definition: where it equals the paper's column, the workload is the paper's.
 
-{f"**{len(missed)} targets are MISSED**, listed below their tables." if missed else "Every target is met."}
+{f"**Targets MISSED: {len(missed)}**, listed below their tables." if missed else "Every target is met."}
 """
     return "\n".join([intro, *(table.markdown() for table in tables)])
 

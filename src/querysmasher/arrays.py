@@ -6,11 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 Array = NDArray[np.float64]
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 """Noisy answers: whole numbers or, in simulations, floating point."""
+
+
+def one_core() -> threadpool_limits:
+    """Return a context in which matrix products use one core: threads only slow many small ones."""
+    return threadpool_limits(1, user_api="blas")
 
 
 def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:

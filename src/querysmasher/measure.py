@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
+from querysmasher.arrays import one_core
 from querysmasher.data import open_table
 from querysmasher.errors import DataError, PlanError, PrivacyError
 from querysmasher.planning.integer import integer_plan
@@ -64,7 +66,19 @@ def measure(
     used = sorted({a for m in plan.measured for a in m.attributes})
     counter = open_table(plan.workload.schema, data, [names[a] for a in used], unknown)
     store = new_store(plan.measurements)
-    for number, answers in measure_table(whole, counter, source, progress):
-        store.put(number, answers)
+    short = False
+    try:
+        with one_core():
+            for number, answers in measure_table(whole, counter, source, progress):
+                store.put(number, answers)
+        total = public_total(whole, counter)
+    except MemoryError:  # whose message may tell how many records there are: not even the context of ours
+        short = True
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # they hold exact counts, which reporters of errors show
+        raise
+    if short:
+        msg = "data: there is not enough memory to measure the table"
+        raise MemoryError(msg)
     record = NoiseRecord(source.name, source.description, seed is not None)
-    return Release(whole, plan.workload, plan.centres, record, store, public_total(whole, counter))
+    return Release(whole, plan.workload, plan.centres, record, store, total)

@@ -17,7 +17,7 @@ from querysmasher.workload.families import Identity, Prefix, Range
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.rows import Rows
-from tests.reference import mechanism, query_rows, variances
+from tests.reference import mechanism, query_rows, split_variances, variances
 from tests.strategies import groups, matrix, schemas
 
 COST = qs.PrivacyCost(1.0)
@@ -160,6 +160,17 @@ def test_what_one_group_taught_is_right_for_the_next():
         workload = qs.linear(schema, pair, rows)
         agrees(plan, workload)
         agrees(plan, qs.queries(schema, {pair[0]: "prefix", pair[1]: "range"}))
+
+
+def test_attributes_of_the_same_size_with_different_centres_are_kept_apart():
+    schema = qs.Schema.of(a=5, b=5)
+    workload = (
+        qs.queries(schema, a="prefix") + qs.queries(schema, b=np.tri(5)[:, ::-1]) + qs.marginals(schema, 2)
+    )
+    plan = qs.plan(workload, COST, centering="optimized")
+    assert np.abs(plan.centres[0] - plan.centres[1]).max() > 0.01
+    later = qs.all_kway(schema, [1, 2], "range") + qs.affine(schema, "a", "b") + qs.affine(schema, "b", "a")
+    np.testing.assert_allclose(plan.variances(later), split_variances(plan, later), rtol=1e-7)
 
 
 # --- outside -----------------------------------------------------------------------------------

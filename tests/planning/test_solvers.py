@@ -18,6 +18,9 @@ from querysmasher.planning.solvers.dense import _merge_cells, is_thin, solve_den
 from querysmasher.planning.solvers.structured import solve_structured
 from querysmasher.planning.solving import solve_blocks
 from querysmasher.planning.subworkload import Block, Part, split
+from querysmasher.workload.families import Prefix
+from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
 from tests.reference import complement, kron, loss, optimal_loss, strategy_rows, terms_gram
 from tests.strategies import schemas, seeds, workloads
 
@@ -299,6 +302,35 @@ def test_structured_strategies_are_honest_on_anything(workload):
             optimum = solve_dense(block, parts, 1e-4)
             assert structured.bound <= optimum.reached * (1 + 1e-9)
             assert optimum.bound <= structured.reached * (1 + 1e-9)
+
+
+def test_structured_strategies_take_families_on_attributes_that_are_not_neighbours():
+    schema = qs.Schema.of(a=3, b=2, c=4)
+    rows = np.random.default_rng(4).integers(0, 3, (14, 12)).astype(float)  # more queries than cells
+    apart = Group(("a", "c", "b"), (Rows((3, 4), rows), Prefix((2,))))
+    thin = Group(("c", "a", "b"), (Rows((4, 3), rows[:2]), Prefix((2,))))
+    for group in (apart, thin):
+        workload = qs.Workload(schema, (group,)) + qs.all_kway(schema, 3, "range")
+        decomposer = Decomposer(schema, uniform(schema))
+        terms = decomposer.decompose(workload.groups)[-1].terms
+        block, parts = Block((3, 2, 4), terms), dict(enumerate(decomposer.parts))
+        check(solve_structured(block, parts, 1e-3), block, parts)
+        check(solve_dense(block, parts, 1e-3), block, parts)
+
+
+def test_structured_strategies_leave_no_direction_without_noise_or_measurement():
+    """The bases span four products, of which the queries use two: the others get a little all the same."""
+    schema = qs.Schema.of(a=4, b=4)
+    one, two = [[1, -1, 0, 0]], [[0, 0, 1, -1]]
+    workload = qs.queries(schema, a=one, b=one) + qs.queries(schema, a=two, b=two)
+    block, parts = last_block(workload)
+    solution = solve_structured(block, parts, 1e-3)
+    assert np.all(solution.strategy.weights > 0)
+    rows = strategy_rows(solution.strategy)
+    gram = terms_gram(block.shape, block.terms, parts)
+    assert loss(gram, rows) == pytest.approx(solution.reached**2, rel=1e-4)
+    plan = plan_uniform(workload, COST, solver="structured")
+    assert np.all(np.isfinite(plan.variances(qs.queries(schema, a=[*one, *two], b=[*one, *two]))))
 
 
 def test_rounding_errors_do_not_lift_the_lower_bound():

@@ -7,6 +7,7 @@ numbers of any width: 3 and 3.0 are the same. Text is never read as a number, no
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -160,7 +161,8 @@ class Encoder:
     def _mismatch(self, kind: object) -> DataError:
         words = {str: "texts", bool: "booleans", float: "numbers"}
         expected = " or ".join(words[k] for k in self.kinds)
-        return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {kind}")
+        found = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
+        return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}")
 
 
 def _filled(column: Any, missing: int) -> NDArray[Any]:

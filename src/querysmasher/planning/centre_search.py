@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centering import Centres, uniform
 from querysmasher.planning.centre_model import CentreModel
 from querysmasher.planning.roles import Roles, find_roles
@@ -52,7 +51,7 @@ def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
             centres[role] = start[role] + moves - moves.mean()
         return centres
 
-    with threadpool_limits(1, user_api="blas"):  # many small problems
+    with one_core():
         first, _ = model.value_and_gradient(start)
 
         def objective(x: Array) -> tuple[float, Array]:

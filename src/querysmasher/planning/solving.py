@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
 
+from querysmasher.arrays import one_core
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.subworkload import Block, Part
@@ -32,7 +32,7 @@ def solve_blocks(
     heavy = sorted((i for i, b in enumerate(blocks) if b.cells > LIGHT_CELLS), key=lambda i: -blocks[i].cells)
     light = [i for i, b in enumerate(blocks) if b.cells <= LIGHT_CELLS]
     with Bar("Solving", len(blocks), progress) as bar:
-        with threadpool_limits(1, user_api="blas"):
+        with one_core():
             for i in light:
                 solutions[i] = solve(blocks[i], _needed(blocks[i], parts), tolerance, solver)
                 bar.advance()

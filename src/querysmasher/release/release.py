@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.integer import as_strategy
@@ -85,7 +85,7 @@ class Release:
 
     def answer(self, workload: Workload | None = None) -> Answers:
         """Answer a workload (by default the planned one), with standard errors."""
-        workload = workload or self.workload
+        workload = self.workload if workload is None else workload
         self._check(workload)
         if workload.query_count > MAX_ANSWERS:
             msg = (
@@ -94,11 +94,12 @@ class Release:
             raise TooLargeError(msg)
         values, std = np.empty(workload.query_count), np.empty(workload.query_count)
         start = 0
-        for group in workload:
-            stop = start + group.rows
-            own_values, own_std = self.answer_group(group)
-            values[start:stop], std[start:stop] = own_values.ravel(), own_std.ravel()
-            start = stop
+        with one_core():
+            for group in workload:
+                stop = start + group.rows
+                own_values, own_std = self.answer_group(group)
+                values[start:stop], std[start:stop] = own_values.ravel(), own_std.ravel()
+                start = stop
         return Answers(workload, values, std)
 
     def answer_group(self, group: Group) -> tuple[Array, Array]:

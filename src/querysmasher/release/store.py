@@ -1,18 +1,16 @@
 """Where the noisy answers of a release are kept: in memory, or in one file on disk.
 
 A file store appends arrays to a temporary file as they are measured and reads one back at a time, so a
-release may be far larger than memory. The file is removed with the store.
+release may be far larger than memory. The file has no name and goes with the store, or with the process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import numpy as np
 
@@ -43,11 +41,10 @@ class FileStore:
 
     def __init__(self) -> None:
         """Open an empty file."""
-        handle, name = tempfile.mkstemp(prefix="querysmasher-", suffix=".noisy")
-        self._stream = os.fdopen(handle, "w+b")
+        self._stream = tempfile.TemporaryFile(prefix="querysmasher-")  # noqa: SIM115 - the store closes it
         self._places: dict[int, tuple[int, int, str]] = {}
         self._end = 0
-        self._close = weakref.finalize(self, _discard, self._stream, name)
+        self._close = weakref.finalize(self, _discard, self._stream)
 
     def put(self, number: int, answers: Numbers) -> None:
         """Append the answers of one attribute set."""
@@ -77,7 +74,6 @@ def new_store(numbers: int) -> MemoryStore | FileStore:
     return MemoryStore() if numbers * 8 <= MEMORY_BYTES else FileStore()
 
 
-def _discard(stream: object, name: str) -> None:
-    with contextlib.suppress(OSError):
-        stream.close()  # type: ignore[attr-defined]
-    Path(name).unlink(missing_ok=True)
+def _discard(stream: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):  # a full disk
+        stream.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, one_core
 from querysmasher.files import replacing
 from querysmasher.progress import Bar
 from querysmasher.release.release import Release
@@ -37,6 +37,7 @@ def write_answers(
     schema = pa.schema([*fields, ("value", pa.float64()), ("std", pa.float64())])
     compression = {name: "NONE" if name == "value" else "ZSTD" for name in schema.names}
     with (
+        one_core(),
         replacing(path) as temporary,
         pq.ParquetWriter(
             temporary,

@@ -1,0 +1,370 @@
+"""Plans in whole numbers: exactly in the residual space, spanning all that was planned, at little cost."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import PlanError
+from querysmasher.planning import integer
+from querysmasher.planning.integer import integer_plan, round_rows, round_strategy
+from querysmasher.planning.lattice import integer_centre
+from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy
+from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
+from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.workload.families import Prefix
+from querysmasher.workload.groups import Group
+from querysmasher.workload.joint import Affine
+from tests.planning.test_lattice import exact_part, exact_rank
+from tests.reference import group_rows
+from tests.release.tables import BEST, UNIFORM, query_classes, whole
+
+COST = qs.PrivacyCost(1.0)
+
+
+# --- exactly in the residual space, and spanning what was planned ----------------------------------
+
+
+def whole_rows(plan, measured):
+    """The rows measured on a set, in Python's integers, over the set's marginal."""
+    shape = [plan.schema.sizes[a] for a in measured.attributes]
+    tensor, order = np.array(1, dtype=object), []
+    for axes, number in measured.blocks:
+        for own, matrix in plan.strategies[number].factors:
+            on = [axes[a] for a in own]
+            rows = np.array(matrix.tolist(), dtype=object).reshape(len(matrix), *(shape[a] for a in on))
+            tensor = np.multiply.outer(tensor, rows)
+            order += [-1, *on]
+    lead = [i for i, a in enumerate(order) if a < 0]
+    tensor = tensor.transpose(lead + [order.index(a) for a in range(len(shape))])
+    return tensor.reshape(-1, *shape)
+
+
+def check_space(planned, integers):
+    """Every measured row lies in its residual space, and every planned query in the measured one: exactly."""
+    schema = planned.workload.schema
+    centres = [integer_centre(c) for c in planned.centres]
+    rows_of = {}
+    for m in integers.measured:
+        rows = rows_of[m.attributes] = whole_rows(integers, m)
+        for axis, attribute in enumerate(m.attributes, start=1):
+            k = np.array(centres[attribute].tolist(), dtype=object)
+            assert not np.any(np.tensordot(rows, k, axes=(axis, 0)))
+    queries = np.unique(np.concatenate([group_rows(g, schema)[0] for g in planned.workload]), axis=0)
+    for bits in range(2 ** len(schema)):
+        kept = tuple(a for a in range(len(schema)) if bits >> a & 1)
+        left = [list(row) for row in {tuple(r) for r in exact_part(queries, schema.sizes, centres, kept)}]
+        if kept not in rows_of:
+            assert not any(map(any, left)), f"a query has a part on {kept}, which is not measured"
+            continue
+        rows = rows_of[kept].reshape(len(rows_of[kept]), -1).tolist()
+        rank = exact_rank(rows)
+        assert rank == len(rows), "the rows are dependent"
+        assert exact_rank([*rows, *left]) == rank, f"a query is not in the span of what is measured on {kept}"
+
+
+CLASSES = query_classes()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_rows_are_exactly_where_they_should_be(name):
+    workload, options = CLASSES[name]
+    planned = qs.plan(workload, COST, **options)
+    check_space(planned, whole(planned))
+    coarse = whole(planned, max_records=2**33)
+    if any(a.bits != b.bits for a, b in zip(coarse.strategies, whole(planned).strategies, strict=False)):
+        check_space(planned, coarse)
+
+
+DEFICIENT = qs.Schema.of(a=5, b=4, c=2)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[1, 0, 0, 0, 0]],
+        [[1, 1, 0, 0, 0], [0, 1, 1, 1, 0]],
+        [[1, 1, 0, 0, 0], [0, 0, 1, 1, 1]],
+        [[1, 1, 1, 1, 1]],
+        [[0.3, math.pi, -1, 0, 2]],
+        [[0.3, math.pi, -1, 0, 2], [1, 0, 0, 0, 0]],
+        [[1, 2, 3, 4, 5], [1, 4, 9, 16, 25], [1, 1, 1, 1, 1]],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("solver", ["optimal", "structured"])
+@pytest.mark.parametrize("centering", ["uniform", "optimized"])
+def test_few_rows_on_an_axis(rows, solver, centering):
+    """Rank-deficient axes: rounding must not leave the few directions that are measured."""
+    workload = qs.queries(DEFICIENT, a=rows, b="prefix") + qs.queries(DEFICIENT, a=rows[:1], b="identity")
+    planned = qs.plan(workload, COST, solver=solver, centering=centering)
+    check_space(planned, whole(planned))
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from(["optimal", "structured"]))
+def test_random_rows_on_two_attributes(seed, solver):
+    generator = np.random.default_rng(seed)
+    schema = qs.Schema.of(a=4, b=3)
+    count = int(generator.integers(1, 4))
+    matrix = generator.integers(-2, 3, (count, 12)).astype(float)
+    matrix[0, 0] += not matrix[0].any()
+    if generator.random() < 0.3:
+        matrix = matrix * generator.normal(size=(count, 1))  # rows of no common denominator
+    pieces = [generator.integers(0, 2, (2, n)) + np.eye(2, n, dtype=int) for n in (4, 3)]
+    workload = qs.linear(schema, ("a", "b"), matrix) + qs.queries(schema, a=pieces[0], b=pieces[1])
+    planned = qs.plan(workload, COST, solver=solver, **UNIFORM)
+    check_space(planned, whole(planned))
+
+
+centres = st.lists(st.integers(-2, 7), min_size=2, max_size=7).filter(
+    lambda k: sum(k) != 0 and math.gcd(*k) == 1
+)
+
+
+@given(centres, st.integers(4, 14), st.integers(0, 10**6))
+def test_rows_rounded_around_any_centre(k, bits, seed):
+    """Whole, Σ k_j b_j = 0, and close: no entry moves by more than a few units."""
+    k = np.array(k)
+    rows = np.random.default_rng(seed).normal(size=(3, len(k)))
+    rows -= np.outer(rows @ k / (k @ k), k)
+    if np.abs(rows).max() < 1e-6:
+        return
+    found = round_rows(rows, k, bits)
+    assert found.dtype == np.int64
+    assert not (found @ k).any()
+    largest = int(np.abs(found).max())
+    if largest:
+        scale = (2**bits - 1) / np.abs(rows).max()
+        divisors = [d for d in range(1, 40) if np.abs(found * d - rows * scale).max() <= 2 * len(k) * 7]
+        assert divisors, "no multiple of the rounded rows is near"
+
+
+# --- at hardly any cost ----------------------------------------------------------------------------
+
+
+def loss(planned, max_records=10**8):
+    """How much larger the RMSE of the whole-number plan is, leaving the rounding of the noise aside."""
+    integers = whole(planned, max_records=max_records)
+    release = Release(
+        integers, planned.workload, planned.centres, NoiseRecord("discrete", "", seeded=False), {}
+    )
+    total = sum(float(release.predictor.total(g)) for g in planned.workload)
+    return math.sqrt(total / len(planned.workload)) / planned.rmse - 1
+
+
+SCHEMA = qs.Schema.of(a=12, b=8, c=5)
+JOINT = qs.affine(SCHEMA, "a", "b") + qs.abs_difference(SCHEMA, "b", "c")
+MIXED = qs.all_kway(SCHEMA, [1, 2, 3], "prefix") + qs.marginals(SCHEMA, [1, 2, 3])
+CHEAP = {
+    "marginals": (qs.marginals(SCHEMA, [1, 2, 3]), UNIFORM),
+    "prefix": (qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), UNIFORM),
+    "prefix, best centres": (qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), BEST),
+    "long prefix": (qs.all_kway(qs.Schema.of(a=100), 1, "prefix"), BEST),
+    "range": (qs.all_kway(SCHEMA, [1, 2, 3], "range"), UNIFORM),
+    "range, best centres": (qs.all_kway(SCHEMA, [1, 2, 3], "range"), BEST),
+    "circular": (qs.all_kway(SCHEMA, [1, 2, 3], "circular"), UNIFORM),
+    "mixed": (MIXED + JOINT, UNIFORM),
+    "mixed, best centres": (
+        qs.all_kway(SCHEMA, [1, 2], "prefix") + qs.marginals(SCHEMA, 2) + qs.affine(SCHEMA, "a", "b"),
+        BEST,
+    ),
+    "affine": (qs.affine(SCHEMA, "a", "b"), UNIFORM),
+    "affine, best centres": (qs.affine(SCHEMA, "a", "b"), BEST),
+    "absolute": (qs.abs_difference(SCHEMA, "a", "b"), UNIFORM),
+    "joint": (JOINT, BEST),
+    "structured": (MIXED, {"solver": "structured", **UNIFORM}),
+    "structured joint": (JOINT, {"solver": "structured", **UNIFORM}),
+    "structured joint, best centres": (JOINT, {"solver": "structured", **BEST}),
+    "structured thin": (
+        qs.where(SCHEMA, "a >= 3 and b < 6") + qs.where(SCHEMA, "a in [2, 3, 9] and b > 2"),
+        {"solver": "structured", **UNIFORM},
+    ),
+    "where": (qs.where(SCHEMA, "a <= 2 and b > 1 or c == 0") + qs.where(SCHEMA, "a + b <= 4"), UNIFORM),
+    "real": (qs.linear(SCHEMA, ("b", "c"), np.random.default_rng(0).normal(size=(5, 40))), UNIFORM),
+}
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_whole_numbers_cost_at_most_a_fifth_of_a_percent(name):
+    workload, options = CHEAP[name]
+    assert -0.001 < loss(qs.plan(workload, COST, **options)) < 0.002
+
+
+@pytest.mark.parametrize("budget", [qs.PrivacyCost(0.01), qs.zCDP(2.0, records_per_person=3)], ids=repr)
+def test_the_cost_does_not_depend_on_the_budget(budget):
+    assert loss(qs.plan(MIXED, budget, **UNIFORM)) < 0.002
+
+
+# --- how many bits ---------------------------------------------------------------------------------
+
+
+def bits_of(planned, max_records):
+    """The bits of the answers on the largest set, as the word must hold them."""
+    integers = whole(planned, max_records=max_records)
+    largest = max(integers.measured, key=lambda m: len(m.attributes))
+    return [integers.strategies[n].bits for _, n in largest.blocks]
+
+
+def test_more_records_leave_fewer_bits_and_at_last_none(refuses):
+    planned = qs.plan(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), COST, **UNIFORM)
+    before = math.inf
+    for power in (4, 12, 20, 27, 34, 40):
+        bits = bits_of(planned, 2**power)
+        assert sum(bits) <= before
+        assert sum(bits) + (2**power).bit_length() <= integer.WORD_BITS
+        before = sum(bits)
+    assert bits_of(planned, 10)[0] == integer.MOST_BITS
+    with refuses(PlanError, ValueError, "max_records", "a, b, c"):
+        integer_plan(planned, 1.0, 2**52)
+
+
+def test_too_many_attributes_for_the_cap(refuses):
+    schema = qs.Schema.of({f"x{i}": 3 for i in range(9)})
+    planned = qs.plan(qs.queries(schema, dict.fromkeys(schema.names, "prefix")), COST, **UNIFORM)
+    with refuses(PlanError, ValueError, "max_records", "x0, x1", "lower max_records"):
+        whole(planned, max_records=2**40)
+
+
+def test_queries_lost_in_few_bits_are_noticed(refuses):
+    """With weights of 1 and 10^12, four bits would round the light queries away."""
+    schema = qs.Schema.of({"a": 16, **{f"x{i}": 3 for i in range(3)}})
+    heavy = np.random.default_rng(3).integers(0, 2, (1, 16))
+    others = dict.fromkeys(schema.names[1:], "identity")
+    workload = qs.queries(schema, {"a": "prefix", **others}) + 1e12 * qs.queries(
+        schema, {"a": heavy, **others}
+    )
+    planned = qs.plan(workload, COST, **UNIFORM)
+    check_rank(whole(planned, max_records=1000))
+    with refuses(PlanError, ValueError, "max_records", "lost"):
+        whole(planned, max_records=2**38)
+
+
+def check_rank(integers):
+    for strategy in integers.strategies:
+        for _, matrix in strategy.factors:
+            assert np.linalg.matrix_rank(matrix.astype(float)) == len(matrix)
+
+
+def test_faint_rows_do_not_vanish_unnoticed(refuses):
+    schema = qs.Schema.of({"a": 6, **{f"x{i}": 3 for i in range(4)}})
+    real = np.random.default_rng(0).normal(size=(2, 6))
+    workload = qs.queries(schema, {"a": real, **dict.fromkeys(schema.names[1:], "identity")})
+    planned = qs.plan(workload, COST, **UNIFORM)
+    check_rank(whole(planned, max_records=1000))
+    with refuses(PlanError, ValueError, "max_records"):
+        whole(planned, max_records=2**40)
+
+
+def test_real_queries_on_too_many_cells_are_refused_with_a_remedy(refuses):
+    schema = qs.Schema.of(a=60, b=60)
+    real = np.random.default_rng(0).normal(size=(1, 3600))
+    planned = qs.plan(qs.linear(schema, ("a", "b"), real), COST, **UNIFORM)
+    with refuses(PlanError, ValueError, "whole numbers"):
+        whole(planned)
+    planned = qs.plan(qs.linear(schema, ("a", "b"), np.round(real, 2)), COST, **UNIFORM)
+    assert loss(planned) < 0.002
+
+
+def test_two_predicates_on_a_large_set_can_be_answered():
+    """More than 3,000 cells take the structured solver, whose rows on each axis are few."""
+    schema = qs.Schema.of(age=100, income=50)
+    for texts in (
+        ("age >= 18 and income < 10", "age >= 65 and income > 40"),
+        ("age >= 18 and income < 10", "age in [20, 30, 70] and income > 5"),
+    ):
+        planned = qs.plan(
+            sum((qs.where(schema, t) for t in texts[1:]), qs.where(schema, texts[0])), COST, **UNIFORM
+        )
+        assert any(s.method == "structured" for s in planned.solutions)
+        assert loss(planned) < 0.002
+
+
+# --- noise -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("cost", [1e-6, 1.0, 1e8])
+def test_noise_is_at_least_one_and_at_least_what_was_planned(name, cost):
+    workload, options = CLASSES[name]
+    planned = qs.plan(workload, qs.PrivacyCost(cost), **{**options, **UNIFORM})
+    integers = whole(planned)
+    assert privacy_cost(integers) <= Fraction(cost)
+    for before, after in zip(planned.measured, integers.measured, strict=True):
+        assert before.attributes == after.attributes
+        squared = math.prod(
+            (squared_sensitivity(integers.strategies[n]) for _, n in after.blocks), start=Fraction(1)
+        )
+        assert after.variance >= 1
+        assert after.variance >= Fraction(before.variance) * squared
+        if after.variance > 2:
+            assert after.variance <= Fraction(before.variance) * squared * (1 + Fraction(1, 10**6)) + 1
+
+
+def test_multipliers_follow_the_planned_weights():
+    planned = qs.plan(MIXED, COST, solver="structured", **UNIFORM)
+    diagonal = [s.strategy for s in planned.solutions if isinstance(s.strategy, DiagonalStrategy)]
+    assert diagonal
+    for strategy in diagonal:
+        ones = [np.ones(n, dtype=np.int64) for n in strategy.shape]
+        found = round_strategy(strategy, ones, 14)
+        # the noise of a row of unit length: as planned and as it is, in proportion
+        share = strategy.weights * found.multipliers
+        for axis, (basis, (_, matrix)) in enumerate(zip(strategy.bases, found.factors, strict=True)):
+            spread = [-1 if a == axis else 1 for a in range(share.ndim)]
+            share = share * ((basis**2).sum(axis=1) / (matrix.astype(float) ** 2).sum(axis=1)).reshape(spread)
+        assert share.max() / share.min() < 2 ** (1 / integer.GRAIN) * 1.01
+        assert found.multipliers.min() >= 2**9
+
+
+def test_a_product_of_a_joint_family_and_another_keeps_its_axes_apart():
+    schema = qs.Schema.of(c=3, a=4, b=2)
+    workload = qs.Workload(schema, (Group(("b", "a", "c"), (Affine((2, 4)), Prefix((3,)))),))
+    for options in (UNIFORM, BEST):
+        planned = qs.plan(workload, COST, **options)
+        check_space(planned, whole(planned))
+
+
+def test_whole_plans_of_a_loaded_plan_are_the_same(tmp_path):
+    for name in ("structured", "where", "prefix, best centres"):
+        workload, options = CLASSES[name]
+        planned = qs.plan(workload, COST, **options)
+        planned.save(tmp_path / "x.plan")
+        one, two = whole(planned), whole(qs.Plan.load(tmp_path / "x.plan"))
+        assert one.measured == two.measured
+        for mine, theirs in zip(one.strategies, two.strategies, strict=True):
+            for (axes, matrix), (same_axes, same) in zip(mine.factors, theirs.factors, strict=True):
+                assert axes == same_axes
+                np.testing.assert_array_equal(matrix, same)
+
+
+@pytest.mark.parametrize("entry", [np.nan, np.inf, 0.0, 1e-320])
+def test_what_cannot_be_rounded_is_refused(entry, refuses):
+    ones = [np.ones(3, dtype=np.int64)]
+    with refuses(PlanError, ValueError, "rounded"):
+        round_strategy(DenseStrategy((3,), np.full((2, 3), entry)), ones, 14)
+    nothing = DenseStrategy((3,), np.zeros((1, 3)), lattice=np.array([[1, -1, 0]]))
+    with refuses(PlanError, ValueError, "rounded"):
+        round_strategy(nothing, ones, 14)
+
+
+@pytest.mark.parametrize(("bits", "sizes"), list(itertools.product([4, 9, 14], [(4, 4), (2, 3, 2)])))
+def test_rounding_several_axes_at_once(bits, sizes):
+    generator = np.random.default_rng(bits)
+    inside = np.ones((1, 1))
+    for n in sizes:
+        inside = np.kron(inside, np.linalg.qr(np.ones((n, 1)), mode="complete")[0][:, 1:].T)
+    rows = generator.normal(size=(len(inside), len(inside))) @ inside
+    ones = [np.ones(n, dtype=np.int64) for n in sizes]
+    found = round_strategy(DenseStrategy(sizes, rows), ones, bits)
+    ((axes, matrix),) = found.factors
+    assert axes == tuple(range(len(sizes)))
+    tensor = matrix.reshape(-1, *sizes)
+    for axis in range(1, tensor.ndim):
+        assert not tensor.sum(axis=axis).any()
+    assert exact_rank(matrix.tolist()) == len(rows)
