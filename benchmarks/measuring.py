@@ -16,9 +16,10 @@ def measuring(quick):
     """Measuring, releasing and streaming."""
     table = Table(
         "Measuring",
-        "One million records of 14 Adult-like attributes, all hybrid queries on up to 3 attributes, measured and"
-        " answered with standard errors. The unit of time is plain `numpy.bincount` over the same 364 triples in"
-        " the same process. The streamed release is the mixed workload at n = 40, d = 40 on 100,000 records.",
+        "One million records of 14 Adult-like attributes, all hybrid queries on up to 3 attributes, measured"
+        " and answered with standard errors. The unit of time is plain `numpy.bincount` over the same 364"
+        " triples in the same process. The streamed release is the mixed workload at n = 40, d = 40 on"
+        " 100,000 records.",
         ("figure", "ours", "target"),
         "every figure is within its target",
     )
@@ -35,7 +36,11 @@ def measuring(quick):
             table.add(f"{noise} noise: (measure + answer) / bincount", f"{ratio:.1f}", "")
             continue
         figure(f"{noise} noise: (measure + answer) / bincount", ratio, "{:.1f}", limit)
-        table.add(f"  seconds to measure, to answer {adult['queries']:,}", f"{own['measure']:.1f}, {own['answer']:.1f}", "")
+        table.add(
+            f"  seconds to measure, to answer {adult['queries']:,}",
+            f"{own['measure']:.1f}, {own['answer']:.1f}",
+            "",
+        )
     table.add("  seconds of bincount", f"{adult['bincount']:.2f}", "")
     table.add("  noisy numbers measured", f"{adult['numbers']:,}", "")
     figure("peak memory, GB", adult["gigabytes"], "{:.2f}", 3)

@@ -1,4 +1,4 @@
-"""The README's picture: expected errors on the same workloads, as plain SVG (`python -m benchmarks.picture`)."""
+"""The README's picture: expected errors on the same workloads, as SVG: `python -m benchmarks.picture`."""
 
 from html import escape
 from pathlib import Path
@@ -9,10 +9,26 @@ from benchmarks.schemas import WORKLOADS
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "accuracy.svg"
 
 CASES = [  # what is asked, how to build it, and the paper's columns RP+, HDMM, WFF and QS
-    ("Census-like table (CPS), counts and prefixes on up to 3 attributes", ("hybrid", "cps", "<=3"), (8.39, 8.623, 10.594, 8.140)),
-    ("Adult, 21 million counts and prefixes on up to 3 attributes", ("hybrid", "adult", "<=3"), (48.90, 61.613, 66.794, 47.853)),
-    ("40 attributes of 10 values, prefixes on pairs", ("one_and_two_way", 10, "prefix"), (36.23, 52.35, 39.70, 33.70)),
-    ("40 attributes of 10 values, a + b <= c", ("one_and_two_way", 10, "affine"), (62.48, None, 45.23, 28.25)),
+    (
+        "Census-like table (CPS), counts and prefixes on up to 3 attributes",
+        ("hybrid", "cps", "<=3"),
+        (8.39, 8.623, 10.594, 8.140),
+    ),
+    (
+        "Adult, 21 million counts and prefixes on up to 3 attributes",
+        ("hybrid", "adult", "<=3"),
+        (48.90, 61.613, 66.794, 47.853),
+    ),
+    (
+        "40 attributes of 10 values, prefixes on pairs",
+        ("one_and_two_way", 10, "prefix"),
+        (36.23, 52.35, 39.70, 33.70),
+    ),
+    (
+        "40 attributes of 10 values, a + b <= c",
+        ("one_and_two_way", 10, "affine"),
+        (62.48, None, 45.23, 28.25),
+    ),
     ("40 attributes of 10 values, |a - b| <= c", ("one_and_two_way", 10, "abs"), (85.99, None, 64.11, 35.85)),
 ]
 NAMES = ("ResidualPlanner+", "HDMM", "Weighted Fourier", "QuerySmasher paper", "this library")
@@ -24,7 +40,9 @@ def main():
     """Plan every case and draw the bars."""
     rows, y = [], 46
     for title, (name, *arguments), peers in CASES:
-        plan = qs.plan(WORKLOADS[name](*arguments), qs.PrivacyCost(1.0), centering="optimized", tolerance=1e-4)
+        plan = qs.plan(
+            WORKLOADS[name](*arguments), qs.PrivacyCost(1.0), centering="optimized", tolerance=1e-4
+        )
         values = [*peers, plan.rmse]
         largest = max(v for v in values if v is not None)
         rows.append(f'<text x="16" y="{y}" class="title">{escape(title)}</text>')
@@ -42,10 +60,12 @@ def main():
             y += BAR + GAP
         y += 26
     style = (
-        "text{font:12px system-ui,sans-serif;fill:#333}.title{font-weight:600;font-size:13px}.strong{font-weight:700}"
+        "text{font:12px system-ui,sans-serif;fill:#333}"
+        ".title{font-weight:600;font-size:13px}.strong{font-weight:700}"
         "@media (prefers-color-scheme:dark){text{fill:#ddd}}"
     )
-    head = '<text x="16" y="22" class="title">Expected error of a count at the same privacy cost (root mean square, less is better)</text>'
+    said = "Expected error of a count at the same privacy cost (root mean square, less is better)"
+    head = f'<text x="16" y="22" class="title">{said}</text>'
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 820 {y}" width="820" height="{y}" role="img">'

@@ -31,7 +31,7 @@ JOINT_CELLS = 400
 FROZEN_CELLS = 1_000
 """Beyond, the weights of a block are not optimised again when centres move."""
 
-GAP = 1e-7
+GAP = 1e-6
 """How exactly blocks are solved, so that differences of values are trustworthy."""
 
 PartKey = tuple[int, Kept]

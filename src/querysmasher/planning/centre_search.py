@@ -23,7 +23,7 @@ FINE, COARSE = 64, 16
 are measured, because those need the bits."""
 
 STEPS = 60
-RELATIVE_GAIN = 3e-6
+RELATIVE_GAIN = 1e-5
 """The search ends when a step gains less than this fraction."""
 
 
