@@ -208,3 +208,15 @@ def test_a_broken_compressed_stream_is_a_file_error(written, monkeypatch, refuse
     monkeypatch.setattr(zipfile.ZipFile, "read", broken)
     with refuses(FileError, ValueError, "damaged"):
         read_archive(written, "thing")
+
+
+def test_files_get_the_usual_permissions_and_keep_infinite_numbers(tmp_path):
+    import os
+
+    mask = os.umask(0o022)
+    try:
+        write_archive(tmp_path / "file", "thing", {"x": float("inf")})
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+    assert read_archive(tmp_path / "file", "thing") == {"x": float("inf")}

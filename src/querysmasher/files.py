@@ -58,7 +58,7 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
     """Write `payload` as a file of the given kind, all or nothing."""
     members: Members = {}
     plain = _take_arrays(payload, members)
-    members["payload.json"] = json.dumps(plain, allow_nan=False).encode()
+    members["payload.json"] = json.dumps(plain).encode()
     members["manifest.json"] = json.dumps({"kind": f"querysmasher {kind}", "format": FORMAT}).encode()
     with replacing(path) as temporary, temporary.open("wb") as stream:
         write_members(stream, members)
@@ -81,10 +81,18 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
+        temporary.chmod(_usual_mode())
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _usual_mode() -> int:
+    """Return the permissions a new file gets here; temporary files start out closed to everyone else."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:

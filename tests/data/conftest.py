@@ -43,6 +43,7 @@ def engine(request, tmp_path):
     return lambda rows: mixed_table.spark_frame(rows, session)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the processes are told which groups there are
 def pytest_collection_modifyitems(items):
     """Keep what needs Spark in one process, so that one Spark is started and not one per process."""
     for item in items:

@@ -171,7 +171,7 @@ def query_classes(seed=0):
         "joint times prefix": (joint, {}),
         "mixed": (qs.all_kway(schema, 2, "prefix") + 3 * qs.marginals(schema, 2), {}),
         "structured": (
-            qs.all_kway(schema, [2, 3], "prefix") + qs.marginals(schema, [2, 3]),
+            qs.all_kway(schema, 3, "prefix") + qs.marginals(schema, 3),
             {"solver": "structured"},
         ),
         "structured, best centres": (

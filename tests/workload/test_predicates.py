@@ -281,3 +281,9 @@ def test_conditions_that_tie_too_many_cells_are_refused(monkeypatch, refuses):
     assert len(qs.where(schema, "a0 == 1 or a1 == 1")) == 1
     with refuses(PredicateError, ValueError, "ties 3 attributes"):
         qs.where(schema, "a0 == 1 or a1 == 1 or a2 == 1")
+
+
+def test_values_out_of_numeric_order_compare_by_position_as_prefixes_do():
+    schema = qs.Schema([qs.Ordinal("x", [3, 1, 2])])
+    (family,) = qs.where(schema, "x <= 1").groups[0].families
+    np.testing.assert_array_equal(family.matrix(), [[1, 1, 0]])

@@ -146,3 +146,9 @@ def test_groups_that_make_no_workload_are_refused(groups, error, builtin, words,
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6))
 def test_ragged_rows_come_back(rows):
     assert unragged(ragged(rows)) == [tuple(row) for row in rows]
+
+
+def test_sum_joins_a_list_of_workloads():
+    schema = qs.Schema.of(a=3, b=2)
+    joined = sum([qs.marginals(schema, 1), qs.affine(schema, "a", "b")])
+    assert len(joined) == 5 + 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 from joblib import Parallel, delayed
 
@@ -14,6 +15,9 @@ from querysmasher.progress import Bar
 
 LIGHT_CELLS = 300
 """Blocks up to this size take milliseconds: they are solved in turn, on one core each."""
+
+THREADED_CELLS = 1_200
+"""Larger blocks are worth several threads for their matrix products."""
 
 
 def solve_blocks(
@@ -47,13 +51,14 @@ def solve_blocks(
                     bar.advance()
         if len(heavy) == 1:
             (i,) = heavy
-            solutions[i] = solve(
-                blocks[i],
-                _needed(blocks[i], parts),
-                tolerance,
-                solver,
-                lambda gap: bar.note(f"gap {gap:.1e}"),
-            )
+            with one_core() if blocks[i].cells <= THREADED_CELLS else nullcontext():
+                solutions[i] = solve(
+                    blocks[i],
+                    _needed(blocks[i], parts),
+                    tolerance,
+                    solver,
+                    lambda gap: bar.note(f"gap {gap:.1e}"),
+                )
             bar.advance()
     return [solutions[i] for i in range(len(blocks))]
 

@@ -7,6 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -206,7 +207,8 @@ class _Reader:
         if isinstance(attribute, Binned) and not isinstance(value, str):
             return places, apply(cells, self.edge_position(attribute, sign, value))
         numbers = [v for v in attribute.values if not isinstance(v, str)]
-        if len(numbers) == attribute.size and not isinstance(value, str):
+        increasing = len(numbers) == attribute.size and all(a < b for a, b in pairwise(numbers))
+        if increasing and not isinstance(value, str):
             return places, apply(np.array(numbers), value)
         return places, apply(cells, self.value_position(attribute, value))
 

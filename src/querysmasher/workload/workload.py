@@ -68,6 +68,10 @@ class Workload:
             raise WorkloadError(msg)
         return Workload(self.schema, self.groups + other.groups)
 
+    def __radd__(self, other: object) -> Workload:
+        """Let `sum` join a list of workloads."""
+        return self if other == 0 else NotImplemented
+
     def __mul__(self, factor: object) -> Workload:
         """Multiply every weight by a positive number."""
         if not hasattr(factor, "__float__"):
