@@ -155,7 +155,7 @@ def test_arrays_of_objects_are_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("payload", [{"a": float("nan")}, {"a": object()}])
+@pytest.mark.parametrize("payload", [{"a": {1, 2}}, {"a": object()}])
 def test_nothing_is_left_behind_when_the_payload_cannot_be_written(tmp_path, payload):
     with pytest.raises((ValueError, TypeError)):
         write_archive(tmp_path / "x", "thing", payload)
