@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -194,11 +195,20 @@ def _put_arrays(data: Any, archive: zipfile.ZipFile) -> Any:
         if set(data) == {"$array"}:
             return _read_array(archive, data["$array"])
         if set(data) == {"$lazy"}:
-            return Lazy(lambda: _read_array(archive, data["$lazy"]))
+            return Lazy(partial(_read_late, archive, data["$lazy"]))
         return {key: _put_arrays(value, archive) for key, value in data.items()}
     if isinstance(data, list):
         return [_put_arrays(value, archive) for value in data]
     return data
+
+
+def _read_late(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """Read an array of a file that was whole when it was opened."""
+    try:
+        return _read_array(archive, name)
+    except _UNREADABLE:
+        msg = f"{archive.filename!r} has changed since it was loaded"
+        raise FileError(msg) from None
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:

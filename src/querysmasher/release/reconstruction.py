@@ -7,6 +7,7 @@ the same residuals, so they agree wherever they overlap.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import combinations
@@ -57,7 +58,7 @@ class Reconstruction:
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order.
 
-        Without `complete`, sets that are not measured count as zero: right for queries with no part there.
+        Without `complete`, what is not measured counts as zero: right for queries with no part there.
         """
         ordered = tuple(sorted(attributes))
         result = np.zeros([self.plan.schema.sizes[a] for a in ordered])
@@ -65,9 +66,9 @@ class Reconstruction:
         for way in range(len(ordered) + 1):
             for kept in combinations(ordered, way):
                 residual = self.residual(kept)
+                if complete and not self._is_whole(kept):
+                    missing.append(kept)
                 if residual is None:
-                    if all(self.plan.schema.sizes[a] > 1 for a in kept):
-                        missing.append(kept)
                     continue
                 share = residual.reshape([self.plan.schema.sizes[a] if a in kept else 1 for a in ordered])
                 for axis, attribute in enumerate(ordered):
@@ -75,11 +76,21 @@ class Reconstruction:
                         spread = [-1 if a == axis else 1 for a in range(len(ordered))]
                         share = share * self.centres[attribute].reshape(spread)
                 result += share
-        if missing and complete:
+        if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
-            msg = f"the marginal cannot be rebuilt: nothing was measured on the attribute sets {sets}"
+            msg = f"the marginal cannot be rebuilt: nothing, or not all, was measured on the attribute sets {sets}"
             raise OutsideMeasuredSpaceError(msg)
         return result.transpose([ordered.index(a) for a in attributes])
+
+    def _is_whole(self, attributes: tuple[int, ...]) -> bool:
+        """Tell whether all that a set has of its own was measured: not so for a few queries on it."""
+        if not attributes and self.public_total is not None:
+            return True
+        own = math.prod(self.plan.schema.sizes[a] - 1 for a in attributes)
+        number = self._numbers.get(attributes)
+        blocks = () if number is None else self.plan.measured[number].blocks
+        measured = math.prod(rows for _, n in blocks for rows in self.plan.strategies[n].rows)
+        return own == 0 or (number is not None and measured == own)
 
     def _rebuild(self, number: int) -> Array:
         measured = self.plan.measured[number]

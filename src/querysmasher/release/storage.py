@@ -73,7 +73,15 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     data = read_archive(path, "release")
     try:
         return _from_data(data)
-    except (QuerySmasherError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except (
+        QuerySmasherError,
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        ArithmeticError,
+    ) as error:
         msg = f"{str(path)!r} does not hold a whole release ({type(error).__name__})"
         raise FileError(msg) from error
 

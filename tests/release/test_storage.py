@@ -1,0 +1,235 @@
+"""Releases on disk: the same answers, bit for bit, or no release."""
+
+import gc
+import zipfile
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher import files
+from querysmasher.errors import FileError
+from querysmasher.release import storage
+from tests.release.tables import BEST, UNIFORM, query_classes, random_counts, simulate
+
+SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "Ü"]), qs.Ordinal("age", range(5)), qs.Cyclic("h", range(3))])
+CLASSES = query_classes()
+
+
+def rich(budget, **options):
+    workload = (
+        qs.all_kway(SCHEMA, [0, 1, 2])
+        + 2.5 * qs.marginals(SCHEMA, 2)
+        + qs.affine(SCHEMA, "age", "h")
+        + qs.where(SCHEMA, "age >= 3 and sex == 'F' or h == 1")
+        + qs.linear(SCHEMA, ("sex", "h"), np.eye(6), weights=np.linspace(1, 2, 6), labels=list("abcdef"))
+    )
+    return qs.plan(workload, budget, **options)
+
+
+RELEASES = {
+    "rounded": (rich(qs.PrivacyCost(1.0), **BEST), "rounded"),
+    "structured": (rich(qs.zCDP(0.5, records_per_person=2), solver="structured", **UNIFORM), "discrete"),
+    "public total": (rich(qs.ApproxDP(1.0, 1e-6, neighbours="replace_one"), **UNIFORM), "rounded"),
+    "floats": (rich(qs.GaussianDP(1.0), **UNIFORM), "gaussian"),
+}
+
+
+def released(name):
+    plan, noise = RELEASES[name]
+    return simulate(plan, random_counts(SCHEMA, 2), 7, noise)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "x.release"
+    released("rounded").save(path)
+    return path
+
+
+def same(one, two):
+    assert two.plan.budget == one.plan.budget
+    assert two.plan.max_records == one.plan.max_records
+    assert two.plan.measured == one.plan.measured
+    assert two.workload == one.workload
+    assert two.noise == one.noise
+    assert two.guarantee == one.guarantee
+    assert two.public_total == one.public_total
+    assert repr(two) == repr(one)
+    for mine, theirs in zip(one.plan.strategies, two.plan.strategies, strict=True):
+        assert mine.shape == theirs.shape
+        for (axes, matrix), (same_axes, other) in zip(mine.factors, theirs.factors, strict=True):
+            assert axes == same_axes
+            np.testing.assert_array_equal(matrix, other)
+    for number in range(len(one.plan.measured)):
+        assert one.store[number].dtype == two.store[number].dtype
+        assert one.store[number].tobytes() == two.store[number].tobytes()
+    mine, theirs = one.answer(), two.answer()
+    assert mine.values.tobytes() == theirs.values.tobytes()
+    assert mine.std.tobytes() == theirs.std.tobytes()
+    small = qs.marginals(SCHEMA, 1)
+    assert one.covariance(small).tobytes() == two.covariance(small).tobytes()
+    assert one.marginal("h", "sex").tobytes() == two.marginal("h", "sex").tobytes()
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_release_comes_back_bit_for_bit(name, tmp_path):
+    one = released(name)
+    one.save(tmp_path / "x")
+    two = qs.Release.load(tmp_path / "x")
+    same(one, two)
+    two.save(tmp_path / "y")  # from the file, array by array
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+    two.save(tmp_path / "x")  # over the very file it reads from
+    same(one, qs.Release.load(str(tmp_path / "x")))
+    same(one, two)
+
+
+def test_answers_are_read_when_they_are_needed(saved, monkeypatch):
+    read = []
+    original = files._read_array
+    monkeypatch.setattr(
+        files, "_read_array", lambda archive, name: read.append(name) or original(archive, name)
+    )
+    release = qs.Release.load(saved)
+    before = len(read)
+    lazy = len(release.plan.measured)
+    with zipfile.ZipFile(saved) as archive:
+        arrays = [name for name in archive.namelist() if name.endswith(".npy")]
+    assert before == len(arrays) - lazy, "answers were read on loading"
+    release.marginal()
+    assert len(read) == before + 1
+    release.marginal("age")
+    assert len(read) == before + 2  # the total is kept, one set more is read
+
+
+def test_a_changed_byte_anywhere_is_noticed(saved, refuses):
+    whole = saved.read_bytes()
+    places = [*range(200), *range(200, len(whole) - 200, 41), *range(len(whole) - 200, len(whole))]
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        saved.write_bytes(damaged)
+        with refuses(FileError, ValueError, "damaged"):
+            qs.Release.load(saved)
+
+
+def test_a_file_cut_short_or_longer_is_noticed(saved, refuses):
+    whole = saved.read_bytes()
+    for length in [0, 1, 63, 64, 65, *range(100, len(whole), 997), len(whole) - 1]:
+        saved.write_bytes(whole[:length])
+        with refuses(FileError, ValueError, "damaged"):
+            qs.Release.load(saved)
+    saved.write_bytes(whole + whole)
+    with refuses(FileError, ValueError, "damaged"):
+        qs.Release.load(saved)
+
+
+def test_other_files_are_refused(saved, tmp_path, refuses):
+    plan, _ = RELEASES["rounded"]
+    plan.save(tmp_path / "x.plan")
+    with refuses(FileError, ValueError, "querysmasher plan", "not a 'querysmasher release'"):
+        qs.Release.load(tmp_path / "x.plan")
+    with refuses(FileError, ValueError, "not a 'querysmasher plan'"):
+        qs.Plan.load(saved)
+    with refuses(FileError, ValueError, "no file"):
+        qs.Release.load(tmp_path / "none")
+    with refuses(FileError, ValueError, "no file"):
+        qs.Release.load(tmp_path)
+    (tmp_path / "text").write_text("hello")
+    with refuses(FileError, ValueError, "damaged"):
+        qs.Release.load(tmp_path / "text")
+
+
+def payload(release, monkeypatch):
+    """What `save` writes, as plain data."""
+    caught = {}
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_archive", lambda path, kind, data: caught.update(data))
+        release.save("x")
+    return caught
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.pop("budget"),
+        lambda d: d["answers"].pop(),
+        lambda d: d["variances"].pop(),
+        lambda d: d["variances"].__setitem__(0, "nonsense"),
+        lambda d: d["variances"].__setitem__(0, "1/0"),
+        lambda d: d["strategies"].pop(),
+        lambda d: d["strategies"][0].__setitem__("shape", [99]),
+        lambda d: d["strategies"][0]["matrices"].__setitem__(0, np.array([[0.5]])),
+        lambda d: d["blocks"][1][0].__setitem__(1, 99),
+        lambda d: d["noise"].__setitem__("extra", 1),
+        lambda d: d["budget"].__setitem__("kind", "Infinite"),
+        lambda d: d["workload"]["schema"].pop(),
+        lambda d: d["centre_of"].__setitem__(0, 99),
+    ],
+)
+def test_a_whole_file_with_a_wrong_content_is_refused(change, tmp_path, monkeypatch, refuses):
+    data = payload(released("rounded"), monkeypatch)
+    change(data)
+    files.write_archive(tmp_path / "x", "release", data)
+    with refuses(FileError, ValueError, "does not hold a whole release"):
+        qs.Release.load(tmp_path / "x")
+
+
+def test_a_file_that_changes_after_loading_is_noticed(saved, refuses):
+    """Answers are read late, so they are checked again when they are."""
+    release = qs.Release.load(saved)
+    whole = bytearray(saved.read_bytes())
+    with zipfile.ZipFile(saved) as archive:
+        stored = [i for i in archive.infolist() if i.compress_type == zipfile.ZIP_STORED]
+    for info in stored:
+        whole[info.header_offset + 200] ^= 1
+    with saved.open("r+b") as stream:  # in place: the same file under the reader's feet
+        stream.write(whole)
+    with refuses(FileError, ValueError, "changed"):
+        release.answer()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt(), MemoryError()]
+)
+def test_an_interrupted_save_leaves_the_old_file_and_nothing_else(saved, tmp_path, error):
+    before = saved.read_bytes()
+    release = released("structured")
+    kept = release.store
+    asked = []
+
+    class Failing:
+        def __getitem__(self, number):
+            asked.append(number)
+            if len(asked) > 3:
+                raise error
+            return kept[number]
+
+    object.__setattr__(release, "store", Failing())
+    for path in (saved, tmp_path / "new"):
+        asked.clear()
+        with pytest.raises(type(error)):
+            release.save(path)
+        assert len(asked) == 4
+    assert saved.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == [saved.name]
+
+
+def test_saving_where_nothing_can_be_saved(tmp_path, refuses):
+    release = released("rounded")
+    with refuses(FileError, ValueError, "folder"):
+        release.save(tmp_path / "none" / "x")
+    with refuses(FileError, ValueError, "folder"):
+        release.save(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_loaded_release_lets_go_of_its_file(saved):
+    release = qs.Release.load(saved)
+    release.answer()
+    archives = [o for o in gc.get_objects() if isinstance(o, zipfile.ZipFile) and o.filename == str(saved)]
+    assert archives
+    del release, archives
+    gc.collect()
+    assert not [o for o in gc.get_objects() if isinstance(o, zipfile.ZipFile) and o.filename == str(saved)]

@@ -1,0 +1,182 @@
+"""`measure`: bad arguments are refused before the data are touched; seeds; what the release then says."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import querysmasher as qs
+from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError
+from querysmasher.privacy.noise import NOISES
+from tests.release.tables import UNIFORM, Untouchable, frame, random_counts
+
+SCHEMA = qs.Schema.of(a=4, b=3)
+WORKLOAD = qs.all_kway(SCHEMA, [1, 2], "prefix")
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return qs.plan(WORKLOAD, qs.PrivacyCost(1.0), **UNIFORM)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return frame(SCHEMA, random_counts(SCHEMA, 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "word"),
+    [
+        ({"plan": None}, PlanError, "plan"),
+        ({"plan": WORKLOAD}, PlanError, "Workload"),
+        ({"plan": "x.plan"}, PlanError, "str"),
+        ({"max_records": 0}, DataError, "max_records"),
+        ({"max_records": -5}, DataError, "max_records"),
+        ({"max_records": 2**40 + 1}, DataError, "max_records"),
+        ({"max_records": 1e8}, DataError, "max_records"),
+        ({"max_records": True}, DataError, "max_records"),
+        ({"max_records": "many"}, DataError, "max_records"),
+        ({"max_records": None}, DataError, "max_records"),
+        ({"noise": "laplace"}, PrivacyError, "noise"),
+        ({"noise": ""}, PrivacyError, "noise"),
+        ({"noise": None}, PrivacyError, "noise"),
+        ({"noise": "Rounded"}, PrivacyError, "noise"),
+        ({"seed": -1}, PrivacyError, "seed"),
+        ({"seed": 1.0}, PrivacyError, "seed"),
+        ({"seed": True}, PrivacyError, "seed"),
+        ({"seed": "1"}, PrivacyError, "seed"),
+        ({"seed": 1, "noise": "opendp"}, PrivacyError, "seed"),
+        ({"unknown": "ignore"}, DataError, "unknown"),
+        ({"unknown": None}, DataError, "unknown"),
+        ({"unknown": True}, DataError, "unknown"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused_before_the_data_are_touched(plan, arguments, error, word, refuses):
+    data = Untouchable()
+    with refuses(error, ValueError, word):
+        qs.measure(**{"plan": plan, "data": data, **arguments})
+    assert not data.touched
+
+
+def test_a_budget_that_the_noise_cannot_meet(refuses):
+    plan = qs.plan(WORKLOAD, qs.GaussianDP(1.0), **UNIFORM)
+    for noise in ("discrete", "opendp"):
+        data = Untouchable()
+        with refuses(BudgetError, ValueError, "zCDP"):
+            qs.measure(plan, data, noise=noise)
+        assert not data.touched
+
+
+def test_too_many_records_for_exact_answers_is_said_before_the_data_are_touched(refuses):
+    schema = qs.Schema.of({f"x{i}": 4 for i in range(7)})
+    plan = qs.plan(qs.queries(schema, dict.fromkeys(schema.names, "prefix")), qs.PrivacyCost(1.0), **UNIFORM)
+    data = Untouchable()
+    with refuses(PlanError, ValueError, "max_records"):
+        qs.measure(plan, data, max_records=2**40)
+    assert not data.touched
+
+
+@pytest.mark.parametrize("data", [None, 3, [1, 2], {"a": [1]}, np.zeros((2, 2)), object()])
+def test_what_is_no_table(plan, data, refuses):
+    with refuses(DataError, ValueError, "data"):
+        qs.measure(plan, data)
+
+
+@pytest.mark.parametrize("noise", ["rounded", "discrete", "gaussian"])
+def test_the_same_seed_gives_the_same_release(plan, table, noise):
+    one, two, three = (qs.measure(plan, table, seed, noise=noise) for seed in (5, 5, 6))
+    assert one.answer().values.tobytes() == two.answer().values.tobytes()
+    assert one.answer().values.tobytes() != three.answer().values.tobytes()
+    again = qs.measure(plan, table, np.int64(5), noise=noise)
+    assert again.answer().values.tobytes() == one.answer().values.tobytes()
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_no_seed_gives_a_new_release_every_time(plan, table, noise):
+    """Twelve numbers that all agree by chance: less than one time in 10^6."""
+    seen = {qs.measure(plan, table, noise=noise).answer().values.tobytes() for _ in range(4)}
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_the_release_says_what_it_is(plan, table, noise):
+    unseeded = qs.measure(plan, table, noise=noise)
+    assert unseeded.noise.name == noise
+    assert not unseeded.noise.seeded
+    if noise == "gaussian":
+        assert "NONE" in unseeded.guarantee
+        assert "simulation" in unseeded.guarantee
+        assert not unseeded.noise.is_private
+    else:
+        assert unseeded.noise.is_private
+        assert unseeded.guarantee.startswith(plan.budget.describe())
+        assert "simulation" not in unseeded.guarantee
+    if noise != "opendp":
+        for seed in (0, 7):  # 0 is a seed, too
+            seeded = qs.measure(plan, table, seed, noise=noise)
+            assert seeded.noise.seeded
+            assert not seeded.noise.is_private
+            assert "NONE" in seeded.guarantee
+            assert "simulation" in seeded.guarantee
+
+
+def test_a_seed_is_positional_and_nothing_else_is(plan, table):
+    with pytest.raises(TypeError):
+        qs.measure(plan, table, 1, "discrete")
+
+
+def test_tables_of_any_kind_give_the_same_release(plan, table, tmp_path):
+    table.to_csv(tmp_path / "x.csv", index=False)
+    table.to_parquet(tmp_path / "x.parquet")
+    expected = qs.measure(plan, table, 2).answer().values
+    shuffled = table.sample(frac=1, random_state=1)[["b", "a"]].assign(other=1)
+    for data in (
+        pl.from_pandas(table),
+        pl.from_pandas(table).lazy(),
+        pa.Table.from_pandas(table),
+        shuffled,
+        tmp_path / "x.csv",
+        str(tmp_path / "x.parquet"),
+    ):
+        assert qs.measure(plan, data, 2).answer().values.tobytes() == expected.tobytes()
+
+
+def test_only_attributes_that_are_measured_are_read(refuses):
+    plan = qs.plan(qs.marginals(SCHEMA, 0) + qs.queries(SCHEMA, b="identity"), qs.PrivacyCost(1.0), **UNIFORM)
+    table = pd.DataFrame({"b": [0, 1, 2], "a": ["not", "a", "number"]})
+    assert qs.measure(plan, table, 1).answer().values.shape == (4,)
+    assert qs.measure(plan, table[["b"]], 1).answer().values.shape == (4,)
+    with refuses(DataError, ValueError, "'b'"):
+        qs.measure(plan, table[["a"]], 1)
+
+
+def test_the_plan_is_not_changed_by_measuring(plan, table):
+    before = [m.variance for m in plan.measured]
+    matrices = [s.strategy.matrix.copy() for s in plan.solutions]
+    qs.measure(plan, table)
+    assert [m.variance for m in plan.measured] == before
+    for solution, matrix in zip(plan.solutions, matrices, strict=True):
+        np.testing.assert_array_equal(solution.strategy.matrix, matrix)
+
+
+def test_the_table_is_read_once_and_the_total_only_where_it_is_public(table, monkeypatch):
+    module = sys.modules["querysmasher.measure"]
+    asked = []
+    original = module.open_table
+
+    def opened(*arguments):
+        counter = original(*arguments)
+        read = counter._read
+        counter._read = lambda: asked.append("read") or read()
+        return counter
+
+    monkeypatch.setattr(module, "open_table", opened)
+    for neighbours, total in (("add_remove", None), ("replace_one", len(table))):
+        plan = qs.plan(WORKLOAD, qs.PrivacyCost(1.0, neighbours=neighbours), **UNIFORM)
+        asked.clear()
+        assert qs.measure(plan, table, 1).public_total == total
+        assert asked == ["read"]
