@@ -51,7 +51,7 @@ def clean_rows(count=60, seed=0):
     generator = np.random.default_rng(seed)
     rows = []
     for _ in range(count):
-        row = {a.name: a.values[generator.integers(a.size)] for a in SCHEMA}  # noqa: PD011
+        row = {a.name: a.values[generator.integers(a.size)] for a in SCHEMA}
         row["income"] = float(generator.choice([0, 9.999, 10, 25, 25.5, 99, 100]))
         row["note"] = str(generator.choice(["x", "y"]))
         rows.append(row)

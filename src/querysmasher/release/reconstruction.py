@@ -78,7 +78,7 @@ class Reconstruction:
                 result += share
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
-            msg = f"the marginal cannot be rebuilt: nothing, or not all, was measured on the attribute sets {sets}"
+            msg = f"the marginal cannot be rebuilt: nothing, or not all, was measured on the sets {sets}"
             raise OutsideMeasuredSpaceError(msg)
         return result.transpose([ordered.index(a) for a in attributes])
 
