@@ -31,8 +31,11 @@ JOINT_CELLS = 400
 FROZEN_CELLS = 1_000
 """Beyond, the weights of a block are not optimised again when centres move."""
 
-GAP = 1e-6
-"""How exactly blocks are solved, so that differences of values are trustworthy."""
+GAP, TIGHT_GAP = 1e-5, 1e-8
+"""How exactly blocks are solved. The value, being a maximum, is then far more exact, but derivatives are not:
+small blocks, where it costs nothing, and a search that gets stuck are solved more tightly."""
+
+TIGHT_CELLS = 64
 
 PartKey = tuple[int, Kept]
 
@@ -79,6 +82,7 @@ class CentreModel:
         self.roles = roles
         self.sensitivities = sensitivities
         self.exact = True
+        self.tight = False
         self._starts: dict[object, Array] = {}
         self._solved: dict[object, _Optimum] = {}
         self._fresh: dict[object, _Optimum] = {}
@@ -215,7 +219,8 @@ class CentreModel:
             self._fresh[same] = self._estimate(block, parts, key)
             return self._fresh[same]
         start = self._starts.get(key, np.full(block.cells, 1.0 / block.cells))
-        design = solve_design(block_root(block, parts), np.maximum(start, 1e-9 * start.max()), GAP)
+        gap = TIGHT_GAP if self.tight or block.cells <= TIGHT_CELLS else GAP
+        design = solve_design(block_root(block, parts), np.maximum(start, 1e-9 * start.max()), gap)
         self._starts[key] = design.weights / design.weights.sum()
         self._fresh[same] = _optimum_of(design)
         return self._fresh[same]

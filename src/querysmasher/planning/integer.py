@@ -189,15 +189,18 @@ class _Rounder:
         self.strategies: list[IntegerStrategy] = []
         self.sensitivities: list[Fraction] = []
         self._numbers: dict[tuple[int, int], int] = {}
+        self._whole: set[int] = set()
 
     def blocks(self, measured: Measured, room: int) -> tuple[tuple[tuple[int, ...], int], ...]:
         """Return the integer strategies of an attribute set, whose bits together fit into `room`."""
         self._check(measured)
+        names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
         for bits in range(MOST_BITS, LEAST_BITS - 1, -1):
             numbers = [self._number(measured, axes, solution, bits) for axes, solution in measured.blocks]
             if sum(self.strategies[n].bits for n in numbers) <= room:
+                for number in numbers:
+                    self._check_rank(number, names, bits)
                 return tuple((axes, n) for (axes, _), n in zip(measured.blocks, numbers, strict=True))
-        names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
         msg = (
             f"max_records: it leaves {room} bits for exact integer answers on ({names}), which is too few; "
             "lower max_records, or plan fewer attributes at a time"
@@ -209,17 +212,22 @@ class _Rounder:
         if key not in self._numbers:
             centres = [integer_centre(self.plan.centres[measured.attributes[a]]) for a in axes]
             strategy = round_strategy(self.plan.solutions[solution].strategy, centres, bits)
-            if not all(_are_independent(matrix) for _, matrix in strategy.factors):
-                names = ", ".join(self.plan.workload.schema.names[measured.attributes[a]] for a in axes)
-                msg = (
-                    f"max_records: it leaves {bits} bits for exact integer answers on ({names}), in which "
-                    "some queries are lost; lower max_records, or use weights that differ less"
-                )
-                raise PlanError(msg)
             self._numbers[key] = len(self.strategies)
             self.strategies.append(strategy)
             self.sensitivities.append(squared_sensitivity(strategy))
         return self._numbers[key]
+
+    def _check_rank(self, number: int, names: str, bits: int) -> None:
+        """Refuse a strategy in which rounding has lost a query: its answers would be made up."""
+        if number in self._whole:
+            return
+        if not all(_are_independent(matrix) for _, matrix in self.strategies[number].factors):
+            msg = (
+                f"max_records: it leaves {bits} bits for exact integer answers on ({names}), in which some "
+                "queries are lost; lower max_records, or use weights that differ less"
+            )
+            raise PlanError(msg)
+        self._whole.add(number)
 
     def _check(self, measured: Measured) -> None:
         """Refuse strategies that do not fit the attributes they stand on: a plan may come from a file."""
