@@ -148,12 +148,10 @@ def test_rows_rounded_around_any_centre(k, bits, seed):
 # --- at hardly any cost ----------------------------------------------------------------------------
 
 
-def loss(planned, max_records=10**8):
-    """How much larger the RMSE of the whole-number plan is, leaving the rounding of the noise aside."""
+def loss(planned, max_records=10**8, noise="discrete"):
+    """How much larger the RMSE of the whole-number plan is, leaving the rounding of noise aside or not."""
     integers = whole(planned, max_records=max_records)
-    release = Release(
-        integers, planned.workload, planned.centres, NoiseRecord("discrete", "", seeded=False), {}
-    )
+    release = Release(integers, planned.workload, planned.centres, NoiseRecord(noise, "", seeded=False), {})
     total = sum(float(release.predictor.total(g)) for g in planned.workload)
     return math.sqrt(total / len(planned.workload)) / planned.rmse - 1
 
@@ -199,6 +197,18 @@ def test_whole_numbers_cost_at_most_a_fifth_of_a_percent(name):
 @pytest.mark.parametrize("budget", [qs.PrivacyCost(0.01), qs.zCDP(2.0, records_per_person=3)], ids=repr)
 def test_the_cost_does_not_depend_on_the_budget(budget):
     assert loss(qs.plan(MIXED, budget, **UNIFORM)) < 0.002
+
+
+@pytest.mark.parametrize("noise", ["rounded", "discrete"])
+@pytest.mark.parametrize("cost", [1e-3, 1.0, 5.0, 100.0, 1e4])
+@pytest.mark.parametrize("name", ["prefix", "affine", "where", "marginals", "structured joint"])
+def test_noise_in_whole_numbers_costs_nothing_even_where_there_is_little(name, cost, noise):
+    """A plan's error is promised for every budget, also where it asks for noise of less than a unit."""
+    workload, options = CHEAP[name]
+    planned = qs.plan(workload, qs.PrivacyCost(cost), **options)
+    assert -0.001 < loss(planned, noise=noise) < 0.002
+    total = qs.plan(qs.marginals(SCHEMA, 0), qs.PrivacyCost(cost), **UNIFORM)
+    assert loss(total, noise=noise) < 0.002
 
 
 # --- how many bits ---------------------------------------------------------------------------------

@@ -159,7 +159,9 @@ def test_rounding_the_noise_counts_towards_the_variance(plan, schema):
     for noise, more in (("rounded", 1 / 12), ("discrete", 0.0), ("gaussian", 0.0)):
         release = simulate(plan, counts, 1, noise)
         (measured,) = [m for m in release.plan.measured if not m.attributes]
-        assert release.variances(total) == pytest.approx(float(measured.variance) + more, rel=1e-12)
+        ((_, multiple),) = release.plan.strategies[measured.blocks[0][1]].factors
+        expected = (float(measured.variance) + more) / float(multiple[0, 0]) ** 2
+        assert release.variances(total) == pytest.approx(expected, rel=1e-12)
 
 
 def test_what_is_rebuilt_does_not_depend_on_what_is_kept(plan, schema, monkeypatch):

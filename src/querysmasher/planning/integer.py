@@ -37,6 +37,9 @@ LATTICE_BITS = 6
 LEAST_BITS = 4
 """With fewer, rounding would be coarse."""
 
+TOTAL_BITS = 10
+"""The number of records is measured times 2^10, so that noise in whole numbers can be as fine as planned."""
+
 WORD_BITS = 62
 """Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
 
@@ -114,7 +117,7 @@ def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArra
 
 def _round_axis(rows: Array, centre: Integers, bits: int) -> Integers:
     if np.abs(centre).max() > LARGEST_STEP:
-        return _reduced(project(_scaled(rows, bits), (len(centre),), [centre]))
+        return _reduced(project(_scaled(rows, bits), (len(centre),), [centre]), bits)
     return round_rows(rows, centre, bits)
 
 
@@ -139,7 +142,7 @@ def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
             best = int(np.argmin(hurt))
             row[places[best]] -= signs[best]
             off -= step
-    return _reduced(rounded)
+    return _reduced(rounded, bits)
 
 
 @cache
@@ -194,6 +197,8 @@ class _Rounder:
     def blocks(self, measured: Measured, room: int) -> tuple[tuple[tuple[int, ...], int], ...]:
         """Return the integer strategies of an attribute set, whose bits together fit into `room`."""
         self._check(measured)
+        if not measured.attributes:
+            return (((), self._total(room)),)
         names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
         for bits in range(MOST_BITS, LEAST_BITS - 1, -1):
             numbers = [self._number(measured, axes, solution, bits) for axes, solution in measured.blocks]
@@ -206,6 +211,13 @@ class _Rounder:
             "lower max_records, or plan fewer attributes at a time"
         )
         raise PlanError(msg)
+
+    def _total(self, room: int) -> int:
+        """Return the strategy that asks for a multiple of the number of records."""
+        multiple = 2 ** max(0, min(TOTAL_BITS, room - 1))
+        self.strategies.append(IntegerStrategy((), (((), np.array([[multiple]])),)))
+        self.sensitivities.append(squared_sensitivity(self.strategies[-1]))
+        return len(self.strategies) - 1
 
     def _number(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> int:
         key = (solution, bits)
@@ -249,14 +261,14 @@ def _round_dense(strategy: DenseStrategy, centres: list[Integers], bits: int) ->
         # combinations of the lattice's rows, with rounded coefficients that keep the products in a word
         room = WORD_BITS - int(np.abs(strategy.lattice).sum(axis=0).max()).bit_length()
         coefficients = _scaled(strategy.lattice_coefficients, min(bits + LATTICE_BITS, room))
-        return _reduced(coefficients @ strategy.lattice)
+        return _reduced(coefficients @ strategy.lattice, bits)
     rows = strategy.matrix
     missing = math.prod(n - 1 for n in strategy.shape) - len(rows)
     if missing > 0:
         rows = _completed(rows, strategy.shape, centres)
     if len(strategy.shape) == 1:
         return round_rows(rows, centres[0], bits)
-    return _reduced(project(_scaled(rows, bits), strategy.shape, centres))
+    return _reduced(project(_scaled(rows, bits), strategy.shape, centres), bits)
 
 
 def _completed(rows: Array, shape: tuple[int, ...], centres: list[Integers]) -> Array:
@@ -291,9 +303,13 @@ def _enlarged(rows: Array, bits: int) -> Array:
     return enlarged
 
 
-def _reduced(rows: Integers) -> Integers:
-    """Divide by the greatest common divisor."""
-    return rows // max(1, int(np.gcd.reduce(rows, axis=None)))
+def _reduced(rows: Integers, bits: int) -> Integers:
+    """Divide by the greatest common divisor, then double rows that became small while they fit into `bits`.
+
+    Noise is a whole number: next to large answers that costs nothing.
+    """
+    rows = rows // max(1, int(np.gcd.reduce(rows, axis=None)))
+    return rows << max(0, bits - int(np.abs(rows).max()).bit_length())
 
 
 def _are_independent(rows: Integers) -> bool:

@@ -103,7 +103,7 @@ class Reconstruction:
                 if (n, place) not in self._inverses:
                     self._inverses[n, place] = pseudo_inverse(matrix.astype(float))
                 tensor = np.tensordot(tensor, self._inverses[n, place], axes=(0, 1))  # goes to the end
-                tensor = tensor.reshape(*tensor.shape[:-1], *(strategy.shape[a] for a in own))
+                tensor = tensor.reshape((*tensor.shape[:-1], *(strategy.shape[a] for a in own)))
                 labels += [axes[a] for a in own]
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
         for axis, attribute in enumerate(measured.attributes):

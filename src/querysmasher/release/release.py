@@ -65,10 +65,15 @@ class Release:
     def predictor(self) -> Predictor:
         """What tells the variance of any query under the noise that was really added."""
         rounding = 1 / 12 if self.noise.name == "rounded" else 0.0
-        measured = {
-            m.attributes: Measured(m.attributes, m.blocks, float(m.variance) + rounding, 0.0)
-            for m in self.plan.measured
-        }
+        measured = {}
+        for m in self.plan.measured:
+            variance = float(m.variance) + rounding
+            for axes, number in m.blocks:
+                if not axes:  # a multiple of the number of records was measured
+                    ((_, multiple),) = self.plan.strategies[number].factors
+                    variance /= float(multiple[0, 0]) ** 2
+            blocks = tuple(block for block in m.blocks if block[0])
+            measured[m.attributes] = Measured(m.attributes, blocks, variance, 0.0)
         strategies = [as_strategy(s) for s in self.plan.strategies]
         return Predictor(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
