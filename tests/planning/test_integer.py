@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning import integer
-from querysmasher.planning.integer import integer_plan, round_rows, round_strategy
+from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.lattice import integer_centre
+from querysmasher.planning.rounding import GRAIN, round_rows, round_strategy
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy
 from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
+from querysmasher.privacy.sampler import LARGEST_VARIANCE
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.workload.families import Prefix
 from querysmasher.workload.groups import Group
@@ -295,6 +297,28 @@ def test_two_predicates_on_a_large_set_can_be_answered():
         assert loss(planned) < 0.002
 
 
+def test_little_budget_leaves_fewer_bits_and_at_last_none(refuses):
+    """Noise is drawn up to a variance of 2^100: where much is asked for, rows are smaller."""
+    for cost in (1e-4, 1e-9, 1e-12):
+        for solver in ("optimal", "structured"):
+            planned = qs.plan(MIXED, qs.PrivacyCost(cost), solver=solver, **UNIFORM)
+            integers = whole(planned, max_records=1000)
+            most = [
+                math.prod(
+                    int(integers.strategies[n].multipliers.max())
+                    for _, n in m.blocks
+                    if integers.strategies[n].multipliers is not None
+                )
+                * m.variance
+                for m in integers.measured
+            ]
+            assert max(most) <= LARGEST_VARIANCE == integer.MOST_VARIANCE
+            assert loss(planned, max_records=1000) < 0.002
+    planned = qs.plan(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), qs.PrivacyCost(1e-29), **UNIFORM)
+    with refuses(PlanError, ValueError, "budget", "noise"):
+        whole(planned)
+
+
 # --- noise -----------------------------------------------------------------------------------------
 
 
@@ -328,7 +352,7 @@ def test_multipliers_follow_the_planned_weights():
         for axis, (basis, (_, matrix)) in enumerate(zip(strategy.bases, found.factors, strict=True)):
             spread = [-1 if a == axis else 1 for a in range(share.ndim)]
             share = share * ((basis**2).sum(axis=1) / (matrix.astype(float) ** 2).sum(axis=1)).reshape(spread)
-        assert share.max() / share.min() < 2 ** (1 / integer.GRAIN) * 1.01
+        assert share.max() / share.min() < 2 ** (1 / GRAIN) * 1.01
         assert found.multipliers.min() >= 2**9
 
 

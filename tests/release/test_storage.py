@@ -183,9 +183,14 @@ def test_a_file_that_changes_after_loading_is_noticed(saved, refuses):
     with zipfile.ZipFile(saved) as archive:
         stored = [i for i in archive.infolist() if i.compress_type == zipfile.ZIP_STORED]
     for info in stored:
-        whole[info.header_offset + 200] ^= 1
+        header = whole[info.header_offset : info.header_offset + 30]
+        extra = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+        whole[info.header_offset + 30 + extra + info.file_size - 1] ^= 1  # the last byte of the array
     with saved.open("r+b") as stream:  # in place: the same file under the reader's feet
         stream.write(whole)
+    archive = release.store._arrays[0].fetch.args[0]
+    archive.fp.close()  # so small a file is in the reader's buffer
+    archive.fp = saved.open("rb")
     with refuses(FileError, ValueError, "changed"):
         release.answer()
 
