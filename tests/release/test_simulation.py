@@ -118,9 +118,9 @@ def test_every_class_of_queries(name):
     answers, release = runs(plan, plan.workload, counts, "rounded", range(RUNS))
     check(answers, release, plan.workload, counts)
     stated, planned = release.variances(plan.workload), plan.variances(plan.workload)
-    # a query of little weight may come out a little differently; on the whole nothing is lost
-    np.testing.assert_allclose(stated, planned, rtol=0.05)
-    assert abs(stated.sum() / planned.sum() - 1) < 0.01
+    # the structured solver's noise comes in steps, which single queries feel a little more
+    np.testing.assert_allclose(stated, planned, rtol=0.03 if "structured" in name else 0.01)
+    assert abs(stated.sum() / planned.sum() - 1) < 0.005
 
 
 @pytest.mark.parametrize(
