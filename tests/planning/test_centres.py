@@ -99,7 +99,7 @@ def test_model_value_is_the_planners(name):
 def test_large_mixed_blocks_are_only_estimated_and_the_plan_is_still_no_worse():
     schema = cube(22, 3)
     workload = pairs(schema, qs.affine) + qs.all_kway(schema, 3, "prefix")
-    assert len(search_centres(workload, COST)) == 3
+    assert len(search_centres(workload, COST)) == 4
     uniform = qs.plan(workload, COST, centering="uniform")
     assert qs.plan(workload, COST, centering="optimized").weighted_loss < uniform.weighted_loss
 
@@ -107,10 +107,10 @@ def test_large_mixed_blocks_are_only_estimated_and_the_plan_is_still_no_worse():
 def test_large_thin_blocks_are_only_estimated_and_the_plan_is_still_better(monkeypatch):
     from querysmasher.planning import centre_model
 
-    monkeypatch.setattr(centre_model, "FROZEN_CELLS", 100)
+    monkeypatch.setattr(centre_model, "THIN_CELLS", 100)
     schema = cube(12, 3)
     workload = qs.all_kway(schema, 1, "prefix") + pairs(schema, qs.affine)
-    assert len(search_centres(workload, COST)) == 3
+    assert len(search_centres(workload, COST)) == 4
     uniform = qs.plan(workload, COST, centering="uniform")
     assert qs.plan(workload, COST, centering="optimized").weighted_loss < 0.99 * uniform.weighted_loss
 
@@ -118,7 +118,7 @@ def test_large_thin_blocks_are_only_estimated_and_the_plan_is_still_better(monke
 def test_large_joint_blocks_of_full_rank_are_taken_as_constants(monkeypatch):
     from querysmasher.planning import centre_model
 
-    monkeypatch.setattr(centre_model, "FROZEN_CELLS", 20)
+    monkeypatch.setattr(centre_model, "JOINT_CELLS", 20)
     schema = qs.Schema.of(a=6, b=5)
     workload = qs.random_queries(schema, ("a", "b"), 60) + 5 * qs.all_kway(schema, 1, "prefix")
     plans = [qs.plan(workload, COST, centering=c) for c in ("uniform", "optimized")]
@@ -148,6 +148,23 @@ def test_alike_attributes_share_a_role_and_a_centre():
     assert len(find_roles(workload).sizes) == 1
     plan = qs.plan(workload, COST, centering="optimized")
     assert len({id(c) for c in plan.centres}) == 1
+
+
+def test_attributes_that_differ_in_weights_only_share_a_centre_where_classes_are_many(monkeypatch):
+    from querysmasher.planning import centre_search
+
+    schema, rng = cube(6, 8), np.random.default_rng(3)
+    workload = qs.all_kway(schema, 1, "prefix")
+    for a, b in combinations(schema.names, 2):
+        workload = workload + qs.queries(schema, {a: "prefix", b: "prefix"}, weight=rng.integers(1, 6))
+    assert len(find_roles(workload).sizes) == 8
+    assert len(find_roles(workload, coarse=True).sizes) == 1
+    uniform, apart = (qs.plan(workload, COST, centering=c) for c in ("uniform", "optimized"))
+    monkeypatch.setattr(centre_search, "MANY_CLASSES", 1)
+    together = qs.plan(workload, COST)
+    assert len({id(c) for c in together.centres}) == 1 < len({id(c) for c in apart.centres})
+    assert together.weighted_loss < uniform.weighted_loss
+    assert together.weighted_loss == pytest.approx(apart.weighted_loss, rel=1e-3)
 
 
 def test_classes_count_every_attribute_set_once():

@@ -7,6 +7,7 @@ gradients, starting from uniform, and rounded to ratios of small whole numbers, 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -24,24 +25,32 @@ FINE, COARSE = 64, 16
 """Centres are rounded to whole numbers of at most this size: coarser where rows on several attributes at once
 are measured, because those need the bits."""
 
-STEPS = 60
-RELATIVE_GAIN = 2e-6
+STEP = 0.3
+"""A first step has length 1 in the search's own scale: this fraction of the uniform centre's length."""
+
+STEPS, HEAVY_STEPS = 60, 8
+RELATIVE_GAIN, HEAVY_GAIN = 2e-6, 2e-4
 """The search ends when a step gains less than this fraction."""
 
+MANY_CLASSES = 100
+"""With more classes of attribute sets, attributes that differ in weights only share a centre too."""
 
-PARTIAL = 0.4
-"""Where the model only estimates, this part of the way from uniform is tried too: estimates overshoot."""
+PARTS = (1.0, 0.4, 0.1)
+"""Where the model only estimates, so much of the way from uniform is tried: estimates overshoot."""
 
 
 def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
-    """Return centres to plan with: the best ones, or several to choose from where they are only estimated.
+    """Return centres to plan with: the best ones, or several to try in turn where they are only estimated.
 
-    A single choice is known to be no worse than uniform; of several, uniform is one.
+    A single choice is known to be no worse than uniform. Several start with uniform, then come bold steps
+    before timid ones.
     """
     even = uniform(workload.schema)
     if _all_symmetric(workload):
         return [even]
     roles = find_roles(workload)
+    if len(roles.classes) > MANY_CLASSES:
+        roles = find_roles(workload, coarse=True)
     free = [r for r in range(len(roles.sizes)) if not _is_symmetric(roles, r)]
     if not free:
         return [even]
@@ -52,7 +61,7 @@ def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
     def centres_at(x: Array) -> list[Array]:
         centres = list(start)
         for role, moves in zip(free, np.split(x, ends[:-1]), strict=True):
-            centres[role] = start[role] + moves - moves.mean()
+            centres[role] = start[role] + STEP / math.sqrt(len(moves)) * (moves - moves.mean())
         return centres
 
     with one_core():
@@ -61,12 +70,13 @@ def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
         def objective(x: Array) -> tuple[float, Array]:
             value, gradients = model.value_and_gradient(centres_at(x))
             return value / first, np.concatenate(
-                [(g - g.mean()) / first for g in map(gradients.__getitem__, free)]
+                [STEP / math.sqrt(len(g)) * (g - g.mean()) / first for g in map(gradients.__getitem__, free)]
             )
 
-        options: Any = {"maxiter": STEPS, "ftol": RELATIVE_GAIN, "gtol": 1e-9}
+        steps, gain = (HEAVY_STEPS, HEAVY_GAIN) if model.heavy else (STEPS, RELATIVE_GAIN)
+        options: Any = {"maxiter": steps, "ftol": gain, "gtol": 1e-9}
         found = minimize(objective, np.zeros(int(ends[-1])), jac=True, method="L-BFGS-B", options=options)
-        if not found.success:  # stuck on inexact derivatives
+        if not found.success and not model.heavy:  # stuck on inexact derivatives
             model.tight = True
             found = minimize(objective, found.x, jac=True, method="L-BFGS-B", options=options)
 
@@ -78,7 +88,7 @@ def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
         last, _ = model.value_and_gradient(best)
     if model.exact:
         return [even if last >= first else _spread(best, roles)]
-    return [even, _spread(best, roles), _spread(rounded(PARTIAL * found.x), roles)]
+    return [even, *(_spread(rounded(part * found.x), roles) for part in PARTS)]
 
 
 def _spread(centres: list[Array], roles: Roles) -> Centres:

@@ -225,7 +225,14 @@ def plan(
         return _plan_at(centres, centering, workload, budget, solver, tolerance, progress)
 
     choices = [uniform(workload.schema)] if centering == "uniform" else search_centres(workload, budget)
-    return min(map(at, choices), key=lambda plan: plan.weighted_loss)
+    best = first = at(choices[0])
+    for centres in choices[1:]:
+        trial = at(centres)
+        if trial.weighted_loss < best.weighted_loss:
+            best = trial
+        elif best is not first:
+            break  # a bolder step gained more
+    return best
 
 
 def _plan_at(

@@ -56,8 +56,12 @@ class Roles:
     classes: tuple[SetClass, ...]
 
 
-def find_roles(workload: Workload) -> Roles:
-    """Work out the roles and classes of a workload."""
+def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
+    """Work out the roles and classes of a workload.
+
+    If `coarse`, attributes of one size that the same families are asked on share a role, whatever the
+    weights and the company; classes of sets still tell those apart.
+    """
     schema = workload.schema
     numbers: dict[Hashable, int] = {}
     usage: list[Counter[Hashable]] = [Counter() for _ in schema]
@@ -69,10 +73,11 @@ def find_roles(workload: Workload) -> Roles:
         for places, family, number in parts:
             others = tuple(sorted(n for p, _, n in parts if p is not places))
             for axis, place in enumerate(places):
-                usage[place][number, 0 if family.is_symmetric else axis, group.weight, others] += 1
+                asked = (number, 0 if family.is_symmetric else axis)
+                usage[place][asked if coarse else (*asked, group.weight, others)] += 1
     kinds: dict[Hashable, int] = {}
     role_of = tuple(
-        kinds.setdefault((size, frozenset(used.items())), len(kinds))
+        kinds.setdefault((size, frozenset(used if coarse else used.items())), len(kinds))
         for size, used in zip(schema.sizes, usage, strict=True)
     )
     role_sizes = dict(zip(role_of, schema.sizes, strict=True))
