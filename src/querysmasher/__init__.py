@@ -24,7 +24,8 @@ from querysmasher.errors import (
     WorkloadError,
 )
 from querysmasher.measure import measure
-from querysmasher.planning.plan import Plan, plan
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import ApproxDP, GaussianDP, PrivacyCost, zCDP
 from querysmasher.release.answers import Answers
 from querysmasher.release.release import Release
