@@ -13,12 +13,12 @@ LAYERS = (
     {"errors", "arrays"},
     {"schema"},
     {"workload"},
-    {"privacy.budget", "privacy.integer_plan", "privacy.accounting", "files", "progress"},
+    {"privacy.budget", "privacy.filters", "privacy.integer_plan", "privacy.accounting", "files", "progress"},
     {"planning"},
     {"data", "privacy"},  # privacy: noise and measurement
     {"release"},
     {"measure"},
-    {"report", "spec", "cli"},
+    {"comparison", "report", "spec", "cli"},
     {""},  # the package itself, which gathers the public names
 )
 """A module may import from its own layer and from those before it."""

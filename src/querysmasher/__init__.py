@@ -9,6 +9,7 @@
     answers = release.answer(workload)              # consistent, unbiased, with standard errors
 """
 
+from querysmasher.comparison.compare import Comparison, compare
 from querysmasher.errors import (
     BudgetError,
     DataError,
@@ -51,6 +52,7 @@ __all__ = [
     "Binned",
     "BudgetError",
     "Categorical",
+    "Comparison",
     "Cyclic",
     "DataError",
     "FileError",
@@ -73,6 +75,7 @@ __all__ = [
     "abs_difference",
     "affine",
     "all_kway",
+    "compare",
     "hierarchy",
     "linear",
     "marginals",
