@@ -1,0 +1,70 @@
+"""`querysmasher answer`: ask a release."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from querysmasher.cli.guard import guarded
+from querysmasher.cli.output import note, print_json, print_table
+from querysmasher.cli.words import AsJson, ReleasePath, examples
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "answer",
+        epilog=examples(
+            "querysmasher answer out \"age >= 18 and sex == 'F'\"",
+            'querysmasher answer out "age < 18" "18 <= age < 65" "age >= 65" --level 0.9',
+            "querysmasher answer out \"sex in ['F', 'M']\" --json",
+        ),
+    )(answer)
+
+
+@guarded
+def answer(
+    release: ReleasePath,
+    predicates: Annotated[list[str], typer.Argument(help="What to count: \"age >= 18 and sex == 'F'\".")],
+    level: Annotated[float, typer.Option(help="How often intervals hold the true count.")] = 0.95,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how many records satisfy a predicate: the answer, its standard error and an interval.
+
+    This reads the release only, not the data, and costs no privacy: ask as often as you like. Predicates
+    compare attributes with values and are joined by `and`, `or`, `not`; texts need quotes of their own.
+    """
+    from querysmasher.cli.folder import load_release
+    from querysmasher.workload.predicates import where
+
+    stored = load_release(release)
+    asked = [where(stored.plan.schema, text) for text in predicates]
+    answers = stored.answer(sum(asked[1:], start=asked[0]))
+    low, high = answers.interval(level)
+    rows = list(
+        zip(
+            predicates,
+            answers.values.tolist(),
+            answers.std.tolist(),
+            low.tolist(),
+            high.tolist(),
+            strict=True,
+        )
+    )
+    if not stored.noise.is_private:
+        note(f"Guarantee: {stored.guarantee}")
+    if as_json:
+        names = ("query", "value", "std", "low", "high")
+        print_json(
+            {
+                "level": level,
+                "guarantee": stored.guarantee,
+                "answers": [dict(zip(names, row, strict=True)) for row in rows],
+            }
+        )
+        return
+    print_table(
+        ("query", "value", "standard error", f"{level:.10g} interval".replace("0.95", "95 %")),
+        ((query, f"{v:,.1f}", f"± {s:,.1f}", f"{a:,.1f} to {b:,.1f}") for query, v, s, a, b in rows),
+    )
