@@ -18,60 +18,14 @@ from rich.table import Table
 import querysmasher as qs
 from querysmasher.arrays import Array
 
-STATES = [
-    "Alabama",
-    "Alaska",
-    "Arizona",
-    "Arkansas",
-    "California",
-    "Colorado",
-    "Connecticut",
-    "Delaware",
-    "District of Columbia",
-    "Florida",
-    "Georgia",
-    "Hawaii",
-    "Idaho",
-    "Illinois",
-    "Indiana",
-    "Iowa",
-    "Kansas",
-    "Kentucky",
-    "Louisiana",
-    "Maine",
-    "Maryland",
-    "Massachusetts",
-    "Michigan",
-    "Minnesota",
-    "Mississippi",
-    "Missouri",
-    "Montana",
-    "Nebraska",
-    "Nevada",
-    "New Hampshire",
-    "New Jersey",
-    "New Mexico",
-    "New York",
-    "North Carolina",
-    "North Dakota",
-    "Ohio",
-    "Oklahoma",
-    "Oregon",
-    "Pennsylvania",
-    "Rhode Island",
-    "South Carolina",
-    "South Dakota",
-    "Tennessee",
-    "Texas",
-    "United States, ns",
-    "Utah",
-    "Vermont",
-    "Virginia",
-    "Washington",
-    "West Virginia",
-    "Wisconsin",
-    "Wyoming",
-]
+STATES = (
+    "Alabama; Alaska; Arizona; Arkansas; California; Colorado; Connecticut; Delaware; District of "
+    "Columbia; Florida; Georgia; Hawaii; Idaho; Illinois; Indiana; Iowa; Kansas; Kentucky; Louisiana; "
+    "Maine; Maryland; Massachusetts; Michigan; Minnesota; Mississippi; Missouri; Montana; Nebraska; "
+    "Nevada; New Hampshire; New Jersey; New Mexico; New York; North Carolina; North Dakota; Ohio; "
+    "Oklahoma; Oregon; Pennsylvania; Rhode Island; South Carolina; South Dakota; Tennessee; Texas; United "
+    "States, ns; Utah; Vermont; Virginia; Washington; West Virginia; Wisconsin; Wyoming"
+).split("; ")
 """The places of birth: public knowledge, stated here and not read from the data."""
 
 MADE_UP = 50_000
@@ -128,7 +82,7 @@ def release_a_table(console: Console, made_up: bool) -> dict[str, Any]:
             qs.Categorical("nonwhite", [0, 1]),
             qs.Categorical("vet_wwko", [0, 1]),
             qs.Categorical("home_ownership", [0, 1]),
-            qs.Ordinal("qob_minus_kw", np.arange(-54.5, 29.0)),
+            qs.Ordinal("qob_minus_kw", np.arange(-54.5, 29.0).tolist()),
         ]
     )
     workload = qs.all_kway(schema, [1, 2, 3])

@@ -15,6 +15,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "answer",
+        short_help="Ask a release: value, standard error, interval.",
         epilog=examples(
             "querysmasher answer out \"age >= 18 and sex == 'F'\"",
             'querysmasher answer out "age < 18" "18 <= age < 65" "age >= 65" --level 0.9',
@@ -42,16 +43,8 @@ def answer(
     asked = [where(stored.plan.schema, text) for text in predicates]
     answers = stored.answer(sum(asked[1:], start=asked[0]))
     low, high = answers.interval(level)
-    rows = list(
-        zip(
-            predicates,
-            answers.values.tolist(),
-            answers.std.tolist(),
-            low.tolist(),
-            high.tolist(),
-            strict=True,
-        )
-    )
+    columns = [array.tolist() for array in (answers.values, answers.std, low, high)]
+    rows = list(zip(predicates, *columns, strict=True))
     if not stored.noise.is_private:
         note(f"Guarantee: {stored.guarantee}")
     if as_json:
@@ -65,6 +58,6 @@ def answer(
         )
         return
     print_table(
-        ("query", "value", "standard error", f"{level:.10g} interval".replace("0.95", "95 %")),
+        ("query", "value", "standard error", f"{100 * level:.10g} % interval"),
         ((query, f"{v:,.1f}", f"± {s:,.1f}", f"{a:,.1f} to {b:,.1f}") for query, v, s, a, b in rows),
     )

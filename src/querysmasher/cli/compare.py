@@ -16,6 +16,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "compare",
+        short_help="Compare the expected error with that of other methods.",
         epilog=examples("querysmasher compare", "querysmasher compare survey.toml --chart methods.svg"),
     )(compare)
 

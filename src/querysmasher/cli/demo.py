@@ -13,7 +13,11 @@ from querysmasher.cli.words import AsJson, examples
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("demo", epilog=examples("querysmasher demo", "querysmasher demo --made-up --json"))(demo)
+    app.command(
+        "demo",
+        short_help="Show the whole way on a public table.",
+        epilog=examples("querysmasher demo", "querysmasher demo --made-up --json"),
+    )(demo)
 
 
 @guarded

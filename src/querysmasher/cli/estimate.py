@@ -64,13 +64,13 @@ class Estimate:
 def estimate(workload: Workload) -> Estimate:
     """Guess what planning and measuring will take, from the shape of the workload alone."""
     sizes = dict(zip(workload.schema.names, workload.schema.sizes, strict=True))
-    kinds: dict[frozenset[str], set[object]] = {}
+    kinds: dict[frozenset[str], set[tuple[bool, object]]] = {}
     for group in workload:
         kinds.setdefault(frozenset(group.attributes), set()).add(_kind(group))
     mixed = {
         (tuple(sorted(sizes[a] for a in one)), frozenset(own))
         for one, own in kinds.items()
-        if len(one) > 1 and (len(own) > 1 or any(joint for joint, _ in own))  # type: ignore[misc]
+        if len(one) > 1 and (len(own) > 1 or any(joint for joint, _ in own))
     }
     solving = math.fsum(_solving(math.prod(shape)) for shape, _ in mixed)
     solving += math.fsum(_solving(n) for n in set(sizes.values()))

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
 MEANINGS = {
     ExitCode.OK: "all went well",
     ExitCode.BUG: "an error of querysmasher itself: please report it",
-    ExitCode.INPUT: "bad input: an option, the spec, a codebook, a predicate, a query that cannot be answered",
+    ExitCode.INPUT: "bad input: an option, the spec, a codebook, or a query that cannot be answered",
     ExitCode.PRIVACY: "refused, because the promised privacy would not be kept",
     ExitCode.FILES: "a file is missing, damaged, there already, or cannot be written",
     ExitCode.DATA: "the table does not fit the schema",

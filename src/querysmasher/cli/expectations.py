@@ -10,6 +10,7 @@ from typing import Any
 from querysmasher.planning.plan import GroupSummary, Plan
 from querysmasher.privacy.accounting import allowed_cost
 from querysmasher.spec import Spec
+from querysmasher.workload.groups import Group
 
 MOST_ROWS = 40
 """A table of more groups is summed up by entry of the workload."""
@@ -57,8 +58,12 @@ class Expectations:
         summaries = list(self.plan.summary())
         shares = self.plan.budget_shares()
         if every or len(summaries) <= MOST_ROWS:
-            return [self._row(s.group.describe(), [s], shares) for s in summaries]
+            return [self._row(self._words(s.group), [s], shares) for s in summaries]
         return [self._row(asked, own, shares) for asked, own in self._entries(iter(summaries))]
+
+    def _words(self, group: Group) -> str:
+        """Say what a group asks: a single query in full."""
+        return next(group.labels(self.spec.schema)) if group.rows == 1 else group.describe()
 
     def _entries(self, summaries: Iterator[GroupSummary]) -> Iterator[tuple[str, list[GroupSummary]]]:
         for entry in self.spec.entries:

@@ -16,6 +16,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "init",
+        short_help="Write a spec file to begin with.",
         epilog=examples(
             "querysmasher init",
             "querysmasher init --example",
@@ -29,9 +30,7 @@ def init(
     spec: SpecPath = SPEC,
     codebook: Annotated[
         Path | None,
-        typer.Option(
-            help="Take the attributes from this codebook: a CSV or JSON of attribute, kind, values."
-        ),
+        typer.Option(help="Take the attributes from this CSV or JSON of attribute, kind, values."),
     ] = None,
     example: Annotated[
         bool, typer.Option("--example", help="Also write people.csv: made-up people.")

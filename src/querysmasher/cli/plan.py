@@ -19,6 +19,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "plan",
+        short_help="Tell the error of every count, before any data is touched.",
         epilog=examples(
             "querysmasher plan",
             "querysmasher plan survey.toml --all",
@@ -71,16 +72,14 @@ def plan(
 def show(expected: Expectations, every: bool) -> None:
     """Print what is planned."""
     planned, source = expected.plan, expected.spec.source
+    gap = "less than 0.01 %" if planned.gap < 1e-4 else f"at most {100 * planned.gap:.2g} %"
+    error = f"± {expected.rmse:.3g} (root mean square over all queries), certified {gap} above the optimum"
     print_pairs(
         [
             ("Asked", f"{planned.workload.query_count:,} queries in {len(planned.workload.groups):,} groups"),
             ("Guarantee", planned.budget.describe()),
             ("In other words", expected.equivalents()),
-            (
-                "Expected error",
-                f"± {expected.rmse:.3g} on average (root mean square over all queries), at most "
-                f"{planned.gap:.2%} above the optimum of its kind, which is certified",
-            ),
+            ("Expected error", f"{error} of its kind"),
             ("To measure", f"{planned.measurements:,} noisy numbers on {len(planned.measured):,} sets"),
             ("Data", str(source.path) if source else "none named in the spec; give `release --data`"),
         ]

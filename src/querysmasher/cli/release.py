@@ -38,6 +38,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "release",
+        short_help="Measure the table and write what may be published.",
         epilog=examples(
             "querysmasher release",
             "querysmasher release survey.toml --data people.parquet --out published --answers csv",

@@ -20,6 +20,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "report",
+        short_help="Write a page about a plan or a release.",
         epilog=examples(
             "querysmasher report out",
             "querysmasher report release.toml --out plan.html",
