@@ -104,6 +104,17 @@ def test_answers(run, folder):
     assert "95 % interval" in words.replace("┃", "")
 
 
+def test_without_a_predicate_it_tells_what_can_be_asked(run, folder):
+    run("release")
+    words = run("answer", "out").words
+    assert "sex × age" in words
+    assert "age ordinal 0, 1, 2, 3, …, 9" in words
+    assert "income binned [0, 10), [10, 25.5]" in words
+    read = run("answer", "out", "--json").json
+    assert qs.Schema.from_json(read["schema"]) == qs.Release.load("out/release.qs").plan.schema
+    assert len(read["asked_about"]) == 10
+
+
 def test_answers_that_cannot_be(run, folder):
     run("release")
     ran = run("answer", "out", "agee > 3", code=2)
@@ -128,7 +139,11 @@ def test_answers_that_cannot_be(run, folder):
 def test_nothing_is_replaced_unless_forced_nor_anything_that_is_no_release(run, folder):
     run("release", "--seed", "1")
     before = (folder / "out" / "release.qs").read_bytes()
-    run("release", code=4).fails(4, "'out' is there already; --force replaces it")
+    ran = run("release", code=4)
+    assert ran.err.startswith(
+        "error: 'out' holds a release already. Ask that one, or choose another folder; "
+    )
+    assert "spends the budget once more" in ran.err
     assert (folder / "out" / "release.qs").read_bytes() == before
     run("release", "--seed", "2", "--force", "--answers", "none")
     assert names(folder / "out") == FILES[1:]

@@ -40,6 +40,12 @@ def check_folder(path: Path, force: bool) -> None:
     if strangers:
         msg = f"{str(path)!r} holds {strangers[0]!r}, which is no part of a release; choose another folder"
         raise FileError(msg)
+    if path.is_dir() and not force:
+        msg = (
+            f"{str(path)!r} holds a release already. Ask that one, or choose another folder; --force "
+            "replaces it, and measuring spends the budget once more"
+        )
+        raise FileError(msg)
     check_free(path, force)
 
 

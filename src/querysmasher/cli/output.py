@@ -46,13 +46,13 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     console().print(table)
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; all columns but the first hold numbers."""
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> None:
+    """Print a table, in which all columns but the first hold numbers, or none does."""
     from rich.table import Table
 
     table = Table()
     for place, name in enumerate(header):
-        table.add_column(name, justify="right" if place else "left", overflow="fold")
+        table.add_column(name, justify="right" if place and numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     console().print(table)

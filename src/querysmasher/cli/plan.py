@@ -11,6 +11,13 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, print_table
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 
+FAMILIES = {
+    "identity": "how many have each single value",
+    "prefix": "how many have at most each value",
+    "range": "how many have a value from one to another, for all pairs",
+    "circular": "how many have a value from one to another, also round past the last, for all pairs",
+}
+
 if TYPE_CHECKING:
     from querysmasher.cli.expectations import Expectations
 
@@ -91,3 +98,6 @@ def show(expected: Expectations, every: bool) -> None:
         "The expected error is the standard error of a count. The share is what is spent on just these\n"
         "attributes together; answers also draw on what is measured on fewer of them."
     )
+    for family, words in FAMILIES.items():
+        if any(f"({family})" in row.asked for row in rows):
+            typer.echo(f"{family + ':':10}{words}")
