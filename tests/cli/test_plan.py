@@ -6,9 +6,12 @@ import pytest
 import querysmasher as qs
 from querysmasher.cli import estimate as estimate_module
 from querysmasher.cli import expectations
-from querysmasher.cli.estimate import estimate
 from querysmasher.spec import read_spec
 from tests.cli.conftest import SPEC
+
+
+def estimate(workload, centering="uniform"):
+    return estimate_module.estimate(workload, centering)
 
 
 def test_the_table(run, folder):
@@ -110,6 +113,9 @@ def test_the_estimate_grows_with_the_work(monkeypatch):
     assert seconds(qs.marginals(few, 2)) < seconds(qs.marginals(many, 2)) < seconds(qs.marginals(many, 3))
     pair = qs.Schema.of(a=60, b=60)
     assert seconds(qs.marginals(pair, 2)) < seconds(qs.affine(pair, "a", "b"))
+    assert estimate(qs.affine(pair, "a", "b"), "optimized").planning_seconds > seconds(
+        qs.affine(pair, "a", "b")
+    )
     large = qs.Schema.of({f"a{i}": 100 for i in range(60)})
     assert estimate(qs.marginals(large, 3)).is_big
     exact = estimate(qs.marginals(many, 3))

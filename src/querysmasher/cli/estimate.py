@@ -1,6 +1,6 @@
 """A rough guess, before anything is started, of the time and the memory it will take.
 
-The rates are those of one core of an ordinary machine; the guess is right within a factor of about three.
+The rates are those of one core of an ordinary machine, and only the order of magnitude is meant.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from querysmasher.workload.workload import Workload
 
 SET_SECONDS = 1e-4
 """To plan one attribute set."""
-DENSE_SECONDS = 1e-9
+DENSE_SECONDS = 1.2e-9
 """To solve a block of n cells, times n cubed."""
 STRUCTURED_SECONDS = 2e-5
 """To solve a large block, times its cells."""
+CLOSED = ("identity", "circular")
+"""Families of one attribute that are solved by a formula."""
+SEARCH = {"uniform": 1, "optimized": 40}
+"""How often a block is solved, in all, to choose the centres."""
 NOISE_SECONDS = 4e-7
 """To measure one number."""
 BASE_BYTES = 200_000_000
@@ -61,7 +65,7 @@ class Estimate:
         }
 
 
-def estimate(workload: Workload) -> Estimate:
+def estimate(workload: Workload, centering: str) -> Estimate:
     """Guess what planning and measuring will take, from the shape of the workload alone."""
     sizes = dict(zip(workload.schema.names, workload.schema.sizes, strict=True))
     kinds: dict[frozenset[str], set[tuple[bool, object]]] = {}
@@ -73,17 +77,24 @@ def estimate(workload: Workload) -> Estimate:
         if len(one) > 1 and (len(own) > 1 or any(joint for joint, _ in own))
     }
     solving = math.fsum(_solving(math.prod(shape)) for shape, _ in mixed)
-    solving += math.fsum(_solving(n) for n in set(sizes.values()))
+    ordered = {
+        sizes[names[0]]
+        for group in workload
+        for names, family in group.parts()
+        if len(names) == 1 and str(family) not in CLOSED
+    }
+    solving += math.fsum(DENSE_SECONDS * n**3 for n in ordered)
     sets, numbers = _closure(list(kinds), sizes)
     cells = max(math.prod(sizes[a] for a in one) for one in kinds)
     memory = BASE_BYTES + min(8 * numbers, MEMORY_BYTES) + 40 * cells + 1_000 * sets
-    return Estimate(3 * (sets * SET_SECONDS + solving), numbers * NOISE_SECONDS, memory, numbers)
+    planning = 3 * sets * SET_SECONDS + SEARCH[centering] * solving
+    return Estimate(planning, numbers * NOISE_SECONDS, memory, numbers)
 
 
 def _kind(group: Group) -> tuple[bool, object]:
     """Return whether attributes are tied together, and what the group asks."""
-    parts = sorted((names, str(family)) for names, family in group.parts())
-    return any(len(names) > 1 for names, _ in parts), tuple(parts)
+    parts = sorted((len(names), str(family)) for names, family in group.parts())
+    return any(width > 1 for width, _ in parts), tuple(parts)
 
 
 def _solving(cells: int) -> float:
