@@ -187,8 +187,8 @@ def _by_way(workload: qs.Workload) -> dict[str, list[slice]]:
     place = 0
     rows: dict[str, list[slice]] = {}
     for group in workload:
-        rows.setdefault(f"{len(group.attributes)} attributes at a time", []).append(
-            slice(place, place + group.rows)
-        )
+        way = len(group.attributes)
+        name = f"{way} attribute{'s' * (way != 1)} at a time"
+        rows.setdefault(name, []).append(slice(place, place + group.rows))
         place += group.rows
     return {**rows, "all": [slice(0, place)]}

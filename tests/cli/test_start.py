@@ -104,6 +104,7 @@ def test_as_a_module_and_silent_without_a_terminal(folder):
         (TooLargeError("x"), ExitCode.TOO_LARGE),
         (MemoryError(), ExitCode.TOO_LARGE),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+        (ImportError(), ExitCode.INPUT),
         (ZeroDivisionError(), ExitCode.BUG),
     ],
 )

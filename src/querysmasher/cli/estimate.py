@@ -52,7 +52,7 @@ class Estimate:
         """Say it in words."""
         return (
             f"planning may take about {_duration(self.planning_seconds)}, measuring about "
-            f"{_duration(self.measuring_seconds)} and the reading of the table, with about "
+            f"{_duration(self.measuring_seconds)} beside reading the table, with about "
             f"{self.memory_bytes / 1e9:.1f} GB of memory"
         )
 

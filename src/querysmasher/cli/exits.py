@@ -46,6 +46,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (QuerySmasherError, ExitCode.INPUT),
     (MemoryError, ExitCode.TOO_LARGE),
     (OSError, ExitCode.FILES),
+    (ImportError, ExitCode.INPUT),  # an option asks for a package that is not installed
 )
 """The first kind that fits decides."""
 

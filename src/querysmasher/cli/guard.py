@@ -23,7 +23,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     def polite(*arguments: P.args, **options: P.kwargs) -> None:
         try:
             command(*arguments, **options)
-        except typer.Exit:
+        except (typer.Exit, BrokenPipeError):  # the second: whoever read our output has enough of it
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, no traceback
             code, message = exit_code(error), _message(error)
@@ -44,8 +44,6 @@ def _message(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted; nothing is left half-written."
     if code is ExitCode.BUG:
-        if isinstance(error, ImportError):
-            return str(error)
         return (
             f"this is an error of querysmasher itself, {type(error).__name__} at {_place(error)}. Please "
             "report it. Its message is withheld, because it might quote the data."

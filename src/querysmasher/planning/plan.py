@@ -24,6 +24,7 @@ from querysmasher.planning.solvers import SOLVERS
 from querysmasher.planning.solving import solve_blocks
 from querysmasher.planning.subworkload import Block, split
 from querysmasher.privacy.budget import Budget
+from querysmasher.progress import Bar
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -224,7 +225,8 @@ def plan(
     def at(centres: Centres) -> Plan:
         return _plan_at(centres, centering, workload, budget, solver, tolerance, progress)
 
-    choices = [uniform(workload.schema)] if centering == "uniform" else search_centres(workload, budget)
+    with Bar("Choosing centres", None, progress):
+        choices = [uniform(workload.schema)] if centering == "uniform" else search_centres(workload, budget)
     best = first = at(choices[0])
     for centres in choices[1:]:
         trial = at(centres)
