@@ -13,7 +13,7 @@ LAYERS = (
     {"errors", "arrays"},
     {"schema"},
     {"workload"},
-    {"privacy.budget", "privacy.integer_plan", "privacy.accounting", "files", "progress"},
+    {"privacy.budget", "privacy.filters", "privacy.integer_plan", "privacy.accounting", "files", "progress"},
     {"planning"},
     {"data", "privacy"},  # privacy: noise and measurement
     {"release"},

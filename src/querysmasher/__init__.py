@@ -35,7 +35,8 @@ if TYPE_CHECKING:
         WorkloadError,
     )
     from querysmasher.measure import measure
-    from querysmasher.planning.plan import Plan, plan
+    from querysmasher.planning.plan import Plan
+    from querysmasher.planning.planner import plan
     from querysmasher.privacy.budget import ApproxDP, GaussianDP, PrivacyCost, zCDP
     from querysmasher.release.answers import Answers
     from querysmasher.release.release import Release
@@ -112,7 +113,8 @@ _HOMES = {
         "WorkloadError",
     ),
     "measure": ("measure",),
-    "planning.plan": ("Plan", "plan"),
+    "planning.plan": ("Plan",),
+    "planning.planner": ("plan",),
     "privacy.budget": ("ApproxDP", "GaussianDP", "PrivacyCost", "zCDP"),
     "release.answers": ("Answers",),
     "release.release": ("Release",),

@@ -35,9 +35,9 @@ def pairs(schema, builder):
 
 def total_root_loss(workload, centres):
     """F(w) of given centres, through the planner itself."""
-    from querysmasher.planning.plan import _plan_at
+    from querysmasher.planning.planner import plan_at
 
-    plan = _plan_at(centres, "uniform", workload, COST, "optimal", 1e-9, progress=False)
+    plan = plan_at(centres, "uniform", workload, COST, "optimal", 1e-9, progress=False)
     return np.sqrt(plan.weighted_loss)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning.plan import CENTERINGS
+from querysmasher.planning.planner import CENTERINGS
 from tests.reference import (
     complement,
     kron,

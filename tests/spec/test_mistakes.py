@@ -181,7 +181,27 @@ MISTAKES = [
     (SMALL + '[data]\ndatabase = "x"', "line 27: data: expected path, or database and table, got database"),
     (
         SMALL + '[plan]\nsolver = "best"',
-        "line 28: plan.solver: expected one of optimal, dense, structured, got 'best'",
+        "line 28: plan.solver: expected one of optimal, dense, structured, residual, basis, fourier, got 'best'",
+    ),
+    (
+        SMALL + '[plan]\ncentering = "unform"',
+        "line 28: plan.centering: expected one of optimized, uniform, got 'unform'; did you mean 'uniform'?",
+    ),
+    (
+        SMALL + '[plan]\nsolver = "fourier"\ncentering = "optimized"',
+        "line 29: plan.centering: expected uniform, the only one for solver = 'fourier', got 'optimized'",
+    ),
+    (
+        SMALL + '[plan]\nbases = {age = "prefix"}',
+        "line 28: plan.bases: these need solver = 'basis', got 'optimal'",
+    ),
+    (
+        SMALL + '[plan]\nsolver = "basis"\nbases = {agee = "prefix"}',
+        f"line 29: plan.bases.agee: unknown attribute 'agee'; did you mean 'age'? {HAS}",
+    ),
+    (
+        SMALL + '[plan]\nsolver = "basis"\nbases = {age = "har"}',
+        "line 29: plan.bases.age: expected one of identity, prefix, range, circular, haar, rows of numbers, got 'har'; did you mean 'haar'?",
     ),
     (SMALL + "[plan]\ntolerance = 2", "line 28: plan.tolerance: expected a number between 0 and 1, got 2"),
     (

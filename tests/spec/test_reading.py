@@ -7,6 +7,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError, SpecError
+from querysmasher.planning.solvers import SOLVERS, UNIFORM_SOLVERS
 from querysmasher.privacy.noise import NOISES
 from querysmasher.spec import read_spec, template
 from querysmasher.spec.model import MeasureSection, PlanSection
@@ -138,6 +139,18 @@ def test_every_choice_of_the_library_can_be_made(tmp_path):
     )
     planned = spec.plan(progress=False)
     assert (planned.solver, planned.centering, planned.tolerance) == ("dense", "uniform", 0.1)
+
+
+def test_every_mechanism(tmp_path):
+    for solver in SOLVERS:
+        spec = read(tmp_path, SMALL + f'[plan]\nsolver = "{solver}"')
+        assert spec.searches_centres == (solver not in UNIFORM_SOLVERS)
+    bases = '[plan]\nsolver = "basis"\nbases = {hour = "haar", sex = [[1, 0], [0, 1]]}'
+    planned = read(tmp_path, SMALL + bases).plan(progress=False)
+    expected = qs.plan(
+        planned.workload, planned.budget, solver="basis", bases={"hour": "haar", "sex": [[1, 0], [0, 1]]}
+    )
+    assert planned.rmse == expected.rmse
 
 
 def test_paths_start_where_the_file_is(tmp_path):

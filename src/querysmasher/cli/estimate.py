@@ -23,7 +23,7 @@ STRUCTURED_SECONDS = 2e-5
 """To solve a large block, times its cells."""
 CLOSED = ("identity", "circular")
 """Families of one attribute that are solved by a formula."""
-SEARCH = {"uniform": 1, "optimized": 40}
+SEARCH = 40
 """How often a block is solved, in all, to choose the centres."""
 NOISE_SECONDS = 4e-7
 """To measure one number."""
@@ -65,7 +65,7 @@ class Estimate:
         }
 
 
-def estimate(workload: Workload, centering: str) -> Estimate:
+def estimate(workload: Workload, searches_centres: bool) -> Estimate:
     """Guess what planning and measuring will take, from the shape of the workload alone."""
     sizes = dict(zip(workload.schema.names, workload.schema.sizes, strict=True))
     kinds: dict[frozenset[str], set[tuple[bool, object]]] = {}
@@ -87,7 +87,7 @@ def estimate(workload: Workload, centering: str) -> Estimate:
     sets, numbers = _closure(list(kinds), sizes)
     cells = max(math.prod(sizes[a] for a in one) for one in kinds)
     memory = BASE_BYTES + min(8 * numbers, MEMORY_BYTES) + 40 * cells + 1_000 * sets
-    planning = 3 * sets * SET_SECONDS + SEARCH[centering] * solving
+    planning = 3 * sets * SET_SECONDS + (SEARCH if searches_centres else 1) * solving
     return Estimate(planning, numbers * NOISE_SECONDS, memory, numbers)
 
 

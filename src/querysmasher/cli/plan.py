@@ -61,7 +61,7 @@ def plan(
     read = read_spec(spec)
     if save is not None:
         check_free(save, force)
-    guess = estimate(read.workload, read.planning.centering)
+    guess = estimate(read.workload, read.searches_centres)
     if guess.is_big:
         note(f"This is large: {guess}.")
     planned = read.plan()

@@ -82,7 +82,7 @@ def release(
     source = read.source
     assert source is not None  # noqa: S101 - _with_data has raised
     source.check()
-    guess = estimate(read.workload, read.planning.centering)
+    guess = estimate(read.workload, read.searches_centres)
     if guess.is_big:
         note(f"This is large: {guess}.")
     planned = read.plan() if plan is None else _stored(plan, read)

@@ -19,8 +19,9 @@ from querysmasher.planning.lattice import integer_centre
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Measured
 from querysmasher.planning.rounding import are_independent, round_strategy
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, Strategy
+from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
 from querysmasher.privacy.accounting import squared_sensitivity
+from querysmasher.privacy.filters import Filter
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 
 MOST_BITS = 14
@@ -41,9 +42,12 @@ MOST_VARIANCE = 2**100
 
 def as_strategy(strategy: IntegerStrategy) -> Strategy:
     """Return the same rows for predicting variances, their noise relative to the set's variance."""
-    matrices = [matrix.astype(float) for _, matrix in strategy.factors]
+    first = strategy.factors[0][1]
+    if isinstance(first, Filter):
+        return FourierStrategy(np.abs(first.spectrum) ** 2)
     if strategy.multipliers is None:
-        return DenseStrategy(strategy.shape, matrices[0])
+        return DenseStrategy(strategy.shape, first.astype(float))
+    matrices = [matrix.astype(float) for _, matrix in strategy.factors if not isinstance(matrix, Filter)]
     return DiagonalStrategy(tuple(matrices), 1.0 / strategy.multipliers)
 
 
@@ -136,7 +140,8 @@ class _Rounder:
         """Refuse a strategy in which rounding has lost a query: its answers would be made up."""
         if number in self._whole:
             return
-        if not all(are_independent(matrix) for _, matrix in self.strategies[number].factors):
+        factors = [factor for _, factor in self.strategies[number].factors]
+        if not all(isinstance(f, Filter) or are_independent(f) for f in factors):
             msg = (
                 f"max_records: it leaves {bits} bits for exact integer answers on ({names}), in which some "
                 "queries are lost; lower max_records, or use weights that differ less"

@@ -12,23 +12,15 @@ from functools import cached_property
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
-from querysmasher.planning.allocation import allocate
-from querysmasher.planning.centering import Centres, uniform
-from querysmasher.planning.centre_search import search_centres
-from querysmasher.planning.decomposition import Decomposer
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.planning.centering import Centres
 from querysmasher.planning.limit import MAX_DIMENSION, Limit, dimension, root_loss_bound
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers import SOLVERS
-from querysmasher.planning.solving import solve_blocks
-from querysmasher.planning.subworkload import Block, split
 from querysmasher.privacy.budget import Budget
-from querysmasher.progress import Bar
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
-CENTERINGS = ("optimized", "uniform")
 MAX_VARIANCES = 2_000_000_000
 """An array of more variances (16 GB) is refused; predict group by group instead."""
 
@@ -192,117 +184,3 @@ class Plan:
         from querysmasher.planning.storage import load_plan  # noqa: PLC0415 - storage knows Plan
 
         return load_plan(path)
-
-
-def plan(
-    workload: Workload,
-    budget: Budget,
-    *,
-    solver: str = "optimal",
-    centering: str = "optimized",
-    tolerance: float = 1e-3,
-    progress: bool | None = None,
-) -> Plan:
-    """Plan how to measure a workload under a privacy budget. No data is needed, or touched.
-
-    Args:
-        workload: the queries.
-        budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
-        solver: "optimal" chooses by size (the table in `querysmasher.planning.solvers`); "dense" and
-            "structured" force one.
-        centering: "optimized" chooses the centre of every attribute so as to lower the error below the
-            paper's optimum; "uniform" is the paper's method.
-        tolerance: how far above the optimum of its kind the error may be, as a fraction.
-        progress: show a progress bar; by default only on a terminal.
-
-    >>> import querysmasher as qs
-    >>> schema = qs.Schema.of(age=10, sex=2)
-    >>> print(round(qs.plan(qs.all_kway(schema, [1, 2], "prefix"), qs.PrivacyCost(1.0)).rmse, 3))
-    1.805
-    """
-    _check(workload, budget, solver, centering, tolerance)
-
-    def at(centres: Centres) -> Plan:
-        return _plan_at(centres, centering, workload, budget, solver, tolerance, progress)
-
-    with Bar("Choosing centres", None, progress):
-        choices = [uniform(workload.schema)] if centering == "uniform" else search_centres(workload, budget)
-    best = first = at(choices[0])
-    for centres in choices[1:]:
-        trial = at(centres)
-        if trial.weighted_loss < best.weighted_loss:
-            best = trial
-        elif best is not first:
-            break  # a bolder step gained more
-    return best
-
-
-def _plan_at(
-    centres: Centres,
-    centering: str,
-    workload: Workload,
-    budget: Budget,
-    solver: str,
-    tolerance: float,
-    progress: bool | None,
-) -> Plan:
-    """Plan with given centres."""
-    decomposer = Decomposer(workload.schema, centres)
-    subworkloads = decomposer.decompose(workload.groups)
-    public_total = budget.sensitivity(total=True) == 0
-    numbers: dict[Block, int] = {}
-    sets: list[tuple[tuple[int, ...], tuple[tuple[tuple[int, ...], int], ...], float]] = []
-    patterns: dict[tuple[tuple[tuple[int, ...], int], ...], tuple[tuple[tuple[int, ...], int], ...]] = {}
-    for subworkload in subworkloads:
-        if public_total and not subworkload.attributes:
-            continue  # the number of records is public: nothing to measure
-        shape = tuple(workload.schema.sizes[a] for a in subworkload.attributes)
-        scale, blocks = split(shape, subworkload.terms)
-        numbered = tuple((axes, numbers.setdefault(block, len(numbers))) for axes, block in blocks)
-        sets.append((subworkload.attributes, patterns.setdefault(numbered, numbered), math.sqrt(scale)))
-    if not sets:
-        why = "it asks only for the number of records, which these neighbours make public"
-        msg = (
-            f"workload: {why if subworkloads else 'all its queries are zero, so there is nothing to measure'}"
-        )
-        raise PlanError(msg)
-    solutions = solve_blocks(list(numbers), decomposer.parts, tolerance, solver, progress)
-    reached = [scale * math.prod(solutions[n].reached for _, n in blocks) for _, blocks, scale in sets]
-    bounds = [scale * math.prod(solutions[n].bound for _, n in blocks) for _, blocks, scale in sets]
-    factors = [budget.sensitivity(not attributes) for attributes, _, _ in sets]
-    variances = allocate(reached, factors, budget.privacy_cost).tolist()
-    measured = tuple(
-        Measured(attributes, blocks, variance, root)
-        for (attributes, blocks, _), variance, root in zip(sets, variances, reached, strict=True)
-    )
-    weigh = [math.sqrt(f) for f in factors]
-    return Plan(
-        workload,
-        budget,
-        centres,
-        tuple(solutions),
-        measured,
-        weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
-        gap=max(0.0, float(np.dot(weigh, reached) / np.dot(weigh, bounds)) - 1),
-        solver=solver,
-        centering=centering,
-        tolerance=tolerance,
-    )
-
-
-def _check(workload: object, budget: object, solver: str, centering: str, tolerance: float) -> None:
-    if not isinstance(workload, Workload):
-        msg = f"workload: expected a Workload, got {type(workload).__name__}"
-        raise PlanError(msg)
-    if not isinstance(budget, Budget):
-        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
-        raise PlanError(msg)
-    if solver not in SOLVERS:
-        msg = f"solver: expected one of {', '.join(SOLVERS)}, got {solver!r}"
-        raise PlanError(msg)
-    if centering not in CENTERINGS:
-        msg = f"centering: expected one of {', '.join(CENTERINGS)}, got {centering!r}"
-        raise PlanError(msg)
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
-        msg = f"tolerance: expected a number between 0 and 1, got {tolerance!r}"
-        raise PlanError(msg)

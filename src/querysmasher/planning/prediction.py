@@ -22,13 +22,16 @@ MAX_ENTRIES = 100_000_000
 """Product queries that straddle strategies are written out up to this many numbers."""
 
 
+Blocks = tuple[tuple[tuple[int, ...], int], ...]
+"""Axes of an attribute set, and the number of the solution that stands on them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """An attribute set, what is measured on it, and with how much noise."""
 
     attributes: tuple[int, ...]
-    blocks: tuple[tuple[tuple[int, ...], int], ...]
-    """Axes of the attribute set, and the number of the solution that stands on them."""
+    blocks: Blocks
     variance: float
     """σ²: the strategies' rows are answered with noise of this variance."""
     root_loss: float

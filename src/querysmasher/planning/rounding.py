@@ -18,7 +18,8 @@ from querysmasher.arrays import Array, along_axes
 from querysmasher.errors import PlanError
 from querysmasher.planning.centering import complement
 from querysmasher.planning.lattice import Integers, project
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, Strategy
+from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
+from querysmasher.privacy.filters import Filter
 from querysmasher.privacy.integer_plan import WORD, IntegerStrategy
 
 LATTICE_BITS = 6
@@ -29,8 +30,8 @@ FAINT = 2.0**-5
 
 COMPLETED_CELLS = 3_000
 
-GRAIN = 16
-"""Noise variances within a diagonal strategy are whole multiples near 2^(level/16), so that few differ."""
+GRAIN = 64
+"""Noise variances within a diagonal strategy are whole multiples near 2^(level/64), so that few differ."""
 
 LARGEST_STEP = 2**12
 """Sums are repaired unit by unit for entries of the centre up to this; beyond, rows are projected."""
@@ -44,8 +45,27 @@ def round_strategy(strategy: Strategy, centres: list[Integers], bits: int) -> In
     if isinstance(strategy, DenseStrategy):
         axes = tuple(range(len(strategy.shape)))
         return IntegerStrategy(strategy.shape, ((axes, _round_dense(strategy, centres, bits)),))
-    assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are two kinds
+    if isinstance(strategy, FourierStrategy):
+        axes = tuple(range(len(strategy.shape)))
+        return IntegerStrategy(strategy.shape, ((axes, _round_filter(strategy, bits)),))
+    assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are three kinds
     return _round_diagonal(strategy, centres, bits)
+
+
+def _round_filter(strategy: FourierStrategy, bits: int) -> Filter:
+    """Round the filter whose amplitudes are the roots of the spectrum; it sums to zero along every axis."""
+    shape = strategy.shape
+    kernel = np.fft.ifftn(np.sqrt(strategy.spectrum)).real.reshape(1, -1)
+    ones = [np.ones(n, dtype=np.int64) for n in shape]
+    if len(shape) == 1:
+        rounded = round_rows(kernel, ones[0], bits)
+    else:
+        rounded = _reduced(project(_scaled(kernel, bits), shape, ones), bits)
+    made = Filter(np.ascontiguousarray(rounded.reshape(shape)))
+    if np.any((made.spectrum == 0) & (strategy.spectrum > 0)):
+        msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
+        raise PlanError(msg)
+    return made
 
 
 def _round_dense(strategy: DenseStrategy, centres: list[Integers], bits: int) -> Integers:

@@ -12,7 +12,7 @@ from querysmasher.files import read_archive, write_archive
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Measured
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, Strategy
+from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 
@@ -93,11 +93,15 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
 def _strategy_to_data(strategy: Strategy) -> dict[str, Any]:
     if isinstance(strategy, DenseStrategy):
         return {"shape": list(strategy.shape), "matrix": strategy.matrix, "lattice": strategy.lattice}
-    assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are two kinds
+    if isinstance(strategy, FourierStrategy):
+        return {"spectrum": strategy.spectrum}
+    assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are three kinds
     return {"bases": list(strategy.bases), "weights": strategy.weights}
 
 
 def _strategy_from_data(data: dict[str, Any]) -> Strategy:
     if "matrix" in data:
         return DenseStrategy(tuple(data["shape"]), data["matrix"], data["lattice"])
+    if "spectrum" in data:
+        return FourierStrategy(data["spectrum"])
     return DiagonalStrategy(tuple(data["bases"]), data["weights"])

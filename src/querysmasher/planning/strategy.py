@@ -170,6 +170,55 @@ class DiagonalStrategy:
         return True
 
 
+@dataclass(frozen=True, eq=False)
+class FourierStrategy:
+    """A filter: every cell is asked for the same sum of the cells around it, going round at the ends.
+
+    V is diagonal in the Fourier basis, with entries `spectrum`, and B its root: the convolution with one
+    real filter. All work is done by fast Fourier transforms; no matrix is ever written out.
+    """
+
+    spectrum: Array
+    """|filter's Fourier transform|², zero wherever a frequency is zero along some axis."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spectrum.shape
+
+    @property
+    def rank(self) -> int:
+        return int(np.count_nonzero(self.spectrum))
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """The entries of V†."""
+        return np.divide(1, self.spectrum, out=np.zeros(self.shape), where=self.spectrum > 0)
+
+    def transform(self, rows: Array) -> Array:
+        axes = range(rows.ndim - len(self.shape), rows.ndim)
+        image = np.fft.ifftn(np.fft.fftn(rows, axes=axes) * np.sqrt(self._inverse), axes=axes).real
+        return np.ascontiguousarray(image).reshape(*rows.shape[: axes[0]], -1)
+
+    def variances(self, factors: Sequence[Factor]) -> Array:
+        return self._weighted(factors, self._inverse)
+
+    def contains(self, factors: Sequence[Factor]) -> bool:
+        outside = (self.spectrum == 0).astype(float)
+        outside[np.ix_(*([0] for _ in self.shape))] = 0.0
+        return _negligible(self._weighted(factors, outside), _lengths(factors))
+
+    def _weighted(self, factors: Sequence[Factor], weights: Array) -> Array:
+        """Return Σ over the frequencies of weight × energy, for every product of one row per factor."""
+        result = weights.transpose([axis for axes, _ in factors for axis in axes])
+        for place, (axes, rows) in enumerate(factors):
+            tensor = rows.reshape(-1, *(self.shape[a] for a in axes))
+            image = np.abs(np.fft.fftn(tensor, axes=range(1, tensor.ndim))) ** 2 / tensor[0].size
+            kept = list(range(place, place + len(axes)))
+            result = np.tensordot(image, result, axes=(list(range(1, tensor.ndim)), kept))
+            result = np.moveaxis(result, 0, place)
+        return result
+
+
 def _negligible(outside: Array, lengths: Array) -> bool:
     """Tell whether squared lengths outside a span are rounding error, next to the whole lengths."""
     allowed = np.maximum(OUTSIDE**2 * lengths, 1e-24 * lengths.max(initial=0.0))

@@ -15,6 +15,7 @@ import numpy as np
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.filters import Filter
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
 
 GRAIN = 2**160
@@ -24,21 +25,25 @@ GRAIN = 2**160
 def squared_sensitivity(strategy: IntegerStrategy) -> Fraction:
     """Return max_j Σ_k B[k,j]² / multiplier[k], or for several factors a hair more.
 
-    For one factor this is exact. For several, with their multipliers, it is a sum of products of
-    non-negative doubles: each square, product, quotient and sum is wrong by a relative 2⁻⁵² at most, fewer
-    than 2²⁰ of them stand behind any entry, and the result is raised by a relative 2⁻³⁰: an upper bound.
+    For one factor this is exact; a filter's columns are all of one length. For several, with their
+    multipliers, it is a sum of products of non-negative doubles: each square, product, quotient and sum is
+    wrong by a relative 2⁻⁵² at most, fewer than 2²⁰ of them stand behind any entry, and the result is
+    raised by a relative 2⁻³⁰: an upper bound.
     """
     if len(strategy.factors) == 1 and strategy.multipliers is None:
         ((_, matrix),) = strategy.factors
+        if isinstance(matrix, Filter):
+            return Fraction(matrix.squared_column())
         if int(np.abs(matrix).max()) ** 2 * len(matrix) >= 2**62:
             return Fraction(max(sum(int(b) ** 2 for b in column) for column in matrix.T))
         return Fraction(int((matrix**2).sum(axis=0).max()))
-    if sum(strategy.rows) >= 2**20 or any(np.abs(m).max() >= 2**26 for _, m in strategy.factors):
+    matrices = [m for _, m in strategy.factors if not isinstance(m, Filter)]
+    if sum(strategy.rows) >= 2**20 or any(np.abs(m).max() >= 2**26 for m in matrices):
         msg = "strategy: its factors are too large to bound its sensitivity"
         raise PrivacyError(msg)
     multipliers = np.ones(strategy.rows) if strategy.multipliers is None else strategy.multipliers
     total = 1.0 / multipliers
-    for _, matrix in strategy.factors:  # contracts the first axis and appends the factor's cells
+    for matrix in matrices:  # contracts the first axis and appends the factor's cells
         total = np.tensordot(total, matrix.astype(float) ** 2, axes=(0, 0))
     return Fraction(float(total.max())) * (1 + Fraction(1, 2**30))
 

@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.filters import Filter
 from querysmasher.schema import Schema
 
 Integers = NDArray[np.int64]
+
+Factor = Integers | Filter
 
 WORD = 2**62
 """Entries, answers and draws of noise stay below this in size: a word holds the sum of two such numbers."""
@@ -28,11 +31,12 @@ WORD = 2**62
 class IntegerStrategy:
     """Rows of whole numbers for one block of axes: ⊗ of `factors`, each on some of its axes.
 
-    The row k is answered with noise of variance multipliers[k] × (the attribute set's variance).
+    A factor is a matrix over its axes' cells or, standing alone, a filter. The row k is answered with noise
+    of variance multipliers[k] × (the attribute set's variance).
     """
 
     shape: tuple[int, ...]
-    factors: tuple[tuple[tuple[int, ...], Integers], ...]
+    factors: tuple[tuple[tuple[int, ...], Factor], ...]
     multipliers: Integers | None = None
 
     def __post_init__(self) -> None:
@@ -41,11 +45,18 @@ class IntegerStrategy:
             msg = "strategy: its factors do not cover every axis once"
             raise PrivacyError(msg)
         for axes, matrix in self.factors:
+            if isinstance(matrix, Filter):
+                if matrix.kernel.shape != self.shape or self.multipliers is not None:
+                    msg = "strategy: a filter does not stand alone on all axes"
+                    raise PrivacyError(msg)
+                continue
             whole = _is_plain(matrix) and matrix.ndim == 2 and len(matrix) > 0
             if not whole or matrix.shape[1] != math.prod(self.shape[a] for a in axes):
                 msg = "strategy: a factor is not a matrix of whole numbers over its axes' cells"
                 raise PrivacyError(msg)
-            if matrix.min() <= -WORD or matrix.max() >= WORD:  # |-2^63| is negative in a word
+        for _, matrix in self.factors:
+            entries = matrix.kernel if isinstance(matrix, Filter) else matrix
+            if entries.min() <= -WORD or entries.max() >= WORD:  # |-2^63| is negative in a word
                 msg = "strategy: a factor's whole numbers are too large"
                 raise PrivacyError(msg)
         if self.multipliers is not None:
@@ -57,12 +68,12 @@ class IntegerStrategy:
     @property
     def rows(self) -> tuple[int, ...]:
         """How many rows each factor has."""
-        return tuple(len(matrix) for _, matrix in self.factors)
+        return tuple(f.rows if isinstance(f, Filter) else len(f) for _, f in self.factors)
 
     @property
     def bits(self) -> int:
         """The bits of the largest entry of the product of the factors, at most."""
-        return sum(int(np.abs(matrix).max()).bit_length() for _, matrix in self.factors)
+        return sum(largest_entry(factor).bit_length() for _, factor in self.factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +124,11 @@ class IntegerPlan:
     def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
         """Return the names of a set's attributes."""
         return tuple(self.schema.names[a] for a in measured.attributes)
+
+
+def largest_entry(factor: Factor) -> int:
+    """Return the size of a factor's largest entry."""
+    return int(np.abs(factor.kernel if isinstance(factor, Filter) else factor).max())
 
 
 def _is_plain(array: object) -> bool:

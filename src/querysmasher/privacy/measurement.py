@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from querysmasher.data.counter import Counter, Counts
 from querysmasher.data.sets import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import check_budget
-from querysmasher.privacy.integer_plan import WORD, IntegerMeasured, IntegerPlan, Integers
+from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.integer_plan import WORD, IntegerMeasured, IntegerPlan, Integers, largest_entry
 from querysmasher.privacy.noise import FloatGaussian, NoiseSource
 from querysmasher.progress import Bar
 
@@ -75,21 +77,22 @@ def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) 
         for axes, number in measured.blocks
         for own, matrix in plan.strategies[number].factors
     ]
-    order = sorted(range(len(factors)), key=lambda i: int(np.abs(factors[i][1]).max()))
+    order = sorted(range(len(factors)), key=lambda i: largest_entry(factors[i][1]))
     labels = [("cell", axis) for axis in range(counts.ndim)]
     tensor: Numbers = counts
     bound = plan.max_records
-    if bound * math.prod(int(np.abs(matrix).max()) for _, matrix in factors) >= WORD:
+    if bound * math.prod(largest_entry(factor) for _, factor in factors) >= WORD:
         msg = "plan: its answers do not fit a word for this many records"
         raise PrivacyError(msg)
     for place in order:
-        axes, matrix = factors[place]
+        axes, factor = factors[place]
         first = [labels.index(("cell", a)) for a in axes]
         rest = [i for i in range(len(labels)) if i not in first]
-        flat = tensor.transpose(first + rest).reshape(matrix.shape[1], -1)
-        product = _exact_product(matrix, flat, bound)
-        bound *= int(np.abs(matrix).max())
-        tensor = product.reshape(len(matrix), *(tensor.shape[i] for i in rest))
+        flat = tensor.transpose(first + rest).reshape(math.prod(counts.shape[a] for a in axes), -1)
+        exact = factor.exact_answers if isinstance(factor, Filter) else partial(_exact_product, factor)
+        product = exact(flat, bound)
+        bound *= largest_entry(factor)
+        tensor = product.reshape(len(product), *(tensor.shape[i] for i in rest))
         labels = [("row", place), *(labels[i] for i in rest)]
     rows = [labels.index(("row", place)) for place in range(len(factors))]
     return np.asarray(tensor).transpose(rows).astype(np.int64)

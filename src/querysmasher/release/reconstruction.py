@@ -17,7 +17,8 @@ import numpy as np
 from querysmasher.arrays import Array, pseudo_inverse
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centering import Centres
-from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
 from querysmasher.release.store import Store
 
 KEPT = 30_000_000
@@ -89,7 +90,7 @@ class Reconstruction:
         own = math.prod(self.plan.schema.sizes[a] - 1 for a in attributes)
         number = self._numbers.get(attributes)
         blocks = () if number is None else self.plan.measured[number].blocks
-        measured = math.prod(rows for _, n in blocks for rows in self.plan.strategies[n].rows)
+        measured = math.prod(_rank(self.plan.strategies[n]) for _, n in blocks)
         return own == 0 or (number is not None and measured == own)
 
     def _rebuild(self, number: int) -> Array:
@@ -99,10 +100,13 @@ class Reconstruction:
         tensor = answers.astype(float).reshape([rows for _, _, s in strategies for rows in s.rows])
         labels: list[int] = []  # the attribute's axis of every dimension rebuilt so far
         for axes, n, strategy in strategies:
-            for place, (own, matrix) in enumerate(strategy.factors):
-                if (n, place) not in self._inverses:
-                    self._inverses[n, place] = pseudo_inverse(matrix.astype(float))
-                tensor = np.tensordot(tensor, self._inverses[n, place], axes=(0, 1))  # goes to the end
+            for place, (own, factor) in enumerate(strategy.factors):
+                if isinstance(factor, Filter):
+                    tensor = _unfiltered(tensor, factor)
+                else:
+                    if (n, place) not in self._inverses:
+                        self._inverses[n, place] = pseudo_inverse(factor.astype(float))
+                    tensor = np.tensordot(tensor, self._inverses[n, place], axes=(0, 1))  # goes to the end
                 tensor = tensor.reshape((*tensor.shape[:-1], *(strategy.shape[a] for a in own)))
                 labels += [axes[a] for a in own]
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
@@ -112,3 +116,20 @@ class Reconstruction:
                 spread = [-1 if a == axis else 1 for a in range(residual.ndim)]
                 residual = residual - residual.sum(axis=axis, keepdims=True) * centre.reshape(spread)
         return np.ascontiguousarray(residual)
+
+
+def _unfiltered(tensor: Array, factor: Filter) -> Array:
+    """Undo a filter along the first axis, which goes to the end, by dividing its amplitudes out."""
+    shape = factor.kernel.shape
+    moved = np.moveaxis(tensor, 0, -1)
+    axes = range(moved.ndim - 1, moved.ndim - 1 + len(shape))
+    amplitudes = factor.spectrum
+    inverse = np.divide(1, amplitudes, out=np.zeros_like(amplitudes), where=amplitudes != 0)
+    image = np.fft.fftn(moved.reshape(*moved.shape[:-1], *shape), axes=axes) * inverse
+    return np.ascontiguousarray(np.fft.ifftn(image, axes=axes).real).reshape(moved.shape)
+
+
+def _rank(strategy: IntegerStrategy) -> int:
+    """Return how many independent numbers a strategy asks for."""
+    factors = [factor for _, factor in strategy.factors]
+    return math.prod(int(np.count_nonzero(f.spectrum)) if isinstance(f, Filter) else len(f) for f in factors)

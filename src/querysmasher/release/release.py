@@ -13,6 +13,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.integer import as_strategy
 from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.reconstruction import Reconstruction
@@ -70,8 +71,7 @@ class Release:
             variance = float(m.variance) + rounding
             for axes, number in m.blocks:
                 if not axes:  # a multiple of the number of records was measured
-                    ((_, multiple),) = self.plan.strategies[number].factors
-                    variance /= float(multiple[0, 0]) ** 2
+                    variance /= float(squared_sensitivity(self.plan.strategies[number]))
             blocks = tuple(block for block in m.blocks if block[0])
             measured[m.attributes] = Measured(m.attributes, blocks, variance, 0.0)
         strategies = [as_strategy(s) for s in self.plan.strategies]

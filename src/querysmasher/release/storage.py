@@ -14,6 +14,7 @@ from querysmasher.arrays import Numbers
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.files import Lazy, read_archive, write_archive
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.filters import Filter
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
@@ -55,7 +56,8 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
                 {
                     "shape": list(s.shape),
                     "axes": [list(axes) for axes, _ in s.factors],
-                    "matrices": [matrix for _, matrix in s.factors],
+                    "matrices": [m.kernel if isinstance(m, Filter) else m for _, m in s.factors],
+                    "filter": any(isinstance(m, Filter) for _, m in s.factors),
                     "multipliers": s.multipliers,
                 }
                 for s in plan.strategies
@@ -91,7 +93,10 @@ def _from_data(data: dict[str, Any]) -> Release:
     strategies = tuple(
         IntegerStrategy(
             tuple(s["shape"]),
-            tuple((tuple(a), np.asarray(m)) for a, m in zip(s["axes"], s["matrices"], strict=True)),
+            tuple(
+                (tuple(a), Filter(np.asarray(m)) if s.get("filter") else np.asarray(m))
+                for a, m in zip(s["axes"], s["matrices"], strict=True)
+            ),
             s["multipliers"],
         )
         for s in data["strategies"]

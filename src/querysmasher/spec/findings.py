@@ -147,8 +147,17 @@ def _problem(key: str, kind: str, fields: Mapping[str, FieldInfo], data: Mapping
     if kind == "extra_forbidden":
         return f"unknown key{suggestion(key, fields)} (allowed: {', '.join(fields)})"
     about = fields[key]
-    if get_origin(about.annotation) is Literal:
-        return not_one_of(get_args(about.annotation), data[key])
+    if allowed := _choices(about.annotation):
+        return not_one_of(allowed, data[key])
     if kind == "missing":
         return f"missing; expected {about.description}"
     return f"expected {about.description}, got {shown(data[key])}"
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """Return the words that an annotation allows, if it is made of words."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(
+        word for part in get_args(annotation) if get_origin(part) is Literal for word in get_args(part)
+    )

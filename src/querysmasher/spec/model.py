@@ -154,9 +154,10 @@ class DataSection(Section):
 class PlanSection(Section):
     """How to plan."""
 
-    solver: Literal["optimal", "dense", "structured"] = "optimal"
-    centering: Literal["optimized", "uniform"] = "optimized"
+    solver: Literal["optimal", "dense", "structured", "residual", "basis", "fourier"] = "optimal"
+    centering: Literal["optimized", "uniform"] | None = None
     tolerance: float = Field(default=1e-3, description="a number between 0 and 1", gt=0, lt=1)
+    bases: dict[str, Any] | None = Field(default=None, description="a table of attributes and their bases")
 
 
 class MeasureSection(Section):

@@ -7,12 +7,14 @@ import tomllib
 from pathlib import Path
 
 from querysmasher.errors import BudgetError, FileError, SpecError
+from querysmasher.planning.solvers import UNIFORM_SOLVERS
+from querysmasher.planning.solvers.basis import BASES
 from querysmasher.privacy.accounting import allowed_cost
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.schema import Schema
 from querysmasher.spec.attributes import build_schema
 from querysmasher.spec.codebook import read_codebook
-from querysmasher.spec.findings import Findings, suggestion
+from querysmasher.spec.findings import Findings, not_one_of, suggestion
 from querysmasher.spec.model import (
     SECTIONS,
     BudgetSection,
@@ -59,6 +61,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     budget, source = _budget(sections["budget"], findings), _source(sections["data"], path, findings)
     schema = _schema(file, path, findings)
     entries = build_entries(file.workload, schema, path.parent, findings)
+    _check_plan(sections["plan"], schema, findings)
     _check_noise(budget, sections["measure"], findings)
     findings.finish()
     planning, measuring, output = sections["plan"], sections["measure"], sections["output"]
@@ -116,6 +119,24 @@ def _budget(section: object, findings: Findings) -> Budget | None:
             **given, neighbours=section.neighbours, records_per_person=section.records_per_person
         )
     return None
+
+
+def _check_plan(section: object, schema: Schema | None, findings: Findings) -> None:
+    """Note options of planning that do not go together."""
+    if not isinstance(section, PlanSection):
+        return
+    if section.centering == "optimized" and section.solver in UNIFORM_SOLVERS:
+        problem = f"expected uniform, the only one for solver = {section.solver!r}, got 'optimized'"
+        findings.add(("plan", "centering"), problem)
+    if section.bases is not None and section.solver != "basis":
+        findings.add(("plan", "bases"), f"these need solver = 'basis', got {section.solver!r}")
+    if schema is None:
+        return
+    for name, basis in (section.bases or {}).items():
+        with findings.at(("plan", "bases", name)):
+            schema.position(name)
+            if not isinstance(basis, list) and basis not in BASES:
+                findings.add(("plan", "bases", name), not_one_of([*BASES, "rows of numbers"], basis))
 
 
 def _check_noise(budget: Budget | None, section: object, findings: Findings) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.measure import measure
-from querysmasher.planning.plan import Plan, plan
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.planner import plan
+from querysmasher.planning.solvers import UNIFORM_SOLVERS
 from querysmasher.privacy.budget import Budget
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
@@ -43,6 +45,11 @@ class Spec:
         """Where the release goes: relative paths start where the spec file is."""
         return self.path.parent / self.output.folder
 
+    @property
+    def searches_centres(self) -> bool:
+        """Whether planning will choose the centres, which takes longest."""
+        return self.planning.centering != "uniform" and self.planning.solver not in UNIFORM_SOLVERS
+
     def plan(self, progress: bool | None = None) -> Plan:
         """Plan without data."""
         return plan(
@@ -51,6 +58,7 @@ class Spec:
             solver=self.planning.solver,
             centering=self.planning.centering,
             tolerance=self.planning.tolerance,
+            bases=self.planning.bases,
             progress=progress,
         )
 

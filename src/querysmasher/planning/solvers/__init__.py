@@ -11,8 +11,11 @@ solver           block                                                          
 (none)           anything larger                                                 `TooLargeError`
 ===============  ==============================================================  =======================
 
+Where ``structured`` is taken and centres are uniform, ``fourier`` is tried too and the better one kept.
+
 ``plan(solver="dense")`` takes the dense solver up to 12,000 cells; ``plan(solver="structured")``
-takes the structured one for every block of several attributes.
+takes the structured one for every block of several attributes. ``"residual"`` and ``"fourier"`` are the
+mechanisms of that name for every block; ``"basis"`` works on whole attribute sets (see `basis`).
 """
 
 from __future__ import annotations
@@ -24,10 +27,15 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
 from querysmasher.planning.solvers.dense import is_thin, solve_dense
 from querysmasher.planning.solvers.design import Progress
+from querysmasher.planning.solvers.fourier import has_uniform_centres, solve_fourier
+from querysmasher.planning.solvers.residual import solve_residual
 from querysmasher.planning.solvers.structured import solve_structured
 from querysmasher.planning.subworkload import Block, Part
 
-SOLVERS = ("optimal", "dense", "structured")
+UNIFORM_SOLVERS = ("residual", "basis", "fourier")
+"""Mechanisms that are defined for uniform centres only."""
+
+SOLVERS = ("optimal", "dense", "structured", *UNIFORM_SOLVERS)
 
 DENSE_CELLS = 3_000
 DENSE_CELLS_FORCED = 12_000
@@ -44,13 +52,20 @@ def solve(
 ) -> Solution:
     """Solve one block by the table above."""
     several = len(block.shape) > 1
+    if solver == "residual":
+        return solve_residual(block, parts)
+    if solver == "fourier":
+        return solve_fourier(block, parts)
     if is_circulant(block, parts):
         return solve_circulant(block, parts)
     dense_cells = DENSE_CELLS_FORCED if solver == "dense" else DENSE_CELLS if several else AXIS_CELLS
     if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block, parts)):
         return solve_dense(block, parts, tolerance, progress)
     if several and block.cells <= STRUCTURED_CELLS and max(block.shape) <= AXIS_CELLS and solver != "dense":
-        return solve_structured(block, parts, tolerance, progress)
+        found = solve_structured(block, parts, tolerance, progress)
+        if solver == "structured" or not has_uniform_centres(block, parts):
+            return found
+        return min(found, solve_fourier(block, parts), key=lambda solution: solution.reached)
     allowed = f"{dense_cells:,}" if solver == "dense" or not several else f"{STRUCTURED_CELLS:,}"
     msg = (
         f"a subworkload on {len(block.shape)} attributes of sizes {block.shape} mixes "

@@ -7,9 +7,6 @@ case h = 1, and Fourier strategies the case of Fourier bases.
 
 For Bᵢ, take the optimal strategy of a blend of the axis's Grams and rotate its rows so that one of the
 Grams becomes diagonal. Several blends and rotations are tried and the best is kept.
-
-The lower bound: a strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of
-the sum is at least the sum of the terms' own optima, and those are known or bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, along_axes, pseudo_inverse
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
+from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.fixed_point import fixed_point
@@ -65,9 +62,8 @@ def solve_structured(
     problem = best[1]
     found = fixed_point(problem.at, best[2], tolerance / 4, FINAL, progress)
     weights = found.h / found.leverages.max()
-    bound = math.sqrt(sum(_optimal_loss(block.shape, c, pieces, parts) for c, pieces in terms))
     strategy = DiagonalStrategy(tuple(problem.bases), weights)
-    return Solution(strategy, found.upper, bound, "structured")
+    return Solution(strategy, found.upper, lower_bound(block, parts), "structured")
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,27 +175,3 @@ def _diagonal(
             order.extend(axes)
         total += term.transpose(np.argsort(order))
     return np.maximum(total, FLOOR * total.max())
-
-
-def _optimal_loss(
-    shape: tuple[int, ...],
-    coefficient: float,
-    pieces: Sequence[tuple[tuple[int, ...], int]],
-    parts: Mapping[int, Part],
-) -> float:
-    """Return a lower bound of the loss of any strategy on one term."""
-    loss = coefficient
-    for axes, number in pieces:
-        block = Block(tuple(shape[a] for a in axes), ((1.0, ((tuple(range(len(axes))), number),)),))
-        if is_circulant(block, parts):
-            loss *= solve_circulant(block, parts).bound ** 2
-        elif len(axes) == 1:
-            loss *= solve_dense(block, parts, 1e-2).bound ** 2
-        elif parts[number].thin:  # uniform weights: valid, and cheap at any size
-            rows = parts[number].content
-            eigenvalues = np.linalg.eigvalsh(rows @ rows.T / block.cells)
-            sure = eigenvalues > 1e-12 * eigenvalues[-1]  # the root of a rounding error is no small number
-            loss *= float(np.sqrt(eigenvalues[sure]).sum()) ** 2
-        else:
-            loss *= parts[number].trace / block.cells  # tr M^½ ≥ (tr M)^½
-    return loss

@@ -1,0 +1,165 @@
+"""ResidualPlanner+: one basis per attribute, and on every attribute set the product of its attributes' bases.
+
+A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
+strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from querysmasher.arrays import Array, pseudo_inverse, square_root
+from querysmasher.errors import PlanError
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers.bounds import lower_bound
+from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.strategy import DenseStrategy
+from querysmasher.planning.subworkload import Block, Part, Term, split
+from querysmasher.schema import Attribute
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.workload import Workload
+
+BASES = (*ONE_ATTRIBUTE, "haar")
+"""Names of bases: the one made for a family of queries, or Haar wavelets."""
+
+RANK = 1e-10
+OUTSIDE = 1e-9
+"""Queries with more than this fraction of their energy outside a basis are not answered by it."""
+
+
+def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[Solution]:
+    """Return the basis of every attribute: as given, a name or rows over its values, or by its queries."""
+    given = given or {}
+    unknown = [name for name in given if name not in workload.schema]
+    if unknown:
+        msg = f"bases: there is no attribute {unknown[0]!r} in {workload.schema}"
+        raise PlanError(msg)
+    asked: dict[str, dict[object, Array]] = {a.name: {} for a in workload.schema}
+    for group in workload:
+        for names, family in group.parts():
+            if len(names) == 1:
+                asked[names[0]].setdefault(family.key, family.gram())
+    made: dict[object, Solution] = {}
+    solutions = []
+    for attribute in workload.schema:
+        grams, basis = asked[attribute.name], given.get(attribute.name)
+        key = (attribute.size, tuple(grams), basis) if basis is None or isinstance(basis, str) else id(basis)
+        if key not in made:
+            made[key] = _solution(attribute, list(grams.values()), basis)
+        solutions.append(made[key])
+    return solutions
+
+
+class BasisLosses:
+    """The losses of products of bases; what single parts lose under single bases is worked out once."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        """Take the parts of which the attribute sets' shares are made."""
+        self.parts = dict(enumerate(parts))
+        self._duals: dict[Solution, tuple[Array, Array]] = {}
+        self._known: dict[tuple[int, tuple[Solution, ...]], float] = {}
+
+    def roots(
+        self, shape: tuple[int, ...], terms: tuple[Term, ...], bases: Sequence[Solution]
+    ) -> tuple[float, float]:
+        """Return √(loss) on one attribute set, and the lower bound of any strategy's."""
+        loss = sum(
+            c * math.prod(self._loss(number, tuple(bases[a] for a in axes)) for axes, number in pieces)
+            for c, pieces in terms
+        )
+        scale, blocks = split(shape, terms)
+        bound = math.sqrt(scale) * math.prod(lower_bound(block, self.parts) for _, block in blocks)
+        return math.sqrt(loss), min(bound, math.sqrt(loss))
+
+    def _loss(self, number: int, bases: tuple[Solution, ...]) -> float:
+        """Return what one part loses under the product of bases."""
+        if (number, bases) not in self._known:
+            part, pairs = self.parts[number], [self._dual(b) for b in bases]
+            inside = part.energies([projector for _, projector in pairs]).sum()
+            if inside < (1 - OUTSIDE) * part.trace:
+                msg = (
+                    f"bases: queries on attributes of sizes {part.shape} are not combinations of the bases' "
+                    "rows; give bases whose rows span the queries"
+                )
+                raise PlanError(msg)
+            self._known[number, bases] = float(part.energies([dual for dual, _ in pairs]).sum())
+        return self._known[number, bases]
+
+    def _dual(self, basis: Solution) -> tuple[Array, Array]:
+        if basis not in self._duals:
+            assert isinstance(basis.strategy, DenseStrategy)  # noqa: S101 - as `_solution` makes it
+            dual = pseudo_inverse(basis.strategy.matrix)
+            self._duals[basis] = dual, dual @ basis.strategy.matrix
+        return self._duals[basis]
+
+
+def _solution(attribute: Attribute, grams: list[Array], basis: Any) -> Solution:
+    """Return a basis, with how well it does on its own attribute's queries."""
+    n = attribute.size
+    if n == 1:  # nothing is ever measured on it alone
+        return Solution(DenseStrategy((1,), np.ones((1, 1))), 0.0, 0.0, "basis")
+    asked = sum(grams, np.zeros((n, n))) if grams else np.eye(n)
+    rows = _centred(_rows(attribute, asked, basis))
+    V = rows.T @ rows
+    strategy = square_root(V / np.diagonal(V).max(), RANK)
+    own = _centred(_centred(asked).T)
+    dual = pseudo_inverse(strategy)
+    reached = math.sqrt(float(np.vdot(dual, own @ dual)))
+    block = Block((n,), ((1.0, (((0,), 0),)),))
+    centre = np.full(n, 1.0 / n)
+    bound = lower_bound(block, {0: Part((n,), (centre,), own)})
+    return Solution(DenseStrategy((n,), strategy), reached, min(reached, bound), "basis")
+
+
+def _rows(attribute: Attribute, asked: Array, basis: Any) -> Array:
+    """Return the strategy rows of an attribute, not yet centred."""
+    n = attribute.size
+    if basis is None:
+        return _best(asked)
+    if isinstance(basis, str):
+        if basis not in BASES:
+            msg = f"bases[{attribute.name!r}]: expected one of {', '.join(BASES)}, or rows, got {basis!r}"
+            raise PlanError(msg)
+        return _haar(attribute) if basis == "haar" else _best(ONE_ATTRIBUTE[basis].of(n).gram())
+    try:
+        rows = np.array(basis, dtype=float)
+    except (TypeError, ValueError):
+        rows = np.zeros(0)
+    if rows.ndim != 2 or rows.shape[1:] != (n,) or not np.isfinite(rows).all() or not _centred(rows).any():
+        msg = (
+            f"bases[{attribute.name!r}]: expected a matrix of finite numbers with {n} columns, one per "
+            f"value, whose rows tell values apart; got {type(basis).__name__} of shape {np.shape(basis)}"
+        )
+        raise PlanError(msg)
+    return rows
+
+
+def _best(gram: Array) -> Array:
+    """Return the best strategy for the total and the centred queries."""
+    n = len(gram)
+    stacked = _centred(_centred(gram).T) + 1.0
+    return solve_design(square_root(stacked, RANK), np.full(n, 1.0 / n), 1e-7).strategy()
+
+
+def _haar(attribute: Attribute) -> Array:
+    """Return the Haar wavelets: half against half, on ever shorter stretches."""
+    n = attribute.size
+    if n & (n - 1):
+        msg = f"bases[{attribute.name!r}]: Haar wavelets need a power of two of values, got {n}"
+        raise PlanError(msg)
+    rows: list[Array] = []
+    length = n
+    while length > 1:
+        wave = np.repeat([1.0, -1.0], length // 2)
+        rows += [np.concatenate([np.zeros(s), wave, np.zeros(n - s - length)]) for s in range(0, n, length)]
+        length //= 2
+    return np.array(rows)
+
+
+def _centred(rows: Array) -> Array:
+    """Subtract from every row its mean."""
+    return np.asarray(rows - rows.mean(axis=1, keepdims=True))

@@ -1,0 +1,61 @@
+"""A lower bound on the loss of every strategy, for blocks that are not solved to optimality.
+
+A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of the sum is at least
+the sum of the terms' own optima, and those are known or bounded. Besides, uniform weights of the cells
+bound the optimum of any block small enough to write out (see `design`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
+from querysmasher.planning.solvers.dense import block_root, solve_dense
+from querysmasher.planning.subworkload import Block, Part, Term
+
+SMALL = 500
+"""Blocks of several terms up to this many cells are also bounded as a whole."""
+
+_known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
+"""Bounds of parts that are still in use: the same few parts recur in many blocks."""
+
+
+def lower_bound(block: Block, parts: Mapping[int, Part]) -> float:
+    """Return a lower bound of √L of the block."""
+    bound = math.sqrt(sum(_term_bound(term, parts) for term in block.terms))
+    if len(block.terms) > 1 and block.cells <= SMALL:
+        bound = max(bound, _trace_root(block_root(block, parts)))
+    return bound
+
+
+def _term_bound(term: Term, parts: Mapping[int, Part]) -> float:
+    coefficient, pieces = term
+    return coefficient * math.prod(_piece_bound(parts[number]) for _, number in pieces)
+
+
+def _piece_bound(part: Part) -> float:
+    """Return a lower bound of the loss of any strategy on one part."""
+    if part not in _known:
+        block, own = Block(part.shape, ((1.0, ((tuple(range(len(part.shape))), 0),)),)), {0: part}
+        if is_circulant(block, own):
+            root = solve_circulant(block, own).bound
+        elif len(part.shape) == 1:
+            root = solve_dense(block, own, 1e-2).bound
+        elif part.thin:
+            root = _trace_root(part.content)
+        else:
+            root = math.sqrt(part.trace / block.cells)  # tr M^½ ≥ (tr M)^½
+        _known[part] = root**2
+    return _known[part]
+
+
+def _trace_root(rows: Array) -> float:
+    """Return tr M^½ for uniform weights: a lower bound of √L, valid and cheap."""
+    eigenvalues = np.linalg.eigvalsh(rows @ rows.T / rows.shape[1])
+    sure = eigenvalues > 1e-12 * eigenvalues[-1]  # the root of a rounding error is no small number
+    return float(np.sqrt(eigenvalues[sure]).sum())
