@@ -9,7 +9,7 @@ import time
 import pytest
 
 STAGES = {
-    "planning": "querysmasher.planning.plan:solve_blocks",
+    "planning": "querysmasher.planning.planner:solve_blocks",
     "counting": "querysmasher.data.scan:ScanCounter.records",
     "measuring": "querysmasher.privacy.measurement:exact_answers",
     "saving": "querysmasher.planning.storage:save_plan",
