@@ -9,6 +9,7 @@ from typing import Any
 
 from querysmasher.planning.plan import GroupSummary, Plan
 from querysmasher.privacy.accounting import allowed_cost
+from querysmasher.progress import Bar
 from querysmasher.spec import Spec
 from querysmasher.workload.groups import Group
 
@@ -55,7 +56,11 @@ class Expectations:
 
     def rows(self, every: bool) -> list[Row]:
         """Return a row per group or, where that is too many and not `every` one is wanted, per entry."""
-        summaries = list(self.plan.summary())
+        summaries = []
+        with Bar("Predicting", len(self.plan.workload.groups)) as bar:
+            for summary in self.plan.summary():
+                summaries.append(summary)
+                bar.advance()
         shares = self.plan.budget_shares()
         if every or len(summaries) <= MOST_ROWS:
             return [self._row(self._words(s.group), [s], shares) for s in summaries]
