@@ -18,7 +18,7 @@ LAYERS = (
     {"data", "privacy"},  # privacy: noise and measurement
     {"release"},
     {"measure"},
-    {"report", "spec"},
+    {"comparison", "report", "spec"},
     {""},  # the package itself, which gathers the public names
     {"demo", "cli", "__main__"},  # what is run
 )

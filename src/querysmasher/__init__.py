@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from querysmasher.comparison.compare import Comparison, compare
     from querysmasher.errors import (
         BudgetError,
         DataError,
@@ -62,6 +63,7 @@ __all__ = [
     "Binned",
     "BudgetError",
     "Categorical",
+    "Comparison",
     "Cyclic",
     "DataError",
     "FileError",
@@ -85,6 +87,7 @@ __all__ = [
     "abs_difference",
     "affine",
     "all_kway",
+    "compare",
     "hierarchy",
     "linear",
     "marginals",
@@ -97,6 +100,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "comparison.compare": ("Comparison", "compare"),
     "errors": (
         "BudgetError",
         "DataError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -39,8 +39,7 @@ def compare(
     read = read_spec(spec)
     if chart is not None:
         check_free(chart, force)
-    methods: Any = qs
-    result = methods.compare(read.workload, read.budget)
+    result = qs.compare(read.workload, read.budget)
     if chart is not None:
         result.chart(chart)
         note(f"Written: {chart}")

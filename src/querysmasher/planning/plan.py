@@ -21,6 +21,9 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
+MAX_WORST = 100_000_000
+"""The worst query of a group with more queries is not looked for."""
+
 MAX_VARIANCES = 2_000_000_000
 """An array of more variances (16 GB) is refused; predict group by group instead."""
 
@@ -73,6 +76,26 @@ class Plan:
             return self.weighted_rmse / math.sqrt(weights.pop())
         total = math.fsum(self.predictor.total(g) for g in self.workload)
         return math.sqrt(total / self.workload.query_count)
+
+    @cached_property
+    def worst_std(self) -> float | None:
+        """The largest standard error of a query, or None if a group has too many queries to look at each."""
+        if any(group.rows > MAX_WORST for group in self.workload):
+            return None
+        return math.sqrt(max(map(self.predictor.largest, self.workload)))
+
+    @cached_property
+    def fallbacks(self) -> dict[str, tuple[int, float]]:
+        """Where the optimal solver could not be used: by method, how many sets, and the largest gap."""
+        found: dict[str, tuple[int, float]] = {}
+        if self.solver == "optimal":
+            for m in self.measured:
+                for _, number in m.blocks:
+                    solution = self.solutions[number]
+                    if solution.method in ("structured", "fourier"):
+                        count, gap = found.get(solution.method, (0, 0.0))
+                        found[solution.method] = (count + 1, max(gap, solution.gap))
+        return found
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -170,6 +193,11 @@ class Plan:
             f"({self.centering} centres)\n"
             f"  measures      {self.measurements:,} numbers on {len(self.measured):,} attribute sets "
             f"({', '.join(f'{method} {count:,}' for method, count in methods.most_common()) or 'total only'})"
+            + "".join(
+                f"\n  note          {count:,} attribute sets are too large for the optimal solver: {method} "
+                f"strategies instead, at most {gap:.1%} above it"
+                for method, (count, gap) in self.fallbacks.items()
+            )
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -114,6 +114,22 @@ class Predictor:
             result += term
         return result
 
+    def largest(self, group: Group) -> float:
+        """Return the largest variance of the group's queries; alike groups are worked out once."""
+        found = tuple(self.shares(group))
+        place = {self.schema.position(name): i for i, name in enumerate(group.attributes)}
+        key = (
+            "largest",
+            tuple(family.key for family in group.families),
+            tuple(
+                (m.variance, m.blocks, tuple((s.key, tuple(place[a] for a in s.kept)) for s in shares))
+                for m, shares in found
+            ),
+        )
+        if key not in self._known:
+            self._known[key] = np.asarray(self.variances(group).max())
+        return float(self._known[key])
+
     def total(self, group: Group) -> float:
         """Return the sum of the variances of the group's queries, without writing them out."""
         total = 0.0

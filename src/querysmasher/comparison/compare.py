@@ -1,0 +1,240 @@
+"""One workload, every mechanism: what each would reach, at what price, and what it cannot do."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from querysmasher.comparison.hdmm import TEMPLATES, hdmm
+from querysmasher.errors import PlanError, QuerySmasherError
+from querysmasher.planning.planner import plan
+from querysmasher.privacy.budget import Budget
+from querysmasher.progress import Bar
+from querysmasher.workload.workload import Workload
+
+MEASURED_SECONDS = 30
+"""Mechanisms that plan more slowly than this are not run again for their memory."""
+
+Result = tuple[float, float | None, str]
+"""The weighted RMSE, the worst query's standard error where it is known, and a note."""
+
+HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB", "what it cannot do")
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A mechanism to compare: its name here, what it is known as, and what it cannot do."""
+
+    name: str
+    title: str
+    cannot: str
+    run: Callable[[Workload, Budget], Result]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a mechanism makes of the workload; what it was not able to, or was not measured, is None."""
+
+    mechanism: str
+    title: str
+    rmse: float | None
+    """The root of (sum of weight × variance / number of queries)."""
+    worst: float | None
+    """The largest standard error of a query."""
+    seconds: float | None
+    megabytes: float | None
+    """The most memory in use at once, beyond what was in use before."""
+    cannot: str
+    note: str
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Mechanisms side by side, the most accurate first."""
+
+    workload: Workload
+    budget: Budget
+    rows: tuple[Row, ...]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return plain data, a record per mechanism."""
+        return [asdict(row) for row in self.rows]
+
+    def chart(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return a bar chart of the errors (altair), or write it to an HTML, SVG, PNG or JSON file."""
+        import altair as alt  # noqa: PLC0415 - heavy, and needed here only
+
+        shown = [row for row in self.rows if row.rmse is not None]
+        best = min((row.rmse for row in shown if row.rmse is not None), default=math.nan)
+        data = [
+            {"mechanism": r.title, "RMSE": r.rmse, "label": f"{r.rmse:,.4g}  ({r.rmse / best - 1:+.1%})"}
+            for r in shown
+            if r.rmse is not None
+        ]
+        base = alt.Chart(alt.InlineData(values=data)).encode(
+            x=alt.X("RMSE:Q", title="expected root mean squared error"),
+            y=alt.Y("mechanism:N", sort=None, title=None, axis=alt.Axis(labelLimit=320)),
+        )
+        bars = base.mark_bar(color="#2a6f97")
+        labels = base.mark_text(align="left", dx=4).encode(text="label:N")
+        chart = (bars + labels).properties(width=520, title=f"{self.workload.query_count:,} queries")
+        if path is None:
+            return chart
+        allowed = (".html", ".svg", ".png", ".json")
+        if Path(path).suffix not in allowed:
+            msg = f"path: expected a name that ends in one of {', '.join(allowed)}, got {os.fspath(path)!r}"
+            raise PlanError(msg)
+        chart.save(os.fspath(path), **({"inline": True} if Path(path).suffix == ".html" else {}))
+        return chart
+
+    def __repr__(self) -> str:
+        """Show the table."""
+        lines = [HEAD, *(self._cells(row) for row in self.rows)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD) - 1)]
+        shown = []
+        for line in lines:
+            name, *numbers = (cell.rjust(w) for cell, w in zip(line, widths, strict=False))
+            shown.append("  ".join([name.strip().ljust(widths[0]), *numbers, line[-1]]).rstrip())
+        return "\n".join([f"{self.workload}; {self.budget.describe()}", *shown])
+
+    def _repr_html_(self) -> str:
+        rows = [HEAD, *(self._cells(row) for row in self.rows)]
+        return "<table>" + "".join(map(_html_row, rows, ["th", *["td"] * len(self.rows)])) + "</table>"
+
+    def _cells(self, row: Row) -> tuple[str, ...]:
+        best = min((r.rmse for r in self.rows if r.rmse is not None), default=math.nan)
+
+        def number(value: float | None, form: str) -> str:
+            return "-" if value is None else format(value, form)
+
+        return (
+            row.title,
+            number(row.rmse, ",.4g"),
+            "-" if row.rmse is None else f"{row.rmse / best - 1:.1%}",
+            number(row.worst, ",.4g"),
+            number(row.seconds, ".2f"),
+            number(row.megabytes, ".0f"),
+            "; ".join(filter(None, (row.cannot, row.note))),
+        )
+
+
+def _html_row(cells: tuple[str, ...], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _planned(solver: str, centering: str) -> Callable[[Workload, Budget], Result]:
+    def run(workload: Workload, budget: Budget) -> Result:
+        made = plan(workload, budget, solver=solver, centering=centering, progress=False)
+        return made.weighted_rmse, made.worst_std, ""
+
+    return run
+
+
+def _hdmm(workload: Workload, budget: Budget) -> Result:
+    """Take the best of HDMM's templates."""
+    found, refused = [], []
+    for template in TEMPLATES:
+        try:
+            found.append((hdmm(workload, template), template))
+        except QuerySmasherError as error:
+            refused.append(str(error))
+    if not found:
+        raise PlanError(refused[0])
+    errors, template = min(found, key=lambda pair: pair[0].weighted_loss)
+    scale = budget.sensitivity(total=False) / budget.privacy_cost
+    rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
+    return rmse, math.sqrt(scale * errors.worst), f"its {template} template"
+
+
+MECHANISMS = (
+    Mechanism("optimal", "QuerySmasher", "", _planned("optimal", "optimized")),
+    Mechanism("uniform", "QuerySmasher, uniform centres", "choose centres", _planned("optimal", "uniform")),
+    Mechanism(
+        "basis",
+        "ResidualPlanner+",
+        "fit an attribute's basis to what it is combined with, or to queries that tie attributes",
+        _planned("basis", "uniform"),
+    ),
+    Mechanism("residual", "ResidualPlanner", "fit anything but marginals", _planned("residual", "uniform")),
+    Mechanism(
+        "fourier",
+        "Weighted Fourier Factorizations",
+        "tell the ends of an attribute from its middle",
+        _planned("fourier", "uniform"),
+    ),
+    Mechanism("hdmm", "HDMM", "measure (errors only); certify; take queries that are no products", _hdmm),
+)
+"""What `compare` knows."""
+
+
+def compare(
+    workload: Workload,
+    budget: Budget,
+    mechanisms: Iterable[str] | None = None,
+    *,
+    progress: bool | None = None,
+) -> Comparison:
+    """Plan a workload with every mechanism, without data, and return them side by side.
+
+    Args:
+        workload: the queries.
+        budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
+        mechanisms: some of "optimal", "uniform", "basis", "residual", "fourier", "hdmm"; by default all.
+        progress: show a progress bar; by default only on a terminal.
+
+    >>> import querysmasher as qs
+    >>> workload = qs.all_kway(qs.Schema.of(a=4, b=3), 2, "prefix")
+    >>> [row.title for row in compare(workload, qs.zCDP(0.5), ["residual", "optimal"]).rows]
+    ['QuerySmasher', 'ResidualPlanner']
+    """
+    if not isinstance(workload, Workload):
+        msg = f"workload: expected a Workload, got {type(workload).__name__}"
+        raise PlanError(msg)
+    if not isinstance(budget, Budget):
+        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
+        raise PlanError(msg)
+    known = {m.name: m for m in MECHANISMS}
+    asked = [mechanisms] if isinstance(mechanisms, str) else list(known if mechanisms is None else mechanisms)
+    for name in asked:
+        if name not in known:
+            msg = f"mechanisms: expected some of {', '.join(known)}, got {name!r}"
+            raise PlanError(msg)
+    rows = []
+    with Bar("Comparing", len(asked), progress) as bar:
+        for name in asked:
+            bar.note(known[name].title)
+            rows.append(_row(known[name], workload, budget))
+            bar.advance()
+    rows.sort(key=lambda row: math.inf if row.rmse is None else float(f"{row.rmse:.4g}"))  # as shown
+    return Comparison(workload, budget, tuple(rows))
+
+
+def _row(mechanism: Mechanism, workload: Workload, budget: Budget) -> Row:
+    """Run a mechanism for its errors and time, and once more for its memory."""
+    head, cannot = (mechanism.name, mechanism.title), f"cannot {mechanism.cannot}" if mechanism.cannot else ""
+    start = time.perf_counter()
+    try:
+        rmse, worst, note = mechanism.run(workload, budget)
+    except QuerySmasherError as error:
+        return Row(*head, None, None, None, None, cannot, f"not for this workload: {error}")
+    seconds = time.perf_counter() - start
+    megabytes = _megabytes(mechanism, workload, budget) if seconds < MEASURED_SECONDS else None
+    return Row(*head, rmse, worst, seconds, megabytes, cannot, note)
+
+
+def _megabytes(mechanism: Mechanism, workload: Workload, budget: Budget) -> float | None:
+    if tracemalloc.is_tracing():  # someone else is counting
+        return None
+    tracemalloc.start()
+    try:
+        mechanism.run(workload, budget)
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()

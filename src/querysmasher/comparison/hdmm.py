@@ -1,0 +1,232 @@
+"""HDMM, the High-Dimensional Matrix Mechanism with Gaussian noise: errors only, nothing is measured.
+
+Three templates for one strategy over the whole table, each with a privacy cost of 1:
+
+- ``kronecker``: a product ⊗Vᵢ of one strategy per attribute for all queries at once, by coordinate descent.
+- ``union``: every product of families has its own strategy and its own share of the budget.
+- ``marginals``: all marginals, each with a weight.
+
+Queries must be products of families on one attribute each; an attribute that a query does not mention
+counts as asked for its total.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
+from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.planning.solvers.design import Design
+from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.workload.families import Family
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+SWEEPS = 60
+CONVERGED = 1e-6
+"""Coordinate descent ends when a sweep gains less than this fraction."""
+
+MOST_ATTRIBUTES = 14
+"""The marginals template has 2^d weights."""
+
+RANK = 1e-11
+
+
+@dataclass(frozen=True)
+class Errors:
+    """What a template is expected to reach at privacy cost 1: sums and maxima over the queries."""
+
+    weighted_loss: float
+    """The sum of weight × variance."""
+    worst: float
+    """The largest variance of a query."""
+
+
+def hdmm(workload: Workload, template: str) -> Errors:
+    """Return the errors of a template, at privacy cost 1."""
+    if template not in TEMPLATES:
+        msg = f"template: expected one of {', '.join(TEMPLATES)}, got {template!r}"
+        raise WorkloadError(msg)
+    for group in workload:
+        if any(len(family.shape) > 1 for family in group.families):
+            msg = f"HDMM takes products of queries on single attributes; {group.describe()} is none"
+            raise WorkloadError(msg)
+    with one_core():
+        return TEMPLATES[template](workload)
+
+
+def _kronecker(workload: Workload) -> Errors:
+    schema = workload.schema
+    kinds: dict[object, Family | int] = {n: n for n in schema.sizes}  # a size stands for the total query
+    uses = []  # which kind each group asks of each attribute
+    for group in workload:
+        own: list[object] = list(schema.sizes)
+        for name, family in zip(group.attributes, group.families, strict=True):
+            kinds[family.key] = family
+            own[schema.position(name)] = family.key
+        uses.append(own)
+    numbers = {key: i for i, key in enumerate(kinds)}
+    used = np.array([[numbers[key] for key in own] for own in uses])
+    grams = [np.ones((k, k)) if isinstance(k, int) else k.gram() for k in kinds.values()]
+    weights = np.array([g.weight for g in workload])
+    designs = [_even(n) for n in schema.sizes]
+    losses = np.array(
+        [[_loss(designs[a], grams[k]) for a, k in enumerate(own)] for own in used.tolist()]
+    )  # of every group on every attribute
+    known: dict[object, tuple[Array, Array]] = {}
+    total = float(weights @ losses.prod(axis=1))
+    for _ in range(SWEEPS):
+        before = total
+        for a in range(len(schema)):
+            rest = weights * losses.prod(axis=1) / losses[:, a]
+            shares = np.bincount(used[:, a], rest, len(grams))
+            present = np.flatnonzero(shares)
+            shares = shares / shares.max()
+            key = (schema.sizes[a], tuple((int(k), float(f"{shares[k]:.9e}")) for k in present))
+            if key not in known:
+                blend = sum((shares[k] * grams[k] for k in present), np.zeros_like(grams[present[0]]))
+                known[key] = _solved(blend, designs[a][0])
+            designs[a] = known[key]
+            by_kind = {int(k): _loss(designs[a], grams[k]) for k in present}
+            losses[:, a] = [by_kind[k] for k in used[:, a].tolist()]
+        total = float(weights @ losses.prod(axis=1))
+        if total > (1 - CONVERGED) * before:
+            break
+    worst: dict[tuple[int, int], float] = {}
+    families = list(kinds.values())
+
+    def largest(a: int, kind: int) -> float:
+        """The largest variance of one attribute's queries."""
+        rows, family = designs[a][1], families[kind]
+        if (id(rows), kind) not in worst:
+            asked = np.ones((1, family)) if isinstance(family, int) else family.matrix()
+            worst[id(rows), kind] = float(((asked @ pseudo_inverse(rows)) ** 2).sum(axis=1).max())
+        return worst[id(rows), kind]
+
+    return Errors(total, max(math.prod(largest(a, k) for a, k in enumerate(own)) for own in used.tolist()))
+
+
+def _even(n: int) -> tuple[Array, Array]:
+    """Return even weights of the cells, and the rows of the identity strategy."""
+    return np.full(n, 1.0 / n), np.eye(n)
+
+
+def _solved(gram: Array, start: Array) -> tuple[Array, Array]:
+    """Return the weights and rows of the best strategy for a Gram matrix."""
+    root = square_root(gram, RANK)
+    design: Design = solve_design(root, np.maximum(start, 1e-9), 1e-6)
+    return design.weights / design.weights.sum(), design.strategy()
+
+
+def _loss(design: tuple[Array, Array], gram: Array) -> float:
+    dual = pseudo_inverse(design[1])
+    return float(np.vdot(dual, gram @ dual))
+
+
+def _union(workload: Workload) -> Errors:
+    solved: dict[object, tuple[float, float]] = {}
+
+    def own(family: Family) -> tuple[float, float]:
+        if family.key not in solved:
+            _, rows = _solved(family.gram(), _even(family.cells)[0])
+            squares = ((family.matrix() @ pseudo_inverse(rows)) ** 2).sum(axis=1)
+            weights = 1.0 if family.weights is None else family.weights
+            solved[family.key] = float((squares * weights).sum()), float(squares.max())
+        return solved[family.key]
+
+    def times(group: Group, place: int) -> float:
+        return math.prod(own(family)[place] for family in group.families)
+
+    roots = [math.sqrt(group.weight * times(group, 0)) for group in workload]
+    total = math.fsum(roots)  # a share of the budget ∝ root leaves a variance of total / root
+    worst = max(total / root * times(group, 1) for group, root in zip(workload, roots, strict=True))
+    return Errors(total**2, worst)
+
+
+def _marginals(workload: Workload) -> Errors:
+    schema = workload.schema
+    d = len(schema)
+    if d > MOST_ATTRIBUTES:
+        msg = f"HDMM's marginals template has 2^{d} weights; at most {MOST_ATTRIBUTES} attributes are taken"
+        raise TooLargeError(msg)
+    sizes = np.array(schema.sizes, dtype=float)
+    energy = np.zeros(2**d)
+    splits: dict[object, tuple[float, float]] = {}
+    for group in workload:
+        choices = []
+        for name, family in zip(group.attributes, group.families, strict=True):
+            if family.key not in splits:
+                gram = family.gram()
+                even = float(gram.sum()) / len(gram)
+                splits[family.key] = even, float(np.trace(gram)) - even
+            choices.append((schema.position(name), splits[family.key]))
+        absent = math.prod(sizes[[a for a in range(d) if schema.names[a] not in group.attributes]])
+        for way in range(len(choices) + 1):
+            for kept in combinations(range(len(choices)), way):
+                bits = sum(1 << choices[i][0] for i in kept)
+                parts = [choices[i][1][i in kept] for i in range(len(choices))]
+                energy[bits] += group.weight * absent * math.prod(parts)
+    scale = np.array([math.prod(sizes[[a for a in range(d) if not b >> a & 1]]) for b in range(2**d)])
+
+    def eigenvalues(theta: Array) -> Array:
+        """λ_A = Σ over B ⊇ A of θ_B · (cells summed over in B): sums over supersets, bit by bit."""
+        values = (theta * scale).reshape([2] * d)
+        for axis in range(d):
+            low, high = np.moveaxis(values, axis, 0)
+            values = np.moveaxis(np.stack([low + high, high]), 0, axis)
+        return values.ravel()
+
+    def gradient(lam: Array) -> Array:
+        """−∂/∂θ_B of Σ g/λ: sums over subsets."""
+        slopes = np.where(energy > 0, energy / np.maximum(lam, 1e-300) ** 2, 0.0).reshape([2] * d)
+        for axis in range(d):
+            low, high = np.moveaxis(slopes, axis, 0)
+            slopes = np.moveaxis(np.stack([low, low + high]), 0, axis)
+        return slopes.ravel() * scale
+
+    asked = energy > 0
+    theta = np.full(2**d, 2.0**-d)
+    for _ in range(3_000):  # multiplicative: a fixed point exactly where the derivative is level
+        slope = gradient(eigenvalues(theta))
+        level = float(theta @ slope)
+        if slope.max() <= level * (1 + 1e-5):
+            break
+        theta *= np.sqrt(slope / level)
+        theta /= theta.sum()
+    lam = eigenvalues(theta)
+    loss = float((energy[asked] / lam[asked]).sum())
+    return Errors(loss, _worst_marginal(workload, lam))
+
+
+def _worst_marginal(workload: Workload, lam: Array) -> float:
+    """Return the largest variance of a query when residual A is known with variance 1/λ_A per unit."""
+    schema, worst = workload.schema, 0.0
+    for group in workload:
+        places = [schema.position(name) for name in group.attributes]
+        absent = math.prod(n for a, n in enumerate(schema.sizes) if a not in places)
+        result = np.zeros(group.shape)
+        for way in range(len(places) + 1):
+            for kept in combinations(range(len(places)), way):
+                term = np.full((), absent / lam[sum(1 << places[i] for i in kept)])
+                for i, family in enumerate(group.families):
+                    rows = family.matrix()
+                    mean = rows.mean(axis=1)
+                    square = (
+                        ((rows - mean[:, None]) ** 2).sum(axis=1) if i in kept else mean**2 * family.cells
+                    )
+                    term = np.multiply.outer(term, square)
+                result += term
+        worst = max(worst, float(result.max()))
+    return worst
+
+
+TEMPLATES: dict[str, Callable[[Workload], Errors]] = {
+    "kronecker": _kronecker,
+    "union": _union,
+    "marginals": _marginals,
+}

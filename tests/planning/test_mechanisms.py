@@ -1,0 +1,260 @@
+"""Every mechanism keeps one contract: certificate, privacy cost, variances, measurement, reconstruction."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.planning.solvers import SOLVERS
+from querysmasher.planning.strategy import FourierStrategy
+
+COST = qs.PrivacyCost(1.0)
+MECHANISMS = ("residual", "basis", "fourier")
+
+
+def cube(n, d):
+    return qs.Schema.of({f"a{i}": n for i in range(d)})
+
+
+@st.composite
+def workloads(draw):
+    """Random workloads on three small attributes: products, comparisons, single predicates, any rows."""
+    schema = qs.Schema.of(a=draw(st.integers(2, 6)), b=draw(st.integers(2, 5)), c=draw(st.integers(1, 3)))
+    family = st.sampled_from(["identity", "prefix", "range", "circular"])
+    workload = qs.all_kway(schema, draw(st.sampled_from([1, 2, [1, 2], [2, 3]])), draw(family))
+    if draw(st.booleans()):
+        workload = workload + draw(st.integers(1, 5)) * qs.affine(schema, "b", "a")
+    if draw(st.booleans()):
+        workload = workload + qs.queries(schema, a=draw(family), c=draw(family), weight=2.5)
+    if draw(st.booleans()):
+        rows = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 3, (4, schema.sizes[0]))
+        workload = workload + qs.queries(schema, a=rows)
+    return workload
+
+
+def exact(workload, table):
+    """The true answers, by hand."""
+    results = []
+    for group in workload:
+        counts = np.zeros(workload.schema.shape(group.attributes))
+        np.add.at(counts, tuple(table[n].to_numpy() for n in group.attributes), 1)
+        for _, family in group.parts():
+            counts = np.moveaxis(family.answers(counts), 0, -1)
+        results.append(counts.ravel())
+    return np.concatenate(results)
+
+
+def some_table(schema, records=300):
+    rng = np.random.default_rng(7)
+    return pd.DataFrame({a.name: rng.integers(0, a.size, records) for a in schema})
+
+
+def information(strategy):
+    """V, written out from what the strategy says of single cells."""
+    cells = math.prod(strategy.shape)
+    dual = strategy.transform(np.eye(cells).reshape(cells, *strategy.shape))
+    return np.linalg.pinv(dual @ dual.T, rcond=1e-9, hermitian=True)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@settings(max_examples=40, deadline=None)
+@given(workload=workloads())
+def test_the_contract(solver, workload):
+    centering = "uniform" if solver in MECHANISMS else "optimized"
+    plan = qs.plan(workload, COST, solver=solver, tolerance=1e-6)
+    assert plan.centering == centering
+    # privacy: every strategy has unit cost, and the shares add up to the budget
+    for solution in plan.solutions:
+        if solution.strategy.rank:
+            assert np.diagonal(information(solution.strategy)).max() == pytest.approx(1.0, abs=1e-6)
+    assert plan.privacy_cost == pytest.approx(1.0)
+    # certificate: the bound is below what any solver reaches
+    assert plan.gap >= 0
+    best = qs.plan(workload, COST, solver="dense", centering=centering, tolerance=1e-6)
+    assert plan.weighted_rmse / (1 + plan.gap) <= best.weighted_rmse * (1 + 1e-6)
+    assert best.weighted_rmse <= plan.weighted_rmse * (1 + 1e-6)
+    # variances: what is predicted query by query is what was planned
+    weights = np.concatenate([np.full(g.rows, g.weight) for g in workload])
+    variances = plan.variances(workload)
+    assert weights @ variances == pytest.approx(plan.weighted_loss, rel=1e-6)
+    assert plan.worst_std == pytest.approx(math.sqrt(variances.max()))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@settings(max_examples=8, deadline=None)
+@given(workload=workloads())
+def test_releases_are_exact_up_to_their_noise(solver, workload, tmp_path_factory):
+    plan = qs.plan(workload, qs.PrivacyCost(1e6), solver=solver)
+    table = some_table(workload.schema)
+    release = qs.measure(plan, table, seed=1)
+    answers = release.answer(workload)
+    assert np.all(np.abs(answers.values - exact(workload, table)) <= 7 * answers.std)
+    assert np.sqrt((answers.std**2).mean()) == pytest.approx(plan.rmse, rel=0.02)
+    assert np.allclose(np.diagonal(release.covariance(workload)), answers.std**2)
+    folder = tmp_path_factory.mktemp("release")
+    plan.save(folder / "plan")
+    assert np.array_equal(qs.Plan.load(folder / "plan").variances(workload), plan.variances(workload))
+    release.save(folder / "release")
+    loaded = qs.Release.load(folder / "release").answer(workload)
+    assert np.array_equal(loaded.values, answers.values)
+    assert np.array_equal(loaded.std, answers.std)
+
+
+@pytest.mark.parametrize("solver", MECHANISMS)
+def test_releases_have_the_planned_mean_and_variance(solver):
+    # 400 releases: |z| > 5 in any of some 60 queries has a chance below 1e-4, and so do the variances' bounds
+    schema = qs.Schema.of(a=5, b=4)
+    workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b")
+    plan, table = qs.plan(workload, COST, solver=solver), some_table(schema)
+    releases = [qs.measure(plan, table, seed=seed).answer(workload) for seed in range(400)]
+    values, std = np.array([r.values for r in releases]), releases[0].std
+    assert np.abs((values.mean(axis=0) - exact(workload, table)) / (std / 20)).max() < 5
+    assert (values.var(axis=0, ddof=1) / std**2).min() > 0.6
+    assert (values.var(axis=0, ddof=1) / std**2).max() < 1.5
+
+
+@settings(max_examples=300, deadline=None)
+@given(workload=workloads())
+def test_optimal_dominates_every_mechanism(workload):
+    uniform = qs.plan(workload, COST, centering="uniform", tolerance=1e-6)
+    assert qs.plan(workload, COST).weighted_rmse <= uniform.weighted_rmse * (1 + 1e-3)
+    for solver in MECHANISMS:
+        other = qs.plan(workload, COST, solver=solver)
+        assert uniform.weighted_rmse <= other.weighted_rmse * (1 + 1e-6), solver
+        assert uniform.weighted_rmse >= other.weighted_rmse / (1 + other.gap) * (1 - 1e-6), solver
+
+
+@pytest.mark.parametrize("solver", MECHANISMS)
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_marginals_are_optimal_under_every_mechanism(solver, n):
+    workload = qs.marginals(cube(n, 4), [1, 2])
+    assert qs.plan(workload, COST, solver=solver).rmse == pytest.approx(qs.plan(workload, COST).rmse)
+
+
+def test_circular_ranges_are_optimal_under_fourier():
+    workload = qs.all_kway(cube(7, 3), [1, 2], "circular")
+    assert qs.plan(workload, COST, solver="fourier").rmse == pytest.approx(qs.plan(workload, COST).rmse)
+
+
+FIGURES = [  # (n, family, solver, RMSE) for 1-way and 2-way queries on [n]^40
+    (10, "prefix", "fourier", 39.70),
+    (10, "range", "fourier", 41.36),
+    (10, "affine", "fourier", 45.23),
+    (20, "abs", "fourier", 102.54),
+    (10, "prefix", "basis", 36.23),
+    (10, "range", "basis", 41.83),
+    (10, "identity", "basis", 23.48),
+    (10, "identity", "residual", 23.48),
+    (10, "identity", "fourier", 23.48),
+]
+
+
+@pytest.mark.parametrize(("n", "family", "solver", "rmse"), FIGURES)
+def test_published_figures(n, family, solver, rmse):
+    from benchmarks.schemas import one_and_two_way
+
+    workload = one_and_two_way(n, "marginal" if family == "identity" else family)
+    assert qs.plan(workload, COST, solver=solver).rmse == pytest.approx(rmse, rel=2e-3)
+
+
+@pytest.mark.parametrize(("solver", "rmse"), [("basis", 8.386), ("fourier", 10.594)])
+def test_published_figures_on_cps(solver, rmse):
+    from benchmarks.schemas import hybrid
+
+    assert qs.plan(hybrid("cps", "<=3"), COST, solver=solver).rmse == pytest.approx(rmse, rel=2e-3)
+
+
+class TestBases:
+    """Bases that a user gives."""
+
+    schema = qs.Schema.of(a=8, b=3)
+    workload = qs.all_kway(schema, [1, 2], "prefix")
+
+    def plan(self, **bases):
+        return qs.plan(self.workload, COST, solver="basis", bases=bases)
+
+    def test_naming_the_familys_own_basis_changes_nothing(self):
+        assert self.plan(a="prefix", b="prefix").rmse == self.plan().rmse
+
+    def test_identity_is_residual_planner(self):
+        residual = qs.plan(self.workload, COST, solver="residual")
+        assert self.plan(a="identity", b="identity").rmse == pytest.approx(residual.rmse)
+
+    def test_rows_are_taken_as_they_are_up_to_scale(self):
+        assert self.plan(a=np.eye(8), b=5 * np.eye(3)).rmse == pytest.approx(
+            self.plan(a="identity", b="identity").rmse
+        )
+
+    def test_haar_wavelets_against_their_gram_written_out(self):
+        plan = self.plan(a="haar")
+        rows = [[1, -1, 0, 0], [0, 0, 1, -1], [1, 1, -1, -1]]
+        waves = np.kron(np.array([[1, 0], [0, 1]]), rows)
+        waves = np.concatenate([waves, [[1] * 4 + [-1] * 4]])
+        assert plan.rmse == pytest.approx(self.plan(a=waves).rmse)
+        assert self.plan().rmse < plan.rmse < self.plan(a="identity").rmse
+
+    @pytest.mark.parametrize(
+        ("bases", "message"),
+        [
+            ({"x": "prefix"}, "no attribute 'x'"),
+            ({"a": "wavelet"}, "expected one of identity, prefix, range, circular, haar, or rows"),
+            ({"b": "haar"}, "need a power of two of values, got 3"),
+            ({"a": np.ones((2, 8))}, "whose rows tell values apart"),
+            ({"a": np.ones((2, 7))}, "with 8 columns"),
+            ({"a": [["x"] * 8]}, "matrix of finite numbers"),
+            ({"a": np.eye(8)[:3]}, "rows span the queries"),
+        ],
+    )
+    def test_bad_bases_are_refused(self, bases, message):
+        with pytest.raises(qs.PlanError, match=message):
+            self.plan(**bases)
+
+    def test_bases_need_their_solver(self):
+        with pytest.raises(qs.PlanError, match="solver='basis', got solver='optimal'"):
+            qs.plan(self.workload, COST, bases={"a": "haar"})
+
+
+@pytest.mark.parametrize("solver", MECHANISMS)
+def test_mechanisms_refuse_optimised_centres(solver):
+    with pytest.raises(qs.PlanError, match="'uniform' centres only"):
+        qs.plan(qs.marginals(cube(3, 2), 1), COST, solver=solver, centering="optimized")
+
+
+def test_later_queries_outside_a_fourier_plan_are_refused():
+    schema = qs.Schema.of(a=6, b=4)
+    plan = qs.plan(qs.queries(schema, a=[[1, -1, 1, -1, 1, -1]]), COST, solver="fourier")
+    assert isinstance(plan.solutions[-1].strategy, FourierStrategy)
+    with pytest.raises(qs.OutsideMeasuredSpaceError):
+        plan.variances(qs.queries(schema, a="prefix"))
+
+
+def test_what_is_too_large_falls_back_and_says_so(monkeypatch):
+    from querysmasher.planning import solvers
+
+    monkeypatch.setattr(solvers, "DENSE_CELLS", 50)
+    monkeypatch.setattr(solvers, "is_thin", lambda *_: False)
+    schema = qs.Schema.of(a=10, b=10)
+    workload = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2) + qs.affine(schema, "a", "b")
+    plan = qs.plan(workload, COST, centering="uniform")
+    ((method, (count, gap)),) = plan.fallbacks.items()
+    assert (method, count) == ("structured", 1)
+    assert gap > 0
+    assert "1 attribute sets are too large for the optimal solver: structured strategies" in repr(plan)
+    for solver in ("structured", *MECHANISMS):
+        other = qs.plan(workload, COST, solver=solver, centering="uniform")
+        assert plan.weighted_rmse <= other.weighted_rmse * (1 + 1e-9)
+    shifted = np.array([np.roll(np.eye(10)[0], s) for s in range(10)])
+    around = qs.linear(schema, ("a", "b"), np.kron(shifted, shifted)[::1] + np.kron(shifted, shifted)[::-1])
+    assert set(qs.plan(around, COST, centering="uniform").fallbacks) <= {"fourier", "structured"}
+
+
+def test_a_comparison_on_200_by_200_with_products_is_planned():
+    schema = qs.Schema.of(a=200, b=200)
+    workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b") + qs.marginals(schema, 2)
+    plan = qs.plan(workload, COST, centering="uniform")
+    assert plan.fallbacks
+    assert plan.gap < 0.2

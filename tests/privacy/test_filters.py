@@ -1,0 +1,79 @@
+"""Filters: exact answers against plain sums, and their sensitivity."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.privacy.accounting import squared_sensitivity
+from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.integer_plan import IntegerStrategy
+
+
+def written_out(kernel):
+    """The filter as a matrix: column c is the kernel shifted by c."""
+    axes = tuple(range(kernel.ndim))
+    columns = [np.roll(kernel, cell, axes).ravel() for cell in np.ndindex(kernel.shape)]
+    return np.array(columns, dtype=object).T
+
+
+@st.composite
+def cases(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    bits = draw(st.integers(1, 16))
+    kernel = rng.integers(-(2**bits), 2**bits, shape, endpoint=True)
+    records = 2 ** draw(st.integers(0, 40))
+    columns = draw(st.integers(1, 3))
+    shares = rng.dirichlet(np.full(kernel.size, 0.2), columns).T
+    return kernel, np.floor(shares * records).astype(np.int64), records
+
+
+@settings(max_examples=300, deadline=None)
+@given(case=cases())
+def test_answers_are_exact(case):
+    kernel, table, records = case
+    answers = Filter(kernel).exact_answers(table, records)
+    assert answers.dtype == np.int64
+    assert np.array_equal(answers, (written_out(kernel) @ table.astype(object)).astype(np.int64))
+
+
+def test_answers_are_exact_for_a_large_table_at_the_cap():
+    rng = np.random.default_rng(0)
+    kernel = rng.integers(-(2**13), 2**13, (40, 30))
+    table = np.zeros((1200, 1), dtype=np.int64)
+    table[[5, 700]] = [[2**34], [2**35 - 3]]
+    answers = Filter(kernel).exact_answers(table, 2**36)
+    expected = sum(np.roll(kernel, divmod(c, 30), (0, 1)) * int(table[c, 0]) for c in (5, 700))
+    assert np.array_equal(answers.ravel(), expected.ravel())
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=cases())
+def test_sensitivity_is_the_length_of_every_column(case):
+    kernel, _, _ = case
+    strategy = IntegerStrategy(kernel.shape, ((tuple(range(kernel.ndim)), Filter(kernel)),))
+    columns = (written_out(kernel) ** 2).sum(axis=0)
+    assert set(columns) == {int(squared_sensitivity(strategy))}
+
+
+@pytest.mark.parametrize("kernel", [np.ones(3), np.zeros(0, dtype=np.int64), [1, 2]])
+def test_kernels_must_be_whole_numbers(kernel):
+    with pytest.raises(qs.PrivacyError, match="whole numbers"):
+        Filter(kernel)
+
+
+def test_a_filter_stands_alone_and_fits():
+    kernel = np.ones(4, dtype=np.int64)
+    with pytest.raises(qs.PrivacyError, match="stand alone"):
+        IntegerStrategy((5,), (((0,), Filter(kernel)),))
+    with pytest.raises(qs.PrivacyError, match="stand alone"):
+        IntegerStrategy((4,), (((0,), Filter(kernel)),), np.ones(4, dtype=np.int64))
+    with pytest.raises(qs.PrivacyError, match="too large"):
+        IntegerStrategy((4,), (((0,), Filter(kernel * 2**62)),))
+
+
+def test_tables_too_large_for_exact_answers_are_refused():
+    with pytest.raises(qs.PrivacyError, match="too many"):
+        Filter(np.ones(2**21, dtype=np.int64)).exact_answers(np.ones((2**21, 1), dtype=np.int64), 2**40)
