@@ -18,8 +18,9 @@ LAYERS = (
     {"data", "privacy"},  # privacy: noise and measurement
     {"release"},
     {"measure"},
-    {"comparison", "report", "spec", "cli"},
+    {"comparison", "report", "spec"},
     {""},  # the package itself, which gathers the public names
+    {"demo", "cli", "__main__"},  # what is run
 )
 """A module may import from its own layer and from those before it."""
 

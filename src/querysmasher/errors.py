@@ -13,7 +13,8 @@
     ├── OutsideMeasuredSpaceError(ValueError)   a query the plan cannot answer
     ├── DataError                (ValueError)   a table that does not fit the schema
     ├── PrivacyError             (ValueError)   a measurement that would break the guarantee
-    └── FileError                (ValueError)   a damaged, foreign or half-written file
+    ├── FileError                (ValueError)   a damaged, foreign or half-written file
+    └── SpecError                (ValueError)   a spec file, or a codebook, that cannot be
 
 Messages name the argument, what was given and what is allowed. They never contain data.
 """
@@ -83,3 +84,7 @@ class PrivacyError(QuerySmasherError, ValueError):
 
 class FileError(QuerySmasherError, ValueError):
     """A damaged, foreign or half-written file."""
+
+
+class SpecError(QuerySmasherError, ValueError):
+    """A spec file, or a codebook, that cannot be."""

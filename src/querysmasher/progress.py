@@ -11,16 +11,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Bar:
-    """A progress bar over a known number of steps; `shown=None` means: if standard error is a terminal."""
+    """A progress bar over some steps; `shown=None` means: if standard error is a terminal.
 
-    def __init__(self, title: str, steps: int, shown: bool | None = None) -> None:
+    `steps=None` says that their number is not known, or must not be seen: the bar then only moves.
+    """
+
+    def __init__(self, title: str, steps: int | None, shown: bool | None = None) -> None:
         """Prepare the bar; it appears when entered."""
         if shown is None:
             shown = sys.stderr.isatty()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            *(() if steps is None else (MofNCompleteColumn(),)),
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
             console=Console(stderr=True),

@@ -6,9 +6,9 @@ the measuring code itself on both tables.
 
 import dataclasses
 import functools
+import importlib
 import itertools
 import math
-import sys
 from fractions import Fraction
 
 import numpy as np
@@ -383,7 +383,7 @@ def plan():
 def opened(monkeypatch):
     """Every opening of a table."""
     calls = []
-    module = sys.modules["querysmasher.measure"]  # the name itself is the function
+    module = importlib.import_module("querysmasher.measure")  # the name itself is the function
     original = module.open_table
     monkeypatch.setattr(module, "open_table", lambda *a, **k: calls.append(a) or original(*a, **k))
     return calls

@@ -6,12 +6,12 @@ Noise is seeded, so that none of these numbers comes up by chance.
 
 import dataclasses
 import gc
+import importlib
 import io
 import itertools
 import logging
 import os
 import re
-import sys
 import tempfile
 import types
 import warnings
@@ -32,7 +32,7 @@ from querysmasher.privacy import measurement
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release import store as store_module
 
-MEASURE = sys.modules["querysmasher.measure"]  # the name itself is the function
+MEASURE = importlib.import_module("querysmasher.measure")  # the name itself is the function
 
 SCHEMA = qs.Schema(
     [qs.Ordinal("a", range(4)), qs.Categorical("b", ["x", "y", "z"]), qs.Ordinal("c", range(2))]

@@ -1,5 +1,7 @@
 """Answers as Parquet: the same as `answer`, in order, in words, all or nothing."""
 
+import csv
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -46,6 +48,21 @@ def test_what_is_written_is_what_is_answered(release, tmp_path, monkeypatch, bat
     assert [row["attributes"] for row in rows] == names
     assert "age <= 3" in [row["condition_1"] for row in rows]
     assert [p.name for p in tmp_path.iterdir()] == ["x.parquet"]
+
+
+@pytest.mark.parametrize("batch", [2_000_000, 7])
+def test_a_name_that_ends_in_csv_makes_a_csv_file(release, tmp_path, monkeypatch, batch):
+    monkeypatch.setattr(writing, "BATCH", batch)
+    release.write(WORKLOAD, tmp_path / "x.parquet")
+    release.write(WORKLOAD, tmp_path / "x.CSV")
+    with (tmp_path / "x.CSV").open(newline="") as stream:
+        header, *rows = csv.reader(stream)
+    table = pq.read_table(tmp_path / "x.parquet")
+    assert header == table.column_names
+    assert len(rows) == table.num_rows
+    for row, expected in zip(rows, table.to_pylist(), strict=True):
+        assert row[:-2] == ["" if word is None else word for word in list(expected.values())[:-2]]
+        assert [float(number) for number in row[-2:]] == [expected["value"], expected["std"]]
 
 
 def test_a_file_is_replaced(release, tmp_path):
@@ -96,7 +113,7 @@ def test_an_interrupted_file_leaves_nothing(release, tmp_path, monkeypatch, erro
     monkeypatch.setattr(release_module.Release, "answer_group", failing)
     old = tmp_path / "old"
     old.write_text("old")
-    for path in (tmp_path / "x", old):
+    for path in (tmp_path / "x", tmp_path / "x.csv", old):
         calls.clear()
         with pytest.raises(type(error)):
             release.write(WORKLOAD, path)

@@ -23,6 +23,7 @@ from querysmasher.planning.solvers.basis import BasisLosses, choose_bases
 from querysmasher.planning.solving import solve_blocks
 from querysmasher.planning.subworkload import Block, Part, Subworkload, split
 from querysmasher.privacy.budget import Budget
+from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
 
@@ -73,7 +74,8 @@ def plan(
     def at(centres: Centres) -> Plan:
         return plan_at(centres, centering, workload, budget, solver, tolerance, progress, own_bases)
 
-    choices = [uniform(workload.schema)] if centering == "uniform" else search_centres(workload, budget)
+    with Bar("Choosing centres", None, progress):
+        choices = [uniform(workload.schema)] if centering == "uniform" else search_centres(workload, budget)
     best = first = at(choices[0])
     for centres in choices[1:]:
         trial = at(centres)

@@ -49,6 +49,7 @@ def solve_blocks(
                 ):
                     solutions[i] = solution
                     bar.advance()
+                    bar.note(_worst(solutions))
         if len(heavy) == 1:
             (i,) = heavy
             with one_core() if blocks[i].cells <= THREADED_CELLS else nullcontext():
@@ -57,7 +58,7 @@ def solve_blocks(
                     _needed(blocks[i], parts),
                     tolerance,
                     solver,
-                    lambda gap: bar.note(f"gap {gap:.1e}"),
+                    lambda gap: bar.note(f"certified gap {gap:.1e}"),
                 )
             bar.advance()
     return [solutions[i] for i in range(len(blocks))]
@@ -67,6 +68,11 @@ def _solve(
     number: int, block: Block, parts: Mapping[int, Part], tolerance: float, solver: str
 ) -> tuple[int, Solution]:
     return number, solve(block, parts, tolerance, solver)
+
+
+def _worst(solutions: Mapping[int, Solution]) -> str:
+    """Say how far from their optimum the blocks solved so far can be."""
+    return f"certified gap {max(s.gap for s in solutions.values()):.1e}"
 
 
 def _needed(block: Block, parts: Sequence[Part]) -> dict[int, Part]:

@@ -41,7 +41,8 @@ def measure_table(
     number of records is public; it is not measured here.
     """
     check_budget(plan, noise.name)
-    records = counter.records()
+    with Bar("Counting", None, progress):  # whose steps would tell the number of records
+        records = counter.records()
     if records > plan.max_records:
         msg = (
             f"data: the table has more than max_records = {plan.max_records:,} records; nothing was measured"

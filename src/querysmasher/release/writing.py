@@ -1,13 +1,15 @@
-"""Answers as a Parquet file, one attribute set at a time."""
+"""Answers as a Parquet or CSV file, one attribute set at a time."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from querysmasher.arrays import Array, one_core
@@ -26,7 +28,7 @@ def write_answers(
 ) -> None:
     """Write one row per query: its attributes, its conditions in words, the value and the standard error.
 
-    The file appears under its name only when it is whole.
+    A name that ends in .csv makes it a CSV file. The file appears under its name only when it is whole.
     """
     for group in workload:
         for _ in release.predictor.shares(group):
@@ -35,23 +37,46 @@ def write_answers(
     word = pa.dictionary(pa.int32(), pa.string())
     fields = [("attributes", word), *((f"condition_{i + 1}", word) for i in range(conditions))]
     schema = pa.schema([*fields, ("value", pa.float64()), ("std", pa.float64())])
-    compression = {name: "NONE" if name == "value" else "ZSTD" for name in schema.names}
+    open_writer = _CsvWriter if str(path).lower().endswith(".csv") else _parquet_writer
     with (
         one_core(),
         replacing(path) as temporary,
-        pq.ParquetWriter(
-            temporary,
-            schema,
-            compression=compression,
-            use_dictionary=[name for name in schema.names if name != "value"],
-            write_statistics=False,
-        ) as writer,
+        open_writer(temporary, schema) as writer,
         Bar("Writing", len(workload.groups), progress) as bar,
     ):
         for group in workload:
             for table in _tables(release, group, schema, conditions):
                 writer.write_table(table)
             bar.advance()
+
+
+def _parquet_writer(path: Path, schema: Any) -> Any:
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression={name: "NONE" if name == "value" else "ZSTD" for name in schema.names},
+        use_dictionary=[name for name in schema.names if name != "value"],
+        write_statistics=False,
+    )
+
+
+class _CsvWriter:
+    """Writes words as plain text: CSV knows no dictionaries."""
+
+    def __init__(self, path: Path, schema: Any) -> None:
+        plain = [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in schema]
+        self._schema = pa.schema(plain)
+        self._writer = pyarrow.csv.CSVWriter(path, self._schema)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._writer.close()
+
+    def write_table(self, table: Any) -> None:
+        """Append a table."""
+        self._writer.write_table(table.cast(self._schema))
 
 
 def _tables(release: Release, group: Group, schema: Any, conditions: int) -> Iterator[Any]:

@@ -33,6 +33,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
 }
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _BACKTICKS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`([^`]*)`""")
+_LONE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -84,7 +85,8 @@ class _Reader:
         try:
             self.tree = ast.parse(_BACKTICKS.sub(self._quote, text.strip()), mode="eval").body
         except (SyntaxError, ValueError):
-            raise self.error("it cannot be read") from None
+            hint = "; equality is written ==" if _LONE_EQUALS.search(text) else ""
+            raise self.error(f"it cannot be read{hint}") from None
 
     def _quote(self, match: re.Match[str]) -> str:
         if match[1] is None:
@@ -161,6 +163,9 @@ class _Reader:
         if type(op) not in _COMPARE:
             raise self.error(f"{ast.unparse(left)} … : only < <= > >= == != in are known")
         sign, apply = _COMPARE[type(op)]
+        bare = right.id if isinstance(right, ast.Name) and right.id not in self.schema else None
+        if attribute is not None and bare in attribute.values:
+            raise self.error(f"texts need quotes, as in {attribute.name} {sign} {bare!r}")
         other = self.attribute(right)
         if attribute is not None and other is None and self.is_constant(right):
             return self.against_value(attribute, sign, self.constant(right))

@@ -1,0 +1,49 @@
+"""The command with its subcommands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from querysmasher.cli import answer, compare, demo, init, plan, release, report
+from querysmasher.cli.exits import listing
+
+app = typer.Typer(
+    name="querysmasher",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=f"""\b
+A first tour, in an empty folder:
+  querysmasher init --example            a spec file, and a table of made-up people
+  querysmasher plan                      the error of every count, before any data is touched
+  querysmasher release                   measures the table and writes the folder out/
+  querysmasher answer out "age >= 18"    asks the release, as often as you like
+
+\b
+Exit codes:
+{listing()}
+""",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from querysmasher import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def querysmasher(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Publish many counts about people under differential privacy, with the error known in advance."""
+
+
+for module in (init, plan, release, answer, report, compare, demo):
+    module.add_to(app)

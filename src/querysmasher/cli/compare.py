@@ -1,0 +1,49 @@
+"""`querysmasher compare`: the planned error beside that of other methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from querysmasher.cli.guard import guarded
+from querysmasher.cli.output import note, print_json
+from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "compare",
+        short_help="Compare the expected error with that of other methods.",
+        epilog=examples("querysmasher compare", "querysmasher compare survey.toml --chart methods.svg"),
+    )(compare)
+
+
+@guarded
+def compare(
+    spec: SpecPath = SPEC,
+    chart: Annotated[Path | None, typer.Option(help="Also draw a chart into this file.")] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the expected error of the spec's queries with that of other methods, at the same budget.
+
+    No data is read, and no budget is spent.
+    """
+    import querysmasher as qs
+    from querysmasher.cli.folder import check_free
+    from querysmasher.spec import read_spec
+
+    read = read_spec(spec)
+    if chart is not None:
+        check_free(chart, force)
+    result = qs.compare(read.workload, read.budget)
+    if chart is not None:
+        result.chart(chart)
+        note(f"Written: {chart}")
+    if as_json:
+        print_json(result.to_json())
+    else:
+        typer.echo(str(result))

@@ -1,0 +1,38 @@
+"""`querysmasher demo`: the whole way, on a table that ships with a package or is made up."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from querysmasher.cli.guard import guarded
+from querysmasher.cli.output import print_json
+from querysmasher.cli.words import AsJson, examples
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "demo",
+        short_help="Show the whole way on a public table.",
+        epilog=examples("querysmasher demo", "querysmasher demo --made-up --json"),
+    )(demo)
+
+
+@guarded
+def demo(
+    made_up: Annotated[
+        bool, typer.Option("--made-up", help="Use made-up people, also where the real table is installed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a workload without data; then plan, measure and answer a table, and check what was promised.
+
+    The table is public, and part of the optional package causaldata; without it, people are made up.
+    """
+    from querysmasher.demo import run_demo
+
+    result = run_demo(made_up=made_up, quiet=as_json)
+    if as_json:
+        print_json(result)

@@ -1,0 +1,62 @@
+"""What happens when a command fails: one paragraph on standard error, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec
+
+import typer
+
+from querysmasher.cli.exits import ExitCode, exit_code
+from querysmasher.cli.output import print_json
+
+P = ParamSpec("P")
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """Let a command fail politely; with its option `as_json` the error is also JSON on standard output."""
+
+    @functools.wraps(command)
+    def polite(*arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            command(*arguments, **options)
+        except (typer.Exit, BrokenPipeError):  # the second: whoever read our output has enough of it
+            raise
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, no traceback
+            code, message = exit_code(error), _message(error)
+        else:
+            return
+        # Out here the error, whose frames may hold what must not be shown, is gone.
+        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        typer.echo(message, err=True)
+        if options.get("as_json"):
+            print_json({"error": {"code": int(code), "message": message}})
+        raise typer.Exit(int(code))
+
+    return polite
+
+
+def _message(error: BaseException) -> str:
+    code = exit_code(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted; nothing is left half-written."
+    if code is ExitCode.BUG:
+        return (
+            f"this is an error of querysmasher itself, {type(error).__name__} at {_place(error)}. Please "
+            "report it. Its message is withheld, because it might quote the data."
+        )
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror or type(error).__name__}{where}"
+    return str(error) or "there is not enough memory."
+
+
+def _place(error: BaseException) -> str:
+    """Return the file and line where the error came up, in this package if it was there at all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "querysmasher" in Path(frame.filename).parts]
+    last = (own or frames)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"

@@ -1,0 +1,58 @@
+"""What commands print: tables for people, JSON for machines, notes on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 110
+"""Of tables that do not go to a terminal."""
+
+
+def print_json(data: Any) -> None:
+    """Print plain data as JSON on standard output, where nothing else is printed then."""
+    typer.echo(json.dumps(data, ensure_ascii=False, indent=2))
+
+
+def note(text: str) -> None:
+    """Say something on standard error."""
+    typer.echo(text, err=True)
+
+
+def console() -> Console:
+    """Return a console for standard output that takes texts as they are."""
+    from rich.console import Console
+
+    on_terminal = sys.stdout.isatty()
+    return Console(markup=False, highlight=False, emoji=False, width=None if on_terminal else WIDTH)
+
+
+def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
+    """Print names and texts in two columns."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in pairs:
+        table.add_row(name, text)
+    console().print(table)
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> None:
+    """Print a table, in which all columns but the first hold numbers, or none does."""
+    from rich.table import Table
+
+    table = Table()
+    for place, name in enumerate(header):
+        table.add_column(name, justify="right" if place and numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)

@@ -1,0 +1,103 @@
+"""`querysmasher plan`: what to expect, before any data is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from querysmasher.cli.guard import guarded
+from querysmasher.cli.output import note, print_json, print_pairs, print_table
+from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+
+FAMILIES = {
+    "identity": "how many have each single value",
+    "prefix": "how many have at most each value",
+    "range": "how many have a value from one to another, for all pairs",
+    "circular": "how many have a value from one to another, also round past the last, for all pairs",
+}
+
+if TYPE_CHECKING:
+    from querysmasher.cli.expectations import Expectations
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "plan",
+        short_help="Tell the error of every count, before any data is touched.",
+        epilog=examples(
+            "querysmasher plan",
+            "querysmasher plan survey.toml --all",
+            "querysmasher plan survey.toml --save survey.plan",
+            "querysmasher plan --json | jq .expected_error",
+        ),
+    )(plan)
+
+
+@guarded
+def plan(
+    spec: SpecPath = SPEC,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every group of queries, however many there are.")
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="Keep the plan in this file, for `release --plan`.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plan without data: the expected error of every group of queries, and the guarantee in words.
+
+    Nothing is measured and no budget is spent: plan as often as you like, and change the spec until the
+    errors are what you need.
+    """
+    from querysmasher.cli.estimate import estimate
+    from querysmasher.cli.expectations import Expectations
+    from querysmasher.cli.folder import check_free
+    from querysmasher.spec import read_spec
+
+    read = read_spec(spec)
+    if save is not None:
+        check_free(save, force)
+    guess = estimate(read.workload, read.searches_centres)
+    if guess.is_big:
+        note(f"This is large: {guess}.")
+    planned = read.plan()
+    if save is not None:
+        planned.save(save)
+    expected = Expectations(planned, read)
+    if as_json:
+        print_json({**expected.to_json(every), "estimate": guess.to_json()})
+        return
+    show(expected, every)
+    if save is not None:
+        typer.echo(f"Written: {save}")
+
+
+def show(expected: Expectations, every: bool) -> None:
+    """Print what is planned."""
+    planned, source = expected.plan, expected.spec.source
+    gap = "less than 0.01 %" if planned.gap < 1e-4 else f"at most {100 * planned.gap:.2g} %"
+    error = f"± {expected.rmse:.3g} (root mean square over all queries), certified {gap} above the optimum"
+    print_pairs(
+        [
+            ("Asked", f"{planned.workload.query_count:,} queries in {len(planned.workload.groups):,} groups"),
+            ("Guarantee", planned.budget.describe()),
+            ("In other words", expected.equivalents()),
+            ("Expected error", f"{error} of its kind"),
+            ("To measure", f"{planned.measurements:,} noisy numbers on {len(planned.measured):,} sets"),
+            ("Data", str(source.path) if source else "none named in the spec; give `release --data`"),
+        ]
+    )
+    header = ("queries on", "how many", "expected error", "budget share")
+    rows = expected.rows(every)
+    print_table(header, ((r.asked, f"{r.queries:,}", f"± {r.rmse:.3g}", f"{r.share:.1%}") for r in rows))
+    typer.echo(
+        "The expected error is the standard error of a count. The share is what is spent on just these\n"
+        "attributes together; answers also draw on what is measured on fewer of them."
+    )
+    for family, words in FAMILIES.items():
+        if any(f"({family})" in row.asked for row in rows):
+            typer.echo(f"{family + ':':10}{words}")

@@ -1,0 +1,58 @@
+"""`querysmasher report`: a plan or a release as a page for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from querysmasher.cli.guard import guarded
+from querysmasher.cli.output import print_json
+from querysmasher.cli.words import AsJson, Force, examples
+
+if TYPE_CHECKING:
+    from querysmasher.planning.plan import Plan
+    from querysmasher.release.release import Release
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "report",
+        short_help="Write a page about a plan or a release.",
+        epilog=examples(
+            "querysmasher report out",
+            "querysmasher report release.toml --out plan.html",
+            "querysmasher report survey.plan --out plan.html",
+        ),
+    )(report)
+
+
+@guarded
+def report(
+    what: Annotated[Path, typer.Argument(help="A release folder, a plan that was saved, or a spec file.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page about a release, or about a plan: errors, shares of the budget, the guarantee.
+
+    A spec file is planned first. No data is read, and no budget is spent.
+    """
+    from querysmasher.cli.folder import check_free
+
+    check_free(out, force)
+    subject: Any = _subject(what)
+    subject.report(out)
+    if as_json:
+        print_json({"written": str(out)})
+    else:
+        typer.echo(f"Written: {out}")
+
+
+def _subject(what: Path) -> Plan | Release:
+    from querysmasher.cli.folder import load_any
+    from querysmasher.spec import read_spec
+
+    return read_spec(what).plan() if what.suffix == ".toml" else load_any(what)

@@ -1,0 +1,21 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpecPath = Annotated[Path, typer.Argument(help="The spec file.", show_default=True)]
+ReleasePath = Annotated[Path, typer.Argument(help="A folder that `querysmasher release` wrote.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+
+SPEC = Path("release.toml")
+"""The spec file that is meant where none is named."""
+
+
+def examples(*lines: str) -> str:
+    """Return examples as the end of a help text."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

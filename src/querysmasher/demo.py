@@ -1,0 +1,194 @@
+"""The main job, twice: plan a workload without data, then plan, measure and answer a table.
+
+The second part uses a person-level table that ships inside the optional package `causaldata`: 214,144 men in
+the 1960s, with place and quarter of birth, veteran status, and whether they own their home. Without that
+package, people are made up. The demo owns its data, so it may do what a statistical office may not: look at
+the true error.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import querysmasher as qs
+from querysmasher.arrays import Array
+
+STATES = (
+    "Alabama; Alaska; Arizona; Arkansas; California; Colorado; Connecticut; Delaware; District of "
+    "Columbia; Florida; Georgia; Hawaii; Idaho; Illinois; Indiana; Iowa; Kansas; Kentucky; Louisiana; "
+    "Maine; Maryland; Massachusetts; Michigan; Minnesota; Mississippi; Missouri; Montana; Nebraska; "
+    "Nevada; New Hampshire; New Jersey; New Mexico; New York; North Carolina; North Dakota; Ohio; "
+    "Oklahoma; Oregon; Pennsylvania; Rhode Island; South Carolina; South Dakota; Tennessee; Texas; United "
+    "States, ns; Utah; Vermont; Virginia; Washington; West Virginia; Wisconsin; Wyoming"
+).split("; ")
+"""The places of birth: public knowledge, stated here and not read from the data."""
+
+MADE_UP = 50_000
+"""How many people are made up."""
+MAX_RECORDS = 1_000_000
+LATER = "home_ownership == 1 and vet_wwko == 1 and bpl in ['New York', 'New Jersey']"
+
+
+def run_demo(*, made_up: bool = False, quiet: bool = False) -> dict[str, Any]:
+    """Run both parts, print them unless `quiet`, and return their figures as plain data."""
+    console = Console(width=110, quiet=quiet)
+    return {"plan": plan_without_data(console), "table": release_a_table(console, made_up)}
+
+
+def plan_without_data(console: Console) -> dict[str, Any]:
+    """Plan the hybrid workload of the CPS schema: prefixes on numbers, counts on categories."""
+    schema = qs.Schema(
+        [
+            qs.Ordinal("income", range(100)),
+            qs.Ordinal("age", range(50)),
+            qs.Categorical("marital", range(7)),
+            qs.Categorical("race", range(4)),
+            qs.Categorical("sex", ["F", "M"]),
+        ]
+    )
+    workload = qs.all_kway(schema, [1, 2, 3])
+    start = time.perf_counter()
+    plan = qs.plan(workload, qs.PrivacyCost(1.0), tolerance=1e-4)
+    seconds = time.perf_counter() - start
+    console.rule("1. Plan without data: the CPS schema, all hybrid queries on up to 3 attributes")
+    console.print(f"[bold]Asked[/]      {_asked(workload)}")
+    console.print(f"[bold]Guarantee[/]  {plan.budget.describe()}")
+    console.print(
+        f"[bold]Expected[/]   root mean square error {plan.rmse:.3f}, certified within {plan.gap:.4%} of the "
+        f"optimum, planned in {seconds:.2f} s"
+    )
+    shares = plan.budget_shares()
+    table = _table("What to expect", "queries on", "how many", "expected error of a count", "budget share")
+    for row in plan.summary():
+        table.add_row(
+            row.group.describe(), f"{row.queries:,}", f"± {row.rmse:.2f}", f"{shares[row.attributes]:.2%}"
+        )
+    console.print(table)
+    return {"queries": workload.query_count, "expected_error": plan.rmse, "gap": plan.gap, "seconds": seconds}
+
+
+def release_a_table(console: Console, made_up: bool) -> dict[str, Any]:
+    """Plan, measure and answer a table, and print the true error beside the predicted one."""
+    people, words = made_up_people() if made_up else load_people()
+    schema = qs.Schema(
+        [
+            qs.Categorical("bpl", STATES),
+            qs.Cyclic("qob", [1, 2, 3, 4]),
+            qs.Categorical("nonwhite", [0, 1]),
+            qs.Categorical("vet_wwko", [0, 1]),
+            qs.Categorical("home_ownership", [0, 1]),
+            qs.Ordinal("qob_minus_kw", np.arange(-54.5, 29.0).tolist()),
+        ]
+    )
+    workload = qs.all_kway(schema, [1, 2, 3])
+    start = time.perf_counter()
+    plan = qs.plan(workload, qs.ApproxDP(epsilon=1.0, delta=1e-6))
+    planned = time.perf_counter()
+    release = qs.measure(plan, people, max_records=MAX_RECORDS)
+    measured = time.perf_counter()
+    answers = release.answer(workload)
+    answered = time.perf_counter()
+    console.rule(f"2. A table: {words}")
+    console.print(f"[bold]Asked[/]      {_asked(workload)}")
+    console.print(f"[bold]Guarantee[/]  {release.guarantee}")
+    console.print(
+        f"[bold]Time[/]       plan {planned - start:.2f} s, measure {measured - planned:.2f} s, answer "
+        f"{answered - measured:.2f} s"
+    )
+    truth = true_answers(workload, people)
+    table = _table(
+        "Was it true?", "queries on", "how many", "predicted error", "true error", "in 95 % interval"
+    )
+    low, high = answers.interval(0.95)
+    covered = (low <= truth) & (truth <= high)
+    figures = []
+    for name, parts in _by_way(workload).items():
+        error, std, inside = (
+            np.concatenate([array[part] for part in parts])
+            for array in (answers.values - truth, answers.std, covered)
+        )
+        figures.append((name, len(error), rms(std), rms(error), float(inside.mean())))
+        table.add_row(
+            name, f"{len(error):,}", f"± {rms(std):.2f}", f"± {rms(error):.2f}", f"{inside.mean():.1%}"
+        )
+    console.print(table)
+    later = release.answer(qs.where(schema, LATER))
+    console.print(
+        f"[bold]Asked later[/] veterans who own their home, born in New York or New Jersey: "
+        f"{later.values[0]:,.0f} ± {later.std[0]:.0f}, at no further cost to privacy"
+    )
+    names = ("queries_on", "queries", "predicted_error", "true_error", "in_interval")
+    return {
+        "people": words,
+        "guarantee": release.guarantee,
+        "rows": [dict(zip(names, row, strict=True)) for row in figures],
+        "asked_later": {"query": LATER, "value": float(later.values[0]), "std": float(later.std[0])},
+    }
+
+
+def load_people() -> tuple[Any, str]:
+    """Return the real table and what to call it or, where it is not installed, a made-up one."""
+    try:
+        from causaldata import mortgages  # noqa: PLC0415 - a package that only the demo needs
+    except ImportError:
+        return made_up_people()
+    people = mortgages.load_pandas().data
+    return people, "214,144 real people, place and quarter of birth, veterans, home owners"
+
+
+def made_up_people() -> tuple[Any, str]:
+    """Return a table of made-up people, the same each time, and what to call it."""
+    import pyarrow as pa  # noqa: PLC0415 - takes a while to load
+
+    draw = np.random.default_rng(2026)
+    likely = draw.dirichlet(np.full(len(STATES), 2.0))
+    quarters = np.clip(draw.normal(-10, 18, MADE_UP).round() + 0.5, -54.5, 28.5)
+    columns = {
+        "bpl": np.array(STATES)[draw.choice(len(STATES), MADE_UP, p=likely)],
+        "qob": draw.integers(1, 5, MADE_UP),
+        "nonwhite": (draw.random(MADE_UP) < 0.1).astype(int),
+        "vet_wwko": (draw.random(MADE_UP) < 0.6 - quarters / 150).astype(int),
+        "home_ownership": (draw.random(MADE_UP) < 0.6).astype(int),
+        "qob_minus_kw": quarters,
+    }
+    return pa.table(columns), f"{MADE_UP:,} made-up people, place and quarter of birth, veterans, home owners"
+
+
+def true_answers(workload: qs.Workload, people: object) -> Array:
+    """Return exact answers, which only a demo may look at: a release without noise to speak of."""
+    certain = qs.plan(workload, qs.PrivacyCost(1e12))
+    simulated = qs.measure(certain, people, seed=0, noise="gaussian", max_records=MAX_RECORDS)
+    return simulated.answer(workload).values
+
+
+def rms(values: Array) -> float:
+    """Return the root mean square."""
+    return float(np.sqrt(np.mean(values**2)))
+
+
+def _asked(workload: qs.Workload) -> str:
+    return f"{workload.query_count:,} queries on {len(workload.groups)} attribute sets"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(*columns, title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    return table
+
+
+def _by_way(workload: qs.Workload) -> dict[str, list[slice]]:
+    """Return where the answers of groups with equally many attributes are, and of all."""
+    place = 0
+    rows: dict[str, list[slice]] = {}
+    for group in workload:
+        way = len(group.attributes)
+        name = f"{way} attribute{'s' * (way != 1)} at a time"
+        rows.setdefault(name, []).append(slice(place, place + group.rows))
+        place += group.rows
+    return {**rows, "all": [slice(0, place)]}

@@ -1,0 +1,11 @@
+"""Spec files: a whole release, from the schema to the output folder, in one TOML file.
+
+`read_spec` reads one, `read_codebook` reads a schema from a codebook, and `template` is a file to begin with.
+"""
+
+from querysmasher.spec.codebook import read_codebook
+from querysmasher.spec.reading import read_spec
+from querysmasher.spec.spec import Spec
+from querysmasher.spec.template import template
+
+__all__ = ["Spec", "read_codebook", "read_spec", "template"]

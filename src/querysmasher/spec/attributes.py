@@ -1,0 +1,67 @@
+"""From the tables that describe attributes to a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from querysmasher.errors import SchemaError
+from querysmasher.schema import KINDS, Attribute, Binned, Label, Schema
+from querysmasher.spec.findings import Findings, Place, within
+from querysmasher.spec.model import ATTRIBUTES, Bins, Section, Values
+
+MAX_VALUES = 1_000_000
+"""A range of more values is a slip of the pen."""
+
+
+def build_schema(tables: Sequence[object], findings: Findings, place: Place) -> Schema | None:
+    """Return the schema that the tables describe, or note what is wrong with them."""
+    before = len(findings.problems)
+    attributes = []
+    for number, table in enumerate(tables):
+        here = (*place, number)
+        if not isinstance(table, Mapping):
+            findings.add(here, "expected a table with name, kind, and values, range or edges")
+            continue
+        kind = findings.choice(table, "kind", ATTRIBUTES, here)
+        entry = kind and findings.section(ATTRIBUTES[kind], table, here)
+        if kind and entry:
+            with findings.at(here):
+                attributes.append(_attribute(kind, entry))
+    if len(findings.problems) > before:
+        return None
+    with findings.at(place):
+        return Schema(attributes)
+    return None
+
+
+def _attribute(kind: str, entry: Section) -> Attribute:
+    if isinstance(entry, Bins):
+        with within("edges"):
+            return Binned(entry.name, edges=entry.edges)
+    assert isinstance(entry, Values)  # noqa: S101 - there is no third model
+    if (entry.values is None) == (entry.range is None):
+        given = "neither" if entry.values is None else "both"
+        msg = f"attribute {entry.name!r}: expected either values or range, got {given}"
+        raise SchemaError(msg)
+    with within("values" if entry.range is None else "range"):
+        values = run(*entry.range) if entry.range else entry.values
+        return KINDS[kind](entry.name, values or ())
+
+
+def run(first: float, last: float, step: float = 1) -> list[Label]:
+    """Return the numbers from `first` to `last`, both included.
+
+    >>> run(0, 10, 5)
+    [0, 5, 10]
+    """
+    given: list[Any] = [first, last, step]
+    if step <= 0 or last < first:
+        msg = f"expected first <= last and a step above 0, got {given}"
+        raise SchemaError(msg)
+    count = int((last - first) / step + 1e-9) + 1
+    if count > MAX_VALUES:
+        msg = f"{count:,} values are more than the {MAX_VALUES:,} allowed, got {given}"
+        raise SchemaError(msg)
+    whole = all(float(number).is_integer() for number in given)
+    return [int(first + i * step) if whole else first + i * step for i in range(count)]

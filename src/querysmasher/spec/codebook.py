@@ -1,0 +1,111 @@
+"""A schema from a codebook: a CSV or JSON file that lists attributes, their kinds and their values.
+
+A codebook is public knowledge, written down before anyone looked at the data. It is never made from them.
+Messages about a file without the right header show nothing of it: it may be the private table itself.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from querysmasher.errors import FileError, SpecError
+from querysmasher.schema import Label, Schema
+from querysmasher.spec.attributes import build_schema, run
+from querysmasher.spec.findings import Findings
+
+_RANGE = re.compile(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*")
+_WHOLE = re.compile(r"0|-?[1-9]\d*")
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+
+
+def read_codebook(path: str | os.PathLike[str]) -> Schema:
+    """Return the schema that a codebook describes.
+
+    A CSV file has the columns `attribute`, `kind` and `values`. Values are separated by semicolons; `0..99`
+    stands for all whole numbers from 0 to 99; for binned attributes the values are the edges. Lines with the
+    same attribute add up. Values that are all written as numbers are numbers (`01` is not), unless an
+    optional column `type` says `text`. A JSON file holds a list of objects with `attribute`, `kind` and
+    `values`, `range` or `edges`.
+    """
+    path = Path(path)
+    title = f"codebook {path.name}"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{title}: the file {str(path)!r} cannot be read ({type(error).__name__})"
+        raise FileError(msg) from None
+    if path.suffix.lower() not in (".csv", ".json"):
+        msg = f"{title}: expected a name that ends in .csv or .json"
+        raise SpecError(msg)
+    tables = _from_json(title, text) if path.suffix.lower() == ".json" else _from_csv(title, text)
+    findings = Findings(title)
+    schema = build_schema(tables, findings, ())
+    findings.finish()
+    assert schema is not None  # noqa: S101 - finish has raised
+    return schema
+
+
+def _from_json(title: str, text: str) -> list[Any]:
+    try:
+        tables = json.loads(text)
+    except ValueError:
+        tables = None
+    if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
+        msg = f"{title}: expected a list of objects with attribute, kind, and values, range or edges"
+        raise SpecError(msg)
+    return [{("name" if key == "attribute" else key): value for key, value in t.items()} for t in tables]
+
+
+def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
+    lines = csv.DictReader(text.splitlines())
+    columns = [str(name).strip().casefold() for name in lines.fieldnames or ()]
+    if not {"attribute", "kind", "values"} <= set(columns):
+        msg = f"{title}: expected a header with the columns attribute, kind and values"
+        raise SpecError(msg)
+    lines.fieldnames = columns
+    kinds: dict[str, str] = {}
+    texts: dict[str, list[str]] = {}
+    as_text: set[str] = set()
+    for line in lines:
+        name, kind = (line["attribute"] or "").strip(), (line["kind"] or "").strip().lower()
+        if not name:
+            msg = f"{title}, line {lines.line_num}: attribute: missing"
+            raise SpecError(msg)
+        if kind and kinds.setdefault(name, kind) != kind:
+            msg = f"{title}, line {lines.line_num}: kind: {name!r} was {kinds[name]!r} before, got {kind!r}"
+            raise SpecError(msg)
+        texts.setdefault(name, []).extend((line["values"] or "").split(";"))
+        if (line.get("type") or "").strip().casefold() == "text":
+            as_text.add(name)
+    if not texts:
+        msg = f"{title}: there is no attribute in it"
+        raise SpecError(msg)
+    return [_table(name, kinds.get(name, ""), texts[name], name in as_text) for name in texts]
+
+
+def _table(name: str, kind: str, texts: list[str], as_text: bool) -> dict[str, Any]:
+    key = "edges" if kind == "binned" else "values"
+    return {"name": name, "kind": kind, key: _values(texts, as_text)}
+
+
+def _values(texts: list[str], as_text: bool) -> list[Label]:
+    """Return what the texts stand for: texts, or numbers if all look like numbers."""
+    stripped = [text.strip() for text in texts]
+    if as_text:
+        return list(stripped)
+    numbers: list[Label] = []
+    for text in stripped:
+        if span := _RANGE.fullmatch(text):
+            numbers += run(int(span[1]), int(span[2]))
+        elif _WHOLE.fullmatch(text):
+            numbers.append(int(text))
+        elif _DECIMAL.fullmatch(text):
+            numbers.append(float(text))
+        else:
+            return list(stripped)
+    return numbers

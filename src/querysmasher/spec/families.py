@@ -1,0 +1,94 @@
+"""What a spec file says of one attribute's family: a name, rows, or a hierarchy."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from querysmasher.errors import WorkloadError
+from querysmasher.schema import Attribute, Schema
+from querysmasher.spec.findings import not_one_of, shown, suggestion
+from querysmasher.workload.families import ONE_ATTRIBUTE, Family
+from querysmasher.workload.rows import family_for, hierarchy
+
+FORMS = "a name, a list of rows, {rows = …}, or {hierarchy = …}"
+
+
+def read_family(schema: Schema, name: str, given: Any, folder: Path) -> Family:
+    """Return the family that is meant for the attribute called `name`; files are looked for in `folder`."""
+    attribute = schema[name]
+    if isinstance(given, str):
+        if given not in ONE_ATTRIBUTE:
+            raise WorkloadError(not_one_of(ONE_ATTRIBUTE, given))
+        return family_for(attribute, given)
+    if isinstance(given, list):
+        return family_for(attribute, given)
+    if isinstance(given, Mapping) and set(given) == {"rows"}:
+        rows = given["rows"]
+        return family_for(attribute, read_rows(folder, rows) if isinstance(rows, str) else rows)
+    if isinstance(given, Mapping) and "hierarchy" in given and set(given) <= {"hierarchy", "leaves"}:
+        leaves = given.get("leaves", True)
+        if not isinstance(leaves, bool):
+            msg = f"leaves: expected true or false, got {shown(leaves)}"
+            raise WorkloadError(msg)
+        return hierarchy(schema, name, *_levels(attribute, given["hierarchy"], folder), leaves=leaves)
+    msg = f"expected {FORMS}, got {shown(given)}"
+    raise WorkloadError(msg)
+
+
+def read_rows(folder: Path, name: str) -> list[list[float]]:
+    """Read queries from a CSV file: one row per query, one number per cell, no header."""
+    rows = []
+    for number, line in enumerate(_lines(folder, name), start=1):
+        try:
+            rows.append([float(cell) for cell in line])
+        except ValueError:
+            msg = f"{name!r}, line {number}: expected numbers only, and no header"
+            raise WorkloadError(msg) from None
+        if len(rows[-1]) != len(rows[0]):
+            msg = f"{name!r}, line {number}: expected {len(rows[0])} numbers, as before, got {len(rows[-1])}"
+            raise WorkloadError(msg)
+    return rows
+
+
+def _levels(attribute: Attribute, given: Any, folder: Path) -> list[list[Any]]:
+    """Return, for each level, the group of every value."""
+    if isinstance(given, str):
+        header, *lines = _lines(folder, given) or [[]]
+        if any(len(line) != len(header) or len(line) < 2 for line in lines):
+            msg = f"{given!r}: expected a header, then in each line a value and its group at each level"
+            raise WorkloadError(msg)
+        given = [{line[0]: line[level] for line in lines} for level in range(1, len(header))]
+    if not isinstance(given, list) or not given:
+        msg = f"hierarchy: expected a list of levels or the name of a CSV file, got {shown(given)}"
+        raise WorkloadError(msg)
+    return [_groups(attribute, level) for level in given]
+
+
+def _groups(attribute: Attribute, level: Any) -> list[Any]:
+    if isinstance(level, list):
+        return level  # in the order of the values
+    if not isinstance(level, Mapping):
+        msg = f"hierarchy: expected each level as a table of values and groups, or a list, got {shown(level)}"
+        raise WorkloadError(msg)
+    strangers = [value for value in level if value not in attribute.labels]
+    if strangers:
+        hint = suggestion(strangers[0], attribute.labels)
+        msg = f"hierarchy: attribute {attribute.name!r} has no value {strangers[0]!r}{hint}"
+        raise WorkloadError(msg)
+    missing = [label for label in attribute.labels if label not in level]
+    if missing:
+        msg = f"hierarchy: a level has no group for value {missing[0]!r} of attribute {attribute.name!r}"
+        raise WorkloadError(msg)
+    return [level[label] for label in attribute.labels]
+
+
+def _lines(folder: Path, name: str) -> list[list[str]]:
+    try:
+        with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
+            return [line for line in csv.reader(stream) if line]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        msg = f"the file {name!r} cannot be read ({type(error).__name__})"
+        raise WorkloadError(msg) from None

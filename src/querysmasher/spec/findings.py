@@ -1,0 +1,163 @@
+"""The problems of a spec file, each with the key it is about; all are told at once."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from querysmasher.errors import QuerySmasherError, SpecError
+from querysmasher.spec.lines import line_of
+from querysmasher.spec.model import Section
+
+Place = tuple[str | int, ...]
+"""The way to a key: ("workload", 2, "family")."""
+
+S = TypeVar("S", bound=Section)
+
+
+class LocatedError(QuerySmasherError):
+    """A problem, and the steps that lead from a table to the key that it is about."""
+
+    def __init__(self, steps: Place, problem: str) -> None:
+        """Keep both."""
+        super().__init__(problem)
+        self.steps = steps
+        self.problem = problem
+
+
+@contextmanager
+def within(*steps: str) -> Iterator[None]:
+    """Say of what the library refuses in this context which key it is about."""
+    try:
+        yield
+    except QuerySmasherError as error:
+        raise LocatedError(steps, str(error)) from None
+
+
+@dataclass
+class Findings:
+    """Collects problems; `finish` raises them as one `SpecError`."""
+
+    title: str
+    """What is read, as the user knows it."""
+    text: str = ""
+    """Its text, in which lines are looked up."""
+    problems: list[tuple[Place, str]] = field(default_factory=list)
+
+    def add(self, place: Place, problem: str) -> None:
+        """Note a problem."""
+        self.problems.append((place, problem))
+
+    @contextmanager
+    def at(self, place: Place, keys: Collection[str] = ()) -> Iterator[None]:
+        """Note what the library refuses in this context, at the key that it names or at `place`."""
+        try:
+            yield
+        except LocatedError as error:
+            self.add((*place, *error.steps), error.problem)
+        except QuerySmasherError as error:
+            named, _, rest = str(error).partition(": ")
+            self.add(*(((*place, named), rest) if named in keys else (place, str(error))))
+
+    def section(self, model: type[S], data: object, place: Place) -> S | None:
+        """Return a table of the file as its model, or note what is wrong with it."""
+        if not isinstance(data, Mapping):
+            self.add(place, f"expected a table, got {shown(data)}")
+            return None
+        try:
+            return model.model_validate(data)
+        except ValidationError as error:
+            fields = {f.alias or name: f for name, f in model.model_fields.items()}
+            seen = dict.fromkeys((str(e["loc"][0]), e["type"]) for e in error.errors(include_url=False))
+            told: set[str] = set()
+            for key, kind in seen:
+                if key not in told:  # a value that fits none of several types is wrong only once
+                    self.add((*place, key), _problem(key, kind, fields, data))
+                told.add(key)
+            return None
+
+    def choice(self, data: Mapping[str, Any], key: str, allowed: Collection[str], place: Place) -> str | None:
+        """Return the value of a key that says which kind of table this is, or note what is wrong with it."""
+        if key not in data:
+            self.add((*place, key), f"missing; expected {one_of(allowed)}")
+        elif not isinstance(data[key], str) or data[key] not in allowed:
+            self.add((*place, key), not_one_of(allowed, data[key]))
+        else:
+            return str(data[key])
+        return None
+
+    def finish(self) -> None:
+        """Raise `SpecError` if there were problems."""
+        lines = [(line_of(self.text, place) or 0, place, problem) for place, problem in self.problems]
+        told = [
+            (f"line {line}: " if line else "") + (f"{written(place)}: " if place else "") + problem
+            for line, place, problem in sorted(lines, key=lambda found: found[0])
+        ]
+        if len(told) == 1:
+            raise SpecError(f"{self.title}{', ' if lines[0][0] else ': '}{told[0]}")
+        if told:
+            raise SpecError(f"{self.title} has {len(told)} problems:\n" + "\n".join(f"  {t}" for t in told))
+
+
+def one_of(allowed: Collection[str]) -> str:
+    """List what is allowed."""
+    return f"one of {', '.join(allowed)}"
+
+
+def not_one_of(allowed: Collection[str], given: object) -> str:
+    """Say what was expected, what was given, and which name is the nearest."""
+    return f"expected {one_of(allowed)}, got {shown(given)}{suggestion(given, allowed)}"
+
+
+def suggestion(given: object, allowed: Collection[str]) -> str:
+    """Return a hint at the nearest name, or nothing."""
+    lower = {name.casefold(): name for name in allowed}
+    near = (
+        difflib.get_close_matches(str(given).casefold(), list(lower), n=1) if isinstance(given, str) else []
+    )
+    return f"; did you mean {lower[near[0]]!r}?" if near else ""
+
+
+def shown(value: object) -> str:
+    """Return a value as it may have been written, shortened."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def written(place: Place) -> str:
+    """Return a place as text: workload[2].family."""
+    text = ""
+    for step in place:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + (step if re.fullmatch(r"[\w-]+", step) else json.dumps(step))
+    return text
+
+
+def _problem(key: str, kind: str, fields: Mapping[str, FieldInfo], data: Mapping[str, Any]) -> str:
+    if kind == "extra_forbidden":
+        return f"unknown key{suggestion(key, fields)} (allowed: {', '.join(fields)})"
+    about = fields[key]
+    if allowed := _choices(about.annotation):
+        return not_one_of(allowed, data[key])
+    if kind == "missing":
+        return f"missing; expected {about.description}"
+    return f"expected {about.description}, got {shown(data[key])}"
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """Return the words that an annotation allows, if it is made of words."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(
+        word for part in get_args(annotation) if get_origin(part) is Literal for word in get_args(part)
+    )

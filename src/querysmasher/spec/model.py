@@ -1,0 +1,184 @@
+"""The sections of a spec file and their keys. A field's description is what an error says was expected."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ways = Field(description="a whole number of attributes, or a list of them")
+names = Field(description="a list of names of attributes")
+pair = Field(description="a list of two names of attributes", min_length=2, max_length=2)
+positive = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
+amount = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
+path = Field(default=None, description="a path as text", min_length=1)
+
+
+class Section(BaseModel):
+    """A table of a spec file: no key beyond those known, no value of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class File(Section):
+    """The top level."""
+
+    codebook: str | None = path
+    attributes: list[Any] | None = Field(default=None, alias="schema", description="[[schema]] tables")
+    workload: list[Any] = Field(description="[[workload]] tables", min_length=1)
+    budget: dict[str, Any] = Field(description="a [budget] table")
+    data: dict[str, Any] = Field(default={}, description="a [data] table")
+    plan: dict[str, Any] = Field(default={}, description="a [plan] table")
+    measure: dict[str, Any] = Field(default={}, description="a [measure] table")
+    output: dict[str, Any] = Field(default={}, description="an [output] table")
+
+
+class Values(Section):
+    """An attribute whose values are listed, or run from a first to a last one."""
+
+    name: str = Field(description="a name as text", min_length=1)
+    kind: str
+    values: list[Any] | None = Field(default=None, description="a list of texts or numbers", min_length=1)
+    range: list[int | float] | None = Field(
+        default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
+    )
+
+
+class Bins(Section):
+    """An attribute cut into bins."""
+
+    name: str = Field(description="a name as text", min_length=1)
+    kind: str
+    edges: list[int | float] = Field(description="a list of increasing numbers", min_length=2)
+
+
+ATTRIBUTES: dict[str, type[Section]] = {
+    "categorical": Values,
+    "ordinal": Values,
+    "binned": Bins,
+    "cyclic": Values,
+}
+
+
+class Queries(Section):
+    """What all entries of the workload have."""
+
+    kind: str
+    weight: float = positive
+
+
+class Marginals(Queries):
+    """All k-way marginals."""
+
+    k: int | list[int] = ways
+
+
+class AllKway(Queries):
+    """Products of one family per attribute on all sets of k attributes."""
+
+    k: int | list[int] = ways
+    family: str | dict[str, Any] | None = Field(
+        default=None, description="a family, or a table of attributes and their families"
+    )
+
+
+class Product(Queries):
+    """One product of families."""
+
+    families: dict[str, Any] = Field(description="a table of attributes and their families", min_length=1)
+
+
+class Pair(Queries):
+    """Comparisons of two attributes."""
+
+    attributes: list[str] = pair
+
+
+class Random(Queries):
+    """Random counting queries."""
+
+    attributes: list[str] = names
+    count: int = Field(description="a whole number of at least 1", ge=1)
+    p: float = Field(default=0.3, description="a probability above 0", gt=0, le=1)
+    seed: int = Field(default=0, description="a whole number of at least 0", ge=0)
+
+
+class Linear(Queries):
+    """Any rows, here or in a CSV file."""
+
+    attributes: list[str] = names
+    rows: list[list[float]] | None = Field(default=None, description="a list of lists of numbers")
+    file: str | None = path
+    weights: list[float] | None = Field(default=None, description="a list of numbers, one per query")
+    labels: list[str] | None = Field(default=None, description="a list of texts, one per query")
+
+
+class Where(Queries):
+    """One counting query per predicate."""
+
+    predicate: str | list[str] = Field(description='a predicate such as "age >= 18", or a list of them')
+
+
+WORKLOADS: dict[str, type[Queries]] = {
+    "marginals": Marginals,
+    "all_kway": AllKway,
+    "queries": Product,
+    "affine": Pair,
+    "abs_difference": Pair,
+    "random_queries": Random,
+    "linear": Linear,
+    "where": Where,
+}
+
+
+class BudgetSection(Section):
+    """One of cost, rho, mu, or epsilon with delta; and for whom."""
+
+    cost: float | None = amount
+    rho: float | None = amount
+    mu: float | None = amount
+    epsilon: float | None = amount
+    delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
+    neighbours: Literal["add_remove", "replace_one"] = "add_remove"
+    records_per_person: int = Field(default=1, description="a whole number of at least 1", ge=1)
+
+
+class DataSection(Section):
+    """Where the table is."""
+
+    path: str | None = path
+    database: str | None = path
+    table: str | None = Field(default=None, description="the name of a table or a view", min_length=1)
+
+
+class PlanSection(Section):
+    """How to plan."""
+
+    solver: Literal["optimal", "dense", "structured", "residual", "basis", "fourier"] = "optimal"
+    centering: Literal["optimized", "uniform"] | None = None
+    tolerance: float = Field(default=1e-3, description="a number between 0 and 1", gt=0, lt=1)
+    bases: dict[str, Any] | None = Field(default=None, description="a table of attributes and their bases")
+
+
+class MeasureSection(Section):
+    """How to measure."""
+
+    noise: Literal["rounded", "discrete", "opendp", "gaussian"] = "rounded"
+    unknown: Literal["refuse", "drop"] = "refuse"
+    max_records: int = Field(default=100_000_000, description="a whole number from 1 to 2^40", ge=1, le=2**40)
+
+
+class OutputSection(Section):
+    """What is written, and where."""
+
+    folder: str = Field(default="out", description="a path as text", min_length=1)
+    answers: Literal["parquet", "csv", "none"] = "parquet"
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "budget": BudgetSection,
+    "data": DataSection,
+    "plan": PlanSection,
+    "measure": MeasureSection,
+    "output": OutputSection,
+}

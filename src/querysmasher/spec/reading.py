@@ -1,0 +1,159 @@
+"""From a TOML file to a spec."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+from querysmasher.errors import BudgetError, FileError, SpecError
+from querysmasher.planning.solvers import UNIFORM_SOLVERS
+from querysmasher.planning.solvers.basis import BASES
+from querysmasher.privacy.accounting import allowed_cost
+from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
+from querysmasher.schema import Schema
+from querysmasher.spec.attributes import build_schema
+from querysmasher.spec.codebook import read_codebook
+from querysmasher.spec.findings import Findings, not_one_of, suggestion
+from querysmasher.spec.model import (
+    SECTIONS,
+    BudgetSection,
+    DataSection,
+    File,
+    MeasureSection,
+    OutputSection,
+    PlanSection,
+)
+from querysmasher.spec.source import Source
+from querysmasher.spec.spec import Spec
+from querysmasher.spec.workloads import build_entries
+
+
+def read_spec(path: str | os.PathLike[str]) -> Spec:
+    """Read and check a spec file; a `SpecError` names every key that is wrong.
+
+    Paths in the file are relative to the folder it is in.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        data = tomllib.loads(text)
+    except FileNotFoundError:
+        msg = f"there is no file {str(path)!r}; `querysmasher init` writes one to begin with"
+        raise FileError(msg) from None
+    except OSError as error:
+        msg = f"the file {str(path)!r} cannot be read ({type(error).__name__})"
+        raise FileError(msg) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        msg = f"{path.name} is no valid TOML: {error}"
+        raise SpecError(msg) from None
+    findings = Findings(path.name, text)
+    for key in [key for key in data if key not in _top_keys()]:
+        findings.add((key,), _stranger(key))
+        del data[key]
+    file = findings.section(File, data, ())
+    if file is None:
+        findings.finish()
+    assert file is not None  # noqa: S101 - finish has raised
+    sections = {
+        name: findings.section(model, getattr(file, name), (name,)) for name, model in SECTIONS.items()
+    }
+    budget, source = _budget(sections["budget"], findings), _source(sections["data"], path, findings)
+    schema = _schema(file, path, findings)
+    entries = build_entries(file.workload, schema, path.parent, findings)
+    _check_plan(sections["plan"], schema, findings)
+    _check_noise(budget, sections["measure"], findings)
+    findings.finish()
+    planning, measuring, output = sections["plan"], sections["measure"], sections["output"]
+    assert schema is not None  # noqa: S101 - finish has raised
+    assert budget is not None  # noqa: S101
+    assert isinstance(planning, PlanSection)  # noqa: S101
+    assert isinstance(measuring, MeasureSection)  # noqa: S101
+    assert isinstance(output, OutputSection)  # noqa: S101
+    return Spec(path, schema, entries, budget, planning, measuring, source, output)
+
+
+def _top_keys() -> list[str]:
+    return [field.alias or name for name, field in File.model_fields.items()]
+
+
+def _stranger(key: str) -> str:
+    """Say of an unknown key where it belongs, or which one may be meant."""
+    homes = [name for name, model in SECTIONS.items() if key in model.model_fields]
+    if homes:
+        return f"unknown key; it belongs under [{homes[0]}]"
+    return f"unknown key{suggestion(key, _top_keys())} (allowed: {', '.join(_top_keys())})"
+
+
+def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
+    if (file.codebook is None) == (file.attributes is None):
+        given = "neither" if file.codebook is None else "both"
+        findings.add((), f"expected either [[schema]] tables or a codebook, got {given}")
+    elif file.attributes is not None:
+        return build_schema(file.attributes, findings, ("schema",))
+    elif file.codebook is not None:
+        with findings.at(("codebook",)):
+            return read_codebook(path.parent / file.codebook)
+    return None
+
+
+def _budget(section: object, findings: Findings) -> Budget | None:
+    if not isinstance(section, BudgetSection):
+        return None
+    amounts = ("cost", "rho", "mu", "epsilon", "delta")
+    given = {name: getattr(section, name) for name in amounts if getattr(section, name) is not None}
+    kinds: dict[tuple[str, ...], type[Budget]] = {
+        ("cost",): PrivacyCost,
+        ("rho",): zCDP,
+        ("mu",): GaussianDP,
+        ("epsilon", "delta"): ApproxDP,
+    }
+    with findings.at(("budget",), amounts):
+        if tuple(given) not in kinds:
+            msg = (
+                "expected rho, or mu, or cost, or epsilon and delta, got "
+                f"{' and '.join(given) or 'none of them'}"
+            )
+            raise BudgetError(msg)
+        return kinds[tuple(given)](
+            **given, neighbours=section.neighbours, records_per_person=section.records_per_person
+        )
+    return None
+
+
+def _check_plan(section: object, schema: Schema | None, findings: Findings) -> None:
+    """Note options of planning that do not go together."""
+    if not isinstance(section, PlanSection):
+        return
+    if section.centering == "optimized" and section.solver in UNIFORM_SOLVERS:
+        problem = f"expected uniform, the only one for solver = {section.solver!r}, got 'optimized'"
+        findings.add(("plan", "centering"), problem)
+    if section.bases is not None and section.solver != "basis":
+        findings.add(("plan", "bases"), f"these need solver = 'basis', got {section.solver!r}")
+    if schema is None:
+        return
+    for name, basis in (section.bases or {}).items():
+        with findings.at(("plan", "bases", name)):
+            schema.position(name)
+            if not isinstance(basis, list) and basis not in BASES:
+                findings.add(("plan", "bases", name), not_one_of([*BASES, "rows of numbers"], basis))
+
+
+def _check_noise(budget: Budget | None, section: object, findings: Findings) -> None:
+    """Note it if the budget cannot be met with this kind of noise."""
+    if budget is not None and isinstance(section, MeasureSection):
+        with findings.at(("measure", "noise")):
+            allowed_cost(budget, section.noise)
+
+
+def _source(section: object, path: Path, findings: Findings) -> Source | None:
+    if not isinstance(section, DataSection):
+        return None
+    given = [name for name in ("path", "database", "table") if getattr(section, name) is not None]
+    if given == ["path"]:
+        return Source(path.parent / str(section.path))
+    if given == ["database", "table"]:
+        return Source(path.parent / str(section.database), section.table)
+    if given:
+        findings.add(("data",), f"expected path, or database and table, got {' and '.join(given)}")
+    return None

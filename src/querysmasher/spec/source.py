@@ -1,0 +1,36 @@
+"""Where the table is: a file, or a table of a DuckDB database."""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from querysmasher.data.foreign import quietly
+from querysmasher.errors import FileError
+
+
+@dataclass(frozen=True)
+class Source:
+    """A CSV or Parquet file, a glob, a folder of Parquet files; or a table of a DuckDB database."""
+
+    path: Path
+    table: str | None = None
+
+    def check(self) -> None:
+        """Refuse a source that is not there."""
+        if not self.path.exists() and not glob.glob(str(self.path), recursive=True):  # noqa: PTH207
+            msg = f"data: there is no file {str(self.path)!r}"
+            raise FileError(msg)
+
+    def open(self) -> Any:
+        """Return what `measure` takes. Nothing is read yet, and nothing is ever changed."""
+        self.check()
+        if self.table is None:
+            return self.path
+        import duckdb  # noqa: PLC0415 - takes a while to load
+
+        connection = quietly("opening the database", duckdb.connect, str(self.path), read_only=True)
+        connection.execute("SET enable_progress_bar = false")  # or it draws on stdout
+        return quietly(f"opening the table {self.table!r}", connection.table, self.table)

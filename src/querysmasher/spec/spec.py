@@ -1,0 +1,77 @@
+"""A spec: everything a release needs, read from a file and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from querysmasher.measure import measure
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.planner import plan
+from querysmasher.planning.solvers import UNIFORM_SOLVERS
+from querysmasher.privacy.budget import Budget
+from querysmasher.release.release import Release
+from querysmasher.schema import Schema
+from querysmasher.spec.model import MeasureSection, OutputSection, PlanSection
+from querysmasher.spec.source import Source
+from querysmasher.spec.workloads import Entry
+from querysmasher.workload.workload import Workload
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is asked of whom, under which budget, and where the answers go."""
+
+    path: Path
+    schema: Schema
+    entries: tuple[Entry, ...]
+    budget: Budget
+    planning: PlanSection
+    measuring: MeasureSection
+    source: Source | None
+    output: OutputSection
+
+    @cached_property
+    def workload(self) -> Workload:
+        """All entries together."""
+        first, *others = (entry.workload for entry in self.entries)
+        groups = first.groups + tuple(group for other in others for group in other.groups)
+        return Workload(self.schema, groups)
+
+    @property
+    def folder(self) -> Path:
+        """Where the release goes: relative paths start where the spec file is."""
+        return self.path.parent / self.output.folder
+
+    @property
+    def searches_centres(self) -> bool:
+        """Whether planning will choose the centres, which takes longest."""
+        return self.planning.centering != "uniform" and self.planning.solver not in UNIFORM_SOLVERS
+
+    def plan(self, progress: bool | None = None) -> Plan:
+        """Plan without data."""
+        return plan(
+            self.workload,
+            self.budget,
+            solver=self.planning.solver,
+            centering=self.planning.centering,
+            tolerance=self.planning.tolerance,
+            bases=self.planning.bases,
+            progress=progress,
+        )
+
+    def measure(
+        self, planned: Plan, data: Any, seed: int | None = None, progress: bool | None = None
+    ) -> Release:
+        """Measure as planned; this spends the budget."""
+        return measure(
+            planned,
+            data,
+            seed,
+            noise=self.measuring.noise,
+            unknown=self.measuring.unknown,
+            max_records=self.measuring.max_records,
+            progress=progress,
+        )

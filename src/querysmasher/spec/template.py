@@ -1,0 +1,89 @@
+"""A spec file to begin with, valid as it stands."""
+
+from __future__ import annotations
+
+import json
+
+_HEAD = """\
+# What to publish, under which budget. Everything in this file is public knowledge: never look into the
+# data to write it. Check it with `querysmasher plan`, which needs no data, then run `querysmasher release`.
+"""
+
+_CODEBOOK = """
+# The attributes and their possible values, from a codebook.
+codebook = {codebook}
+"""
+
+_SCHEMA = """
+# The attributes, one [[schema]] table each. Values outside of what is listed are refused.
+# (Or write `codebook = "codebook.csv"` here instead: a CSV with the columns attribute, kind, values.)
+
+[[schema]]
+name = "sex"
+kind = "categorical"              # values without an order
+values = ["F", "M"]
+
+[[schema]]
+name = "age"
+kind = "ordinal"                  # values with an order
+range = [0, 99]                   # first and last value, both included; a third number is the step
+
+[[schema]]
+name = "income"
+kind = "binned"                   # a number cut into bins: 5 edges make 4 bins
+edges = [0, 10000, 25000, 50000, 100000]
+
+[[schema]]
+name = "hour"
+kind = "cyclic"                   # values on a circle: hour of the day, month of birth
+range = [0, 23]
+"""
+
+_WORKLOAD = """
+# The queries, one [[workload]] table each. `weight` makes some matter more; the default is 1.
+
+[[workload]]
+kind = "all_kway"                 # on all sets of 1 and of 2 attributes: counts of every value of a
+k = [1, 2]                        # categorical attribute, cumulative counts of ordered ones
+"""
+
+_MORE = """
+[[workload]]
+kind = "where"                    # single counts
+predicate = ["age >= 18 and sex == 'F'", "18 <= age < 65"]
+weight = 2.0
+
+# [[workload]]
+# kind = "marginals"              # plain tables
+# k = 3
+
+# [[workload]]
+# kind = "queries"                # one product of families: identity, prefix, range, circular, your own rows
+# families = {age = "range", sex = "identity"}
+"""
+
+_TAIL = """
+[budget]
+epsilon = 1.0                     # epsilon and delta; or rho (zCDP); or mu (Gaussian DP); or cost
+delta = 1e-6
+neighbours = "add_remove"         # or "replace_one": then the number of records is public
+records_per_person = 1            # above 1 the promise is for persons, not for single records
+
+[data]                            # only `querysmasher release` reads it
+path = "people.csv"               # CSV or Parquet; or database = "people.duckdb" and table = "people"
+
+[measure]
+unknown = "refuse"                # what to do with values outside the schema; or "drop" such records
+max_records = 100000000           # a public cap on the number of records
+
+[output]
+folder = "out"
+answers = "parquet"               # answers to all queries as a table: parquet, csv or none
+"""
+
+
+def template(codebook: str | None = None) -> str:
+    """Return the text of a spec file to begin with: for example attributes, or for those of a codebook."""
+    if codebook is None:
+        return _HEAD + _SCHEMA + _WORKLOAD + _MORE + _TAIL
+    return _HEAD + _CODEBOOK.format(codebook=json.dumps(codebook)) + _WORKLOAD + _TAIL

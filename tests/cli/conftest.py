@@ -1,0 +1,58 @@
+"""A folder with a small spec and a table, and a way to run commands in it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from querysmasher.cli.app import app
+from tests.spec.files import SMALL
+
+PEOPLE = "sex,age,hour,income\n" + "".join(
+    f"{'FM'[i % 2]},{i % 10},{6 * (i % 4)},{(i * 7) % 25}\n" for i in range(200)
+)
+SPEC = SMALL + '[data]\npath = "people.csv"\n'
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder we are in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "release.toml").write_text(SPEC)
+    (tmp_path / "people.csv").write_text(PEOPLE)
+    return tmp_path
+
+
+class Ran:
+    """What a command did."""
+
+    def __init__(self, result):
+        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
+        assert "Traceback" not in self.out + self.err
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+
+    @property
+    def words(self):
+        """The output with its spaces and frames made one space each."""
+        return " ".join(self.out.replace("│", " ").split())
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    def fails(self, code, message):
+        """Ends with this code, and says just this on standard error."""
+        assert (self.code, self.err) == (code, f"error: {message}\n")
+        assert self.out == ""
+
+
+@pytest.fixture
+def run():
+    """Runs a command, which must end well unless another code is given."""
+
+    def run(*arguments, code=0):
+        ran = Ran(CliRunner().invoke(app, [str(a) for a in arguments]))
+        assert ran.code == code, ran.err
+        return ran
+
+    return run

@@ -1,0 +1,61 @@
+"""The page on the command: its examples run, its specs are valid, its tables are complete."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from querysmasher.cli.exits import MEANINGS
+from querysmasher.spec import read_codebook, read_spec
+from querysmasher.spec.model import ATTRIBUTES, SECTIONS, WORKLOADS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+QUARTERS = "month,quarter\n" + "".join(
+    f"{month},Q{1 + place // 3}\n"
+    for place, month in enumerate(
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+    )
+)
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_every_command_runs(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [line for block in blocks("console") for line in block.splitlines()]
+    assert len(lines) >= 8
+    for line in lines:
+        prompt, name, *arguments = shlex.split(line)
+        assert (prompt, name) == ("$", "querysmasher")
+        run(*arguments)
+    assert (tmp_path / "out" / "answers.parquet").is_file()
+    assert (tmp_path / "published" / "answers.csv").is_file()
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_every_spec_is_valid(tmp_path, text):
+    (tmp_path / "codebook.csv").write_text(blocks("csv")[0])
+    (tmp_path / "quarters.csv").write_text(QUARTERS)
+    (tmp_path / "release.toml").write_text(text)
+    assert len(read_spec(tmp_path / "release.toml").workload) > 0
+
+
+def test_the_codebook_is_valid(tmp_path):
+    (tmp_path / "codebook.csv").write_text(blocks("csv")[0])
+    assert read_codebook(tmp_path / "codebook.csv").sizes == (2, 100, 4, 12)
+
+
+def test_nothing_is_left_out():
+    for code, meaning in MEANINGS.items():
+        assert f"| {code} | {meaning} |" in PAGE
+    for word in [*WORKLOADS, *ATTRIBUTES]:
+        assert f"`{word}`" in PAGE
+    for model in WORKLOADS.values():
+        for key in model.model_fields:
+            assert f"`{key}`" in PAGE
+    for name, section in SECTIONS.items():
+        for key in section.model_fields:
+            assert f"`{key}`" in PAGE if name == "budget" else f"`{name}.{key}`" in PAGE

@@ -1,0 +1,130 @@
+"""`plan`: what the library says, as a table and as JSON, without data."""
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher.cli import estimate as estimate_module
+from querysmasher.cli import expectations
+from querysmasher.spec import read_spec
+from tests.cli.conftest import SPEC
+
+
+def estimate(workload, searches_centres=False):
+    return estimate_module.estimate(workload, searches_centres)
+
+
+def test_the_table(run, folder):
+    (folder / "people.csv").unlink()  # planning needs no data
+    ran = run("plan")
+    plan = read_spec("release.toml").plan()
+    assert plan.budget.describe() in ran.words
+    assert f"Expected error ± {plan.rmse:.3g}" in ran.words
+    for row in plan.summary():
+        assert f"{row.group.describe()} {row.queries} ± {row.rmse:.3g}" in ran.words
+    assert ran.err == ""
+
+
+def test_json(run, folder):
+    read = run("plan", "--json").json
+    plan = read_spec("release.toml").plan()
+    assert read["expected_error"] == pytest.approx(plan.rmse)
+    assert read["guarantee"] == plan.budget.describe()
+    assert [g["queries"] for g in read["groups"]] == [g.rows for g in plan.workload]
+    assert [g["expected_error"] for g in read["groups"]] == pytest.approx([s.rmse for s in plan.summary()])
+    assert sum(g["budget_share"] for g in read["groups"]) == pytest.approx(1 - plan.budget_shares()[()])
+    assert read["measurements"] == plan.measurements
+    assert set(read["estimate"]) == {"planning_seconds", "measuring_seconds", "memory_bytes"}
+
+
+def test_queries_in_an_order_of_their_own_have_their_share(run, folder):
+    table = '[[workload]]\nkind = "queries"\nfamilies = {age = "prefix", sex = "identity"}\n'
+    (folder / "release.toml").write_text(SPEC.replace("[budget]", table + "[budget]"))
+    groups = run("plan", "--json").json["groups"]
+    shares = {g["asked"]: g["budget_share"] for g in groups}
+    assert shares["age (prefix) × sex (identity)"] == shares["sex (identity) × age (prefix)"] > 0
+
+
+def test_single_queries_are_told_in_full(run, folder):
+    table = '[[workload]]\nkind = "where"\npredicate = "age >= 3 and sex == \'F\'"\n'
+    (folder / "release.toml").write_text(SPEC.replace("[budget]", table + "[budget]"))
+    assert "age >= 3 and sex == 'F'" in run("plan").out
+
+
+def test_the_noise_of_the_spec_counts(run, folder):
+    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", "epsilon = 1\ndelta = 1e-6"))
+    rounded = run("plan", "--json").json
+    (folder / "release.toml").write_text(
+        SPEC.replace("rho = 0.5", "epsilon = 1\ndelta = 1e-6") + '[measure]\nnoise = "discrete"'
+    )
+    discrete = run("plan", "--json").json
+    budget = qs.ApproxDP(1.0, 1e-6)
+    factor = np.sqrt(budget.privacy_cost / budget.discrete_privacy_cost)
+    assert factor > 1.01
+    assert discrete["expected_error"] == pytest.approx(factor * rounded["expected_error"])
+    assert "mu =" not in discrete["equivalents"]
+    assert "mu =" in rounded["equivalents"]
+    release = read_spec("release.toml").measure(read_spec("release.toml").plan(), "people.csv")
+    measured = np.sqrt(np.mean(release.variances(release.workload)))
+    assert measured == pytest.approx(discrete["expected_error"], rel=0.02)
+
+
+def test_many_groups_are_summed_up_unless_all_are_wanted(run, folder, monkeypatch):
+    monkeypatch.setattr(expectations, "MOST_ROWS", 5)
+    groups = run("plan", "--json").json["groups"]
+    plan = read_spec("release.toml").plan()
+    asked = ["all_kway: 1 attribute at a time", "all_kway: 2 attributes at a time"]
+    assert [g["asked"] for g in groups] == asked
+    for way, group in enumerate(groups, start=1):
+        own = [s for s in plan.summary() if len(s.attributes) == way]
+        assert group["queries"] == sum(s.queries for s in own)
+        total = sum(s.queries * s.rmse**2 for s in own)
+        assert group["expected_error"] == pytest.approx(np.sqrt(total / group["queries"]))
+    assert len(run("plan", "--all", "--json").json["groups"]) == 10
+
+
+def test_a_plan_can_be_kept(run, folder):
+    assert "Written: my.plan" in run("plan", "--save", "my.plan").out
+    assert qs.Plan.load("my.plan").workload == read_spec("release.toml").workload
+    run("plan", "--save", "my.plan", code=4).fails(4, "'my.plan' is there already; --force replaces it")
+    run("plan", "--save", "my.plan", "--force")
+
+
+def test_what_is_large_is_told_first(run, folder, monkeypatch):
+    assert not estimate(read_spec("release.toml").workload).is_big
+    monkeypatch.setattr(estimate_module, "BIG_SECONDS", 0.0)
+    ran = run("plan", "--json")
+    assert ran.err.startswith("This is large: planning may take about a second, measuring about a second")
+    assert ran.json["queries"] > 0
+
+
+def test_the_estimate_counts_what_the_plan_measures():
+    schema = qs.Schema.of(a=10, b=20, c=30)
+    for workload in (qs.all_kway(schema, [1, 2]), qs.marginals(schema, 3), qs.marginals(schema, 0)):
+        planned = qs.plan(workload, qs.PrivacyCost(1), centering="uniform", progress=False)
+        assert estimate(workload).measurements == planned.measurements
+
+
+def test_the_estimate_grows_with_the_work(monkeypatch):
+    def seconds(workload):
+        return estimate(workload).planning_seconds
+
+    few, many = (qs.Schema.of({f"a{i}": 10 for i in range(d)}) for d in (5, 20))
+    assert seconds(qs.marginals(few, 2)) < seconds(qs.marginals(many, 2)) < seconds(qs.marginals(many, 3))
+    pair = qs.Schema.of(a=60, b=60)
+    assert seconds(qs.marginals(pair, 2)) < seconds(qs.affine(pair, "a", "b"))
+    assert estimate(qs.affine(pair, "a", "b"), searches_centres=True).planning_seconds > seconds(
+        qs.affine(pair, "a", "b")
+    )
+    large = qs.Schema.of({f"a{i}": 100 for i in range(60)})
+    assert estimate(qs.marginals(large, 3)).is_big
+    exact = estimate(qs.marginals(many, 3))
+    monkeypatch.setattr(estimate_module, "MOST_SETS", 100)
+    assert estimate(qs.marginals(many, 3)).measurements >= exact.measurements
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "a second"), (50, "50 seconds"), (600, "10 minutes"), (9000, "2.5 hours")]
+)
+def test_durations(seconds, words):
+    assert f"about {words}," in str(estimate_module.Estimate(seconds, 0.1, 1e9, 1))

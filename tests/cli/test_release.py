@@ -1,0 +1,239 @@
+"""`release`: real tables in, a whole folder out, or nothing; and `answer` asks it."""
+
+import dataclasses
+import json
+
+import duckdb
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import querysmasher as qs
+from querysmasher.cli.folder import KNOWN
+from querysmasher.release import writing
+from querysmasher.spec import read_spec
+from tests.cli.conftest import SPEC
+
+FILES = ["answers.parquet", "plan.qs", "release.qs", "summary.json"]
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_the_folder(run, folder):
+    ran = run("release")
+    assert names(folder) == ["out", "people.csv", "release.toml"]
+    assert names(folder / "out") == FILES
+    release = qs.Release.load("out/release.qs")
+    assert release.guarantee in ran.words
+    assert "Every measuring spends the budget anew" in ran.words
+    assert "querysmasher answer out \"sex == 'F'\"" in ran.out
+    answers = release.answer()
+    table = pq.read_table("out/answers.parquet")
+    np.testing.assert_array_equal(table["value"].to_numpy(), answers.values)
+    summary = json.loads((folder / "out" / "summary.json").read_text())
+    assert summary["private"] is True
+    assert summary["guarantee"] == release.guarantee
+    assert summary["queries"] == len(release.workload)
+    assert qs.Schema.from_json(summary["schema"]) == release.plan.schema
+    assert qs.Plan.load("out/plan.qs").workload == release.workload
+    assert ran.err == ""
+
+
+def test_json(run, folder):
+    read = run("release", "--json", "--answers", "none").json
+    assert read["folder"] == "out"
+    assert read["files"] == ["release.qs", "plan.qs", "summary.json"]
+    assert "spends the budget anew" in read["note"]
+    assert names(folder / "out") == sorted(read["files"])
+
+
+def test_csv_answers(run, folder):
+    run("release", "--answers", "csv", "--out", "there")
+    assert names(folder / "there") == ["answers.csv", *FILES[1:]]
+    table = pyarrow.csv.read_csv("there/answers.csv")
+    answers = qs.Release.load("there/release.qs").answer()
+    assert table.column_names == ["attributes", "condition_1", "condition_2", "value", "std"]
+    np.testing.assert_array_equal(table["value"].to_numpy(), answers.values)
+    assert table["condition_1"][0].as_py() == "sex == 'F'"
+
+
+def test_every_source(run, folder):
+    people = pyarrow.csv.read_csv("people.csv")
+    pq.write_table(people, "people.parquet")
+    with duckdb.connect("people.duckdb") as connection:
+        connection.execute("CREATE VIEW everyone AS FROM 'people.parquet'")
+    run("release", "--data", "people.parquet", "--out", "a", "--seed", "3")
+    spec = SPEC.replace('path = "people.csv"', 'database = "people.duckdb"\ntable = "everyone"')
+    (folder / "release.toml").write_text(spec)
+    run("release", "--out", "b", "--seed", "3")
+    (folder / "release.toml").write_text(SPEC)
+    run("release", "--out", "c", "--seed", "3")
+    values = [qs.Release.load(f"{name}/release.qs").answer().values for name in "abc"]
+    np.testing.assert_array_equal(values[0], values[1])
+    np.testing.assert_array_equal(values[0], values[2])
+
+
+def test_a_seed_is_told_everywhere(run, folder):
+    assert "NONE: this is a simulation" in run("release", "--seed", "1").words
+    assert json.loads((folder / "out" / "summary.json").read_text())["private"] is False
+    ran = run("answer", "out", "age >= 5")
+    assert "NONE: this is a simulation" in ran.err
+
+
+def test_answers(run, folder):
+    run("release", "--seed", "5")
+    release = qs.Release.load("out/release.qs")
+    for level in (0.95, 0.5):
+        texts = ["age >= 5 and sex == 'F'", "hour in [0, 6]"]
+        read = run("answer", "out", *texts, "--json", "--level", level).json
+        answers = release.answer(sum(qs.where(release.plan.schema, t) for t in texts))
+        low, high = answers.interval(level)
+        assert read["level"] == level
+        assert [a["query"] for a in read["answers"]] == texts
+        for name, expected in (("value", answers.values), ("std", answers.std), ("low", low), ("high", high)):
+            assert [a[name] for a in read["answers"]] == expected.tolist()
+    words = run("answer", "out/release.qs", texts[0]).words
+    low, high = answers.interval()
+    assert (
+        f"{texts[0]} {answers.values[0]:,.1f} ± {answers.std[0]:,.1f} {low[0]:,.1f} to {high[0]:,.1f}"
+        in words
+    )
+    assert "95 % interval" in words.replace("┃", "")
+
+
+def test_without_a_predicate_it_tells_what_can_be_asked(run, folder):
+    run("release")
+    words = run("answer", "out").words
+    assert "sex × age" in words
+    assert "age ordinal 0, 1, 2, 3, …, 9" in words
+    assert "income binned [0, 10), [10, 25.5]" in words
+    read = run("answer", "out", "--json").json
+    assert qs.Schema.from_json(read["schema"]) == qs.Release.load("out/release.qs").plan.schema
+    assert len(read["asked_about"]) == 10
+
+
+def test_answers_that_cannot_be(run, folder):
+    run("release")
+    ran = run("answer", "out", "agee > 3", code=2)
+    ran.fails(
+        2, "unknown attribute 'agee'; did you mean 'age'? (the schema has 'sex', 'age', 'hour', 'income')"
+    )
+    ran = run("answer", "out", "age > 3 and sex == 'F' and hour == 0", "--json", code=2)
+    assert ran.json["error"]["code"] == 2
+    assert "the plan measures nothing on the attribute sets {sex, age, hour}" in ran.err
+    run("answer", "out", "age > 3", "--level", "1.5", code=2).fails(
+        2, "level: expected a number between 0 and 1, got 1.5"
+    )
+    run("answer", "none", "age > 3", code=4).fails(4, "there is no folder or file 'none'")
+    (folder / "empty").mkdir()
+    run("answer", "empty", "age > 3", code=4).fails(
+        4, "'empty' is no release folder: there is no 'release.qs' in it"
+    )
+    run("answer", "people.csv", "age > 3", code=4)
+    run("answer", "out/plan.qs", "age > 3", code=4)
+
+
+def test_nothing_is_replaced_unless_forced_nor_anything_that_is_no_release(run, folder):
+    run("release", "--seed", "1")
+    before = (folder / "out" / "release.qs").read_bytes()
+    ran = run("release", code=4)
+    assert ran.err.startswith(
+        "error: 'out' holds a release already. Ask that one, or choose another folder; "
+    )
+    assert "spends the budget once more" in ran.err
+    assert (folder / "out" / "release.qs").read_bytes() == before
+    run("release", "--seed", "2", "--force", "--answers", "none")
+    assert names(folder / "out") == FILES[1:]
+    assert (folder / "out" / "release.qs").read_bytes() != before
+    (folder / "out" / "thesis.docx").write_text("precious")
+    ran = run("release", "--force", code=4)
+    ran.fails(4, "'out' holds 'thesis.docx', which is no part of a release; choose another folder")
+    run("release", "--force", "--out", "people.csv", code=4).fails(
+        4, "'people.csv' is a file; expected a folder that is yet to be written"
+    )
+    run("release", "--out", "no/where", code=4)
+    assert (folder / "people.csv").read_text().startswith("sex")
+    (folder / "empty").mkdir()
+    run("release", "--out", "empty")
+    assert names(folder / "empty") == FILES
+    assert set(FILES) <= KNOWN
+
+
+def test_a_stored_plan(run, folder):
+    run("plan", "--save", "my.plan")
+    run("release", "--plan", "my.plan")
+    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", "rho = 0.6"))
+    ran = run("release", "--plan", "my.plan", "--out", "b", code=2)
+    ran.fails(2, "--plan: 'my.plan' was made for another budget than that of release.toml; plan again")
+    (folder / "release.toml").write_text(SPEC.replace("k = [1, 2]", "k = 1"))
+    ran = run("release", "--plan", "my.plan", "--out", "b", code=2)
+    ran.fails(2, "--plan: 'my.plan' was made for another workload than that of release.toml; plan again")
+
+
+def test_a_plan_over_its_budget_is_refused_with_its_own_code(run, folder):
+    plan = read_spec("release.toml").plan()
+    measured = tuple(dataclasses.replace(m, variance=m.variance / 2) for m in plan.measured)
+    dataclasses.replace(plan, measured=measured).save("greedy.plan")
+    ran = run("release", "--plan", "greedy.plan", code=3)
+    assert "nothing was measured" in ran.err
+    drop = SPEC + '[measure]\nunknown = "drop"\n'
+    (folder / "release.toml").write_text(drop.replace("rho = 0.5", 'rho = 0.5\nneighbours = "replace_one"'))
+    assert "replace_one neighbours" in run("release", code=3).err
+    assert names(folder) == ["greedy.plan", "people.csv", "release.toml"]
+
+
+@pytest.mark.parametrize(
+    ("table", "code", "message"),
+    [
+        (
+            "sex,age,hour,income\nF,77,0,3\n",
+            5,
+            "attribute 'age': the data hold a missing value, or one outside",
+        ),
+        ("sex,years,hour,income\nF,7,0,3\n", 5, "data: no column 'age' for the attribute of that name"),
+        ("", 5, "data: "),
+    ],
+)
+def test_tables_that_do_not_fit(run, folder, table, code, message):
+    (folder / "people.csv").write_text(table)
+    ran = run("release", code=code)
+    assert message in ran.err
+    assert "77" not in ran.err
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_data_that_are_not_there(run, folder):
+    (folder / "people.csv").unlink()
+    run("release", code=4).fails(4, "data: there is no file 'people.csv'")
+    (folder / "release.toml").write_text(SPEC.replace('[data]\npath = "people.csv"', ""))
+    run("release", code=2).fails(
+        2, "release.toml: data: missing; name the table under [data], or with --data"
+    )
+    run("release", "none.toml", code=4).fails(
+        4, "there is no file 'none.toml'; `querysmasher init` writes one to begin with"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (OSError(28, "No space left on device"), 4, "No space left on device"),
+        (MemoryError(), 6, "there is not enough memory."),
+        (KeyboardInterrupt(), 130, "interrupted; nothing is left half-written."),
+    ],
+)
+def test_a_failure_while_writing_leaves_nothing(run, folder, monkeypatch, error, code, message):
+    def failing(*arguments):
+        raise error
+
+    run("release", "--seed", "1", "--out", "old")
+    before = (folder / "old" / "release.qs").read_bytes()
+    monkeypatch.setattr(writing, "_tables", failing)
+    run("release", code=code).fails(code, message)
+    run("release", "--out", "old", "--force", code=code).fails(code, message)
+    assert names(folder) == ["old", "people.csv", "release.toml"]
+    assert names(folder / "old") == FILES
+    assert (folder / "old" / "release.qs").read_bytes() == before

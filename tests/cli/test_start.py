@@ -1,0 +1,136 @@
+"""The command by itself: it starts quickly, explains itself, and stays silent where nobody watches."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import querysmasher
+from querysmasher.cli.exits import MEANINGS, ExitCode, exit_code
+from querysmasher.errors import (
+    BudgetError,
+    DataError,
+    FileError,
+    PrivacyError,
+    SpecError,
+    TooLargeError,
+)
+
+HEAVY = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic", "rich", "altair"}
+COMMANDS = ["init", "plan", "release", "answer", "report", "compare", "demo"]
+
+
+def python(*arguments, **options):
+    return subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120, **options
+    )
+
+
+def loaded_by(statement):
+    ran = python("-c", f"import sys\n{statement}\nprint(*sorted(sys.modules))")
+    return {name.partition(".")[0] for name in ran.stdout.split()}
+
+
+def test_nothing_heavy_is_loaded_to_start():
+    assert not HEAVY & loaded_by("import querysmasher")
+    assert not HEAVY & loaded_by("import querysmasher.cli.app")
+
+
+def test_help_loads_nothing_heavy():
+    ran = python("-X", "importtime", "-m", "querysmasher", "plan", "--help")
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in ran.stderr.splitlines()}
+    assert "typer" in loaded
+    assert not (HEAVY - {"pydantic"}) & loaded  # which typer itself may want
+    assert "querysmasher plan survey.toml --all" in ran.stdout
+
+
+def test_help_of_everything(run):
+    ran = run("--help")
+    for code, meaning in MEANINGS.items():
+        assert f"{code:>3}  {meaning}" in ran.out
+    for command in COMMANDS:
+        assert f"\n  {command} " in ran.out
+        text = run(command, "--help").out
+        assert "--json" in text
+        assert f"\n    querysmasher {command}" in text
+    assert "--install-completion" in ran.out
+    assert "..." not in ran.out.replace("[ARGS]...", "")  # no short help is cut
+
+
+def test_version(run):
+    assert run("--version").out == f"{querysmasher.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["plan", "--nonsense"], ["plam"], ["release", "--seed", "-1"]])
+def test_usage_errors(run, arguments):
+    ran = run(*arguments, code=2)
+    assert ran.out == ""
+    assert "Usage: " in ran.err
+
+
+def test_completion():
+    words = {"COMP_WORDS": "querysmasher re", "COMP_CWORD": "1"}
+    environment = {**os.environ, **words, "_QUERYSMASHER_COMPLETE": "complete_bash"}
+    ran = python("-m", "querysmasher", env=environment)
+    assert ran.stdout.split() == ["release", "report"]
+
+
+def test_as_a_module_and_silent_without_a_terminal(folder):
+    ran = python("-m", "querysmasher", "plan", "--json", cwd=folder)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert json.loads(ran.stdout)["queries"] > 0
+    ran = python("-m", "querysmasher", "release", "--json", cwd=folder)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    ran = python("-m", "querysmasher", "release", "--json", cwd=folder)
+    assert ran.returncode == 4
+    error = json.loads(ran.stdout)["error"]
+    assert error["code"] == 4
+    assert ran.stderr == f"error: {error['message']}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SpecError("x"), ExitCode.INPUT),
+        (BudgetError("x"), ExitCode.INPUT),
+        (PrivacyError("x"), ExitCode.PRIVACY),
+        (FileError("x"), ExitCode.FILES),
+        (PermissionError(), ExitCode.FILES),
+        (DataError("x"), ExitCode.DATA),
+        (TooLargeError("x"), ExitCode.TOO_LARGE),
+        (MemoryError(), ExitCode.TOO_LARGE),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+        (ImportError(), ExitCode.INPUT),
+        (ZeroDivisionError(), ExitCode.BUG),
+    ],
+)
+def test_exit_codes(error, code):
+    assert exit_code(error) is code
+    assert set(MEANINGS) == set(ExitCode)
+
+
+def test_public_names_are_those_that_are_imported_for_type_checkers():
+    tree = ast.parse(Path(querysmasher.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        alias.name: node.module.removeprefix("querysmasher.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported == querysmasher._HOME_OF
+    assert sorted(querysmasher.__all__) == sorted(imported)
+    assert set(querysmasher.__all__) <= set(dir(querysmasher))
+    for name in querysmasher.__all__:
+        assert getattr(querysmasher, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = querysmasher.nonsense
+
+
+def test_the_function_measure_is_not_hidden_by_its_module():
+    check = "import querysmasher.measure\nimport querysmasher as qs\nassert callable(qs.measure)"
+    assert python("-c", check).returncode == 0

@@ -1,0 +1,121 @@
+"""Codebooks: the same schema from CSV and JSON, and no word of a file that is something else."""
+
+import json
+
+import pytest
+
+import querysmasher as qs
+from querysmasher.errors import FileError, SpecError
+from querysmasher.spec import read_codebook
+from tests.spec.files import BUDGET, WORKLOAD, read
+
+SCHEMA = qs.Schema(
+    [
+        qs.Categorical("sex", ["F", "M"]),
+        qs.Ordinal("age", range(100)),
+        qs.Binned("income", edges=[0, 10.5, 25]),
+        qs.Cyclic("month", ["Jan", "Feb", "Mar"]),
+        qs.Categorical("code", ["01", "02"]),
+        qs.Categorical("number", ["1", "2"]),
+    ]
+)
+CSV = """\
+attribute,kind,values,type
+sex,categorical,F; M,
+age,ordinal,0..99,
+income,binned,0;10.5;25,
+month,cyclic,Jan,
+month,,Feb,
+month,cyclic,Mar,
+code,categorical,01;02,
+number,categorical,1;2,text
+"""
+JSON = [
+    {"attribute": "sex", "kind": "categorical", "values": ["F", "M"]},
+    {"attribute": "age", "kind": "ordinal", "range": [0, 99]},
+    {"name": "income", "kind": "binned", "edges": [0, 10.5, 25]},
+    {"attribute": "month", "kind": "cyclic", "values": ["Jan", "Feb", "Mar"]},
+    {"attribute": "code", "kind": "categorical", "values": ["01", "02"]},
+    {"attribute": "number", "kind": "categorical", "values": ["1", "2"]},
+]
+
+
+def test_csv_and_json_say_the_same(tmp_path):
+    (tmp_path / "book.csv").write_text(CSV)
+    (tmp_path / "book.JSON").write_text(json.dumps(JSON))
+    assert read_codebook(tmp_path / "book.csv") == SCHEMA
+    assert read_codebook(str(tmp_path / "book.JSON")) == SCHEMA
+
+
+def test_columns_in_any_order_and_case(tmp_path):
+    (tmp_path / "book.csv").write_text("\ufeffNotes,Values, Kind ,ATTRIBUTE\nsome,1..3,Ordinal,a\n")
+    assert read_codebook(tmp_path / "book.csv") == qs.Schema([qs.Ordinal("a", [1, 2, 3])])
+
+
+def test_a_spec_may_name_one(tmp_path):
+    (tmp_path / "book.csv").write_text(CSV)
+    assert read(tmp_path, 'codebook = "book.csv"\n' + WORKLOAD + BUDGET).schema == SCHEMA
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, 'codebook = "none.csv"\n' + WORKLOAD + BUDGET)
+    assert str(caught.value).startswith("release.toml, line 1: codebook: codebook none.csv: the file ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "b.csv",
+            "name,age\nAnn Private,33\n",
+            "expected a header with the columns attribute, kind and values",
+        ),
+        ("b.csv", "", "expected a header with the columns attribute, kind and values"),
+        ("b.csv", "attribute,kind,values\n", "there is no attribute in it"),
+        ("b.csv", "attribute,kind,values\n,ordinal,1\n", "line 2: attribute: missing"),
+        (
+            "b.csv",
+            "attribute,kind,values\na,number,1;2\n",
+            "[0].kind: expected one of categorical, ordinal, binned, cyclic, got 'number'",
+        ),
+        (
+            "b.csv",
+            "attribute,kind,values\na,ordinal,1\na,cyclic,2\n",
+            "line 3: kind: 'a' was 'ordinal' before, got 'cyclic'",
+        ),
+        (
+            "b.csv",
+            "attribute,kind,values\na,ordinal,1;1\n",
+            "[0].values: values of attribute 'a': 1 is given more than once",
+        ),
+        (
+            "b.csv",
+            "attribute,kind,values\na,binned,x;y\n",
+            '[0].edges: expected a list of increasing numbers, got ["x", "y"]',
+        ),
+        (
+            "b.json",
+            '[{"id": "Ann Private"',
+            "expected a list of objects with attribute, kind, and values, range or edges",
+        ),
+        (
+            "b.json",
+            '"Ann Private"',
+            "expected a list of objects with attribute, kind, and values, range or edges",
+        ),
+        ("b.txt", "Ann Private", "expected a name that ends in .csv or .json"),
+    ],
+)
+def test_mistakes(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SpecError) as caught:
+        read_codebook(tmp_path / name)
+    separator = ", " if message.startswith("line ") else ": "
+    assert str(caught.value) == f"codebook {name}{separator}{message}"
+    assert "Ann" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path, refuses):
+    with refuses(FileError, ValueError, "cannot be read"):
+        read_codebook(tmp_path / "none.csv")
+    (tmp_path / "b.csv").write_bytes(b"\xff\xff")
+    with refuses(FileError, ValueError, "cannot be read"):
+        read_codebook(tmp_path / "b.csv")

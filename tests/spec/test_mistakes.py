@@ -1,0 +1,250 @@
+"""A mistake in a spec file: the message names the key, what was given, what is allowed, the nearest name."""
+
+import pytest
+
+from querysmasher.errors import SpecError
+from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read
+
+KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where"
+TOP = "codebook, schema, workload, budget, data, plan, measure, output"
+HAS = "(the schema has 'sex', 'age', 'hour', 'income')"
+
+
+def entry(table):
+    """A file with one more [[workload]] table, from line 29 on."""
+    return HEAD + WORKLOAD + "\n[[workload]]\n" + table + BUDGET
+
+
+MISTAKES = [
+    (
+        "buget = 1\n" + SMALL,
+        f"line 1: buget: unknown key; did you mean 'budget'? (allowed: {TOP})",
+    ),
+    ("neighbours = 1\n" + SMALL, "line 1: neighbours: unknown key; it belongs under [budget]"),
+    (HEAD + BUDGET, "workload: missing; expected [[workload]] tables"),
+    ("workload = []\n" + HEAD + BUDGET, "line 1: workload: expected [[workload]] tables, got []"),
+    ("budget = 1\n" + HEAD + WORKLOAD, "line 1: budget: expected a [budget] table, got 1"),
+    (WORKLOAD + BUDGET, "expected either [[schema]] tables or a codebook, got neither"),
+    ('codebook = "x.csv"\n' + SMALL, "expected either [[schema]] tables or a codebook, got both"),
+    (
+        "schema = [3]\n" + WORKLOAD + BUDGET,
+        "line 1: schema[0]: expected a table with name, kind, and values, range or edges",
+    ),
+    (
+        SMALL.replace('"ordinal"', '"ordnal"'),
+        "line 8: schema[1].kind: expected one of categorical, ordinal, binned, cyclic, got 'ordnal'; did you mean 'ordinal'?",
+    ),
+    (
+        SMALL.replace('kind = "ordinal"\n', ""),
+        "line 6: schema[1].kind: missing; expected one of categorical, ordinal, binned, cyclic",
+    ),
+    (
+        SMALL.replace("values = [0,", "valeus = [0,"),
+        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range)",
+    ),
+    (
+        SMALL.replace("edges = [0, 10, 25.5]", "edges = [0]"),
+        "line 19: schema[3].edges: expected a list of increasing numbers, got [0]",
+    ),
+    (
+        SMALL.replace("10, 25.5", "10, 5"),
+        "line 19: schema[3].edges: edges of attribute 'income': expected increasing numbers, got [0, 10, 5]",
+    ),
+    (
+        SMALL.replace("range = [0, 9]", "range = [9, 0]"),
+        "line 9: schema[1].range: expected first <= last and a step above 0, got [9, 0, 1]",
+    ),
+    (
+        SMALL.replace("range = [0, 9]", "range = [0, 1e12]"),
+        "line 9: schema[1].range: 1,000,000,000,001 values are more than the 1,000,000 allowed, got [0, 1000000000000.0, 1]",
+    ),
+    (
+        SMALL.replace("range = [0, 9]", ""),
+        "line 6: schema[1]: attribute 'age': expected either values or range, got neither",
+    ),
+    (
+        SMALL.replace('["F", "M"]', '["F", "F"]'),
+        "line 4: schema[0].values: values of attribute 'sex': 'F' is given more than once",
+    ),
+    (SMALL.replace('"age"', '"sex"'), "line 1: schema: attributes: the name 'sex' is used more than once"),
+    (SMALL.replace('"age"', "5"), "line 7: schema[1].name: expected a name as text, got 5"),
+    (
+        SMALL.replace('"all_kway"', '"all_kwy"'),
+        f"line 22: workload[0].kind: expected one of {KINDS}, got 'all_kwy'; did you mean 'all_kway'?",
+    ),
+    (entry("k = 1"), f"line 25: workload[1].kind: missing; expected one of {KINDS}"),
+    (
+        entry('kind = "marginals"'),
+        "line 25: workload[1].k: missing; expected a whole number of attributes, or a list of them",
+    ),
+    (
+        entry('kind = "marginals"\nk = "2"'),
+        "line 27: workload[1].k: expected a whole number of attributes, or a list of them, got '2'",
+    ),
+    (
+        entry('kind = "marginals"\nk = 5'),
+        "line 27: workload[1].k: expected a whole number from 0 to 4, the number of attributes, got 5",
+    ),
+    (
+        entry('kind = "marginals"\nk = 2\nweight = 0'),
+        "line 28: workload[1].weight: expected a positive number, got 0",
+    ),
+    (
+        entry('kind = "all_kway"\nk = 2\nfamily = "prefx"'),
+        "line 28: workload[1].family: expected one of identity, prefix, range, circular, got 'prefx'; did you mean 'prefix'?",
+    ),
+    (
+        entry('kind = "all_kway"\nk = 2\nfamily = {agee = "prefix"}'),
+        f"line 28: workload[1].family.agee: unknown attribute 'agee'; did you mean 'age'? {HAS}",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age = "prefx"}'),
+        "line 27: workload[1].families.age: expected one of identity, prefix, range, circular, got 'prefx'; did you mean 'prefix'?",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age = 3}'),
+        "line 27: workload[1].families.age: expected a name, a list of rows, {rows = …}, or {hierarchy = …}, got 3",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {sex = [[1, 2, 3]]}'),
+        "line 27: workload[1].families.sex: matrix: expected 2 columns, one per cell of a marginal of shape (2,), got 3",
+    ),
+    (
+        entry('kind = "queries"\nfamilies.sex = {hierarchy = [{F = "x", N = "y"}]}'),
+        "line 27: workload[1].families.sex: hierarchy: attribute 'sex' has no value 'N'",
+    ),
+    (
+        entry('kind = "queries"\nfamilies.sex = {hierarchy = [{F = "x"}]}'),
+        "line 27: workload[1].families.sex: hierarchy: a level has no group for value 'M' of attribute 'sex'",
+    ),
+    (
+        entry('kind = "queries"\nfamilies.sex = {rows = "none.csv"}'),
+        "line 27: workload[1].families.sex: the file 'none.csv' cannot be read (FileNotFoundError)",
+    ),
+    (
+        entry('kind = "affine"\nattributes = ["age", "our"]'),
+        f"line 27: workload[1].attributes: unknown attribute 'our'; did you mean 'hour'? {HAS}",
+    ),
+    (
+        entry('kind = "affine"\nattributes = ["age"]'),
+        'line 27: workload[1].attributes: expected a list of two names of attributes, got ["age"]',
+    ),
+    (
+        entry('kind = "random_queries"\nattributes = ["age"]\ncount = 0'),
+        "line 28: workload[1].count: expected a whole number of at least 1, got 0",
+    ),
+    (
+        entry('kind = "linear"\nattributes = ["sex"]'),
+        "line 25: workload[1]: expected either rows or file, got neither",
+    ),
+    (
+        entry('kind = "linear"\nattributes = ["sex"]\nrows = [[1, 1]]\nweights = [1, 2]'),
+        "line 29: workload[1].weights: expected 1, one per query, got 2",
+    ),
+    (
+        entry('kind = "linear"\nattributes = ["sex"]\nfile = "words.csv"'),
+        "line 28: workload[1].file: 'words.csv', line 1: expected numbers only, and no header",
+    ),
+    (
+        entry('kind = "where"\npredicate = "agee > 3"'),
+        f"line 27: workload[1].predicate: unknown attribute 'agee'; did you mean 'age'? {HAS}",
+    ),
+    (
+        entry('kind = "where"\npredicate = "age >"'),
+        "line 27: workload[1].predicate: predicate 'age >': it cannot be read",
+    ),
+    (
+        entry('kind = "where"\npredicate = []'),
+        "line 27: workload[1].predicate: expected at least one predicate, got []",
+    ),
+    (
+        SMALL.replace("rho = 0.5", ""),
+        "line 25: budget: expected rho, or mu, or cost, or epsilon and delta, got none of them",
+    ),
+    (
+        SMALL.replace("rho = 0.5", "epsilon = 1"),
+        "line 25: budget: expected rho, or mu, or cost, or epsilon and delta, got epsilon",
+    ),
+    (SMALL.replace("rho = 0.5", "rho = -1"), "line 26: budget.rho: expected a positive number, got -1"),
+    (
+        SMALL.replace("rho = 0.5", "rho = 1e-99"),
+        "line 26: budget.rho: expected a number from 1e-30 to 1e+30, got 1e-99",
+    ),
+    (
+        SMALL + 'neighbours = "replaceone"',
+        "line 27: budget.neighbours: expected one of add_remove, replace_one, got 'replaceone'; did you mean 'replace_one'?",
+    ),
+    (
+        SMALL + "records_per_person = 0",
+        "line 27: budget.records_per_person: expected a whole number of at least 1, got 0",
+    ),
+    (SMALL + '[data]\ndatabase = "x"', "line 27: data: expected path, or database and table, got database"),
+    (
+        SMALL + '[plan]\nsolver = "best"',
+        "line 28: plan.solver: expected one of optimal, dense, structured, residual, basis, fourier, got 'best'",
+    ),
+    (
+        SMALL + '[plan]\ncentering = "unform"',
+        "line 28: plan.centering: expected one of optimized, uniform, got 'unform'; did you mean 'uniform'?",
+    ),
+    (
+        SMALL + '[plan]\nsolver = "fourier"\ncentering = "optimized"',
+        "line 29: plan.centering: expected uniform, the only one for solver = 'fourier', got 'optimized'",
+    ),
+    (
+        SMALL + '[plan]\nbases = {age = "prefix"}',
+        "line 28: plan.bases: these need solver = 'basis', got 'optimal'",
+    ),
+    (
+        SMALL + '[plan]\nsolver = "basis"\nbases = {agee = "prefix"}',
+        f"line 29: plan.bases.agee: unknown attribute 'agee'; did you mean 'age'? {HAS}",
+    ),
+    (
+        SMALL + '[plan]\nsolver = "basis"\nbases = {age = "har"}',
+        "line 29: plan.bases.age: expected one of identity, prefix, range, circular, haar, rows of numbers, got 'har'; did you mean 'haar'?",
+    ),
+    (SMALL + "[plan]\ntolerance = 2", "line 28: plan.tolerance: expected a number between 0 and 1, got 2"),
+    (
+        SMALL + '[measure]\nunknown = "ignore"',
+        "line 28: measure.unknown: expected one of refuse, drop, got 'ignore'",
+    ),
+    (
+        SMALL + "[measure]\nmax_records = 0",
+        "line 28: measure.max_records: expected a whole number from 1 to 2^40, got 0",
+    ),
+    (
+        SMALL.replace("rho = 0.5", "mu = 1") + '[measure]\nnoise = "discrete"',
+        "line 28: measure.noise: mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so GaussianDP(mu=1.0) cannot be met with it; ask for zCDP(rho=0.5), rho = mu²/2, instead",
+    ),
+    (
+        SMALL + '[output]\nanswers = "xlsx"',
+        "line 28: output.answers: expected one of parquet, csv, none, got 'xlsx'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
+def test_the_exact_message(tmp_path, text, message):
+    (tmp_path / "words.csv").write_text("F,M\n1,1\n")
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, text)
+    separator = ", " if message.startswith("line ") else ": "
+    assert str(caught.value) == f"release.toml{separator}{message}"
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_lines(tmp_path):
+    text = SMALL.replace("[0, 9]", "[9, 0]").replace("k = [1, 2]", "").replace("rho", "roh")
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, text)
+    assert str(caught.value).splitlines() == [
+        "release.toml has 3 problems:",
+        "  line 9: schema[1].range: expected first <= last and a step above 0, got [9, 0, 1]",
+        "  line 21: workload[0].k: missing; expected a whole number of attributes, or a list of them",
+        "  line 26: budget.roh: unknown key; did you mean 'rho'? (allowed: cost, rho, mu, epsilon, delta, neighbours, records_per_person)",
+    ]
+
+
+def test_long_values_are_cut(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, SMALL.replace("k = [1, 2]", f"k = '{'x' * 500}'"))
+    assert len(str(caught.value)) < 200

@@ -1,0 +1,196 @@
+"""A spec file says what the library can: each table equals the call it stands for."""
+
+import inspect
+import re
+
+import pytest
+
+import querysmasher as qs
+from querysmasher.errors import FileError, SpecError
+from querysmasher.planning.solvers import SOLVERS, UNIFORM_SOLVERS
+from querysmasher.privacy.noise import NOISES
+from querysmasher.spec import read_spec, template
+from querysmasher.spec.model import MeasureSection, PlanSection
+from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
+
+SCHEMA = qs.Schema(
+    [
+        qs.Categorical("sex", ["F", "M"]),
+        qs.Ordinal("age", range(10)),
+        qs.Cyclic("hour", [0, 6, 12, 18]),
+        qs.Binned("income", edges=[0, 10, 25.5]),
+    ]
+)
+HALVES = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
+
+
+def test_the_schema(tmp_path):
+    assert read(tmp_path, SMALL).schema == SCHEMA
+
+
+def test_a_range_may_have_a_step_and_be_of_decimals(tmp_path):
+    schema = read(tmp_path, SMALL.replace("[0, 9]", "[-4, 6, 5]")).schema
+    assert schema["age"].values == (-4, 1, 6)
+    schema = read(tmp_path, SMALL.replace("[0, 9]", "[0.5, 2.5]")).schema
+    assert schema["age"].values == (0.5, 1.5, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ('kind = "marginals"\nk = 2', qs.marginals(SCHEMA, 2)),
+        ('kind = "marginals"\nk = [0, 1]\nweight = 2', qs.marginals(SCHEMA, [0, 1], 2)),
+        ('kind = "all_kway"\nk = 1', qs.all_kway(SCHEMA, 1)),
+        ('kind = "all_kway"\nk = 2\nfamily = "range"', qs.all_kway(SCHEMA, 2, "range")),
+        (
+            'kind = "all_kway"\nk = 2\nfamily = {age = "range"}\nweight = 0.5',
+            qs.all_kway(SCHEMA, 2, {"age": "range"}, 0.5),
+        ),
+        (
+            'kind = "queries"\nfamilies = {age = "prefix", sex = "identity"}',
+            qs.queries(SCHEMA, age="prefix", sex="identity"),
+        ),
+        ('kind = "queries"\n[workload.families]\nsex = [[1, -1]]', qs.queries(SCHEMA, sex=[[1, -1]])),
+        ('kind = "queries"\nfamilies.sex.rows = [[1, -1]]', qs.queries(SCHEMA, sex=[[1, -1]])),
+        ('kind = "queries"\nfamilies.sex.rows = "two.csv"', qs.queries(SCHEMA, sex=[[1, 1], [0, 0.5]])),
+        (
+            f'kind = "queries"\nfamilies.age = {{hierarchy = [{HALVES}], leaves = false}}',
+            qs.queries(SCHEMA, age=qs.hierarchy(SCHEMA, "age", HALVES, leaves=False)),
+        ),
+        (
+            'kind = "queries"\nfamilies.hour.hierarchy = [{0 = "am", 6 = "am", 12 = "pm", 18 = "pm"}]',
+            qs.queries(SCHEMA, hour=qs.hierarchy(SCHEMA, "hour", ["am", "am", "pm", "pm"])),
+        ),
+        (
+            'kind = "queries"\nfamilies.hour.hierarchy = "hours.csv"',
+            qs.queries(SCHEMA, hour=qs.hierarchy(SCHEMA, "hour", list("aabb"), list("xxxx"))),
+        ),
+        ('kind = "affine"\nattributes = ["age", "hour"]', qs.affine(SCHEMA, "age", "hour")),
+        (
+            'kind = "abs_difference"\nattributes = ["hour", "age"]\nweight = 3',
+            qs.abs_difference(SCHEMA, "hour", "age", 3),
+        ),
+        (
+            'kind = "random_queries"\nattributes = ["age"]\ncount = 4\np = 0.5\nseed = 7\nweight = 2',
+            qs.random_queries(SCHEMA, ["age"], 4, 0.5, 7, 2),
+        ),
+        (
+            'kind = "linear"\nattributes = ["sex"]\nrows = [[1, 0]]\nweights = [4]\nlabels = ["a"]',
+            qs.linear(SCHEMA, ["sex"], [[1, 0]], [4], ["a"]),
+        ),
+        (
+            'kind = "linear"\nattributes = ["sex"]\nfile = "two.csv"\nweight = 5',
+            5 * qs.linear(SCHEMA, ["sex"], [[1, 1], [0, 0.5]]),
+        ),
+        (
+            'kind = "where"\npredicate = "age >= 3 and sex == \'F\'"',
+            qs.where(SCHEMA, "age >= 3 and sex == 'F'"),
+        ),
+        (
+            'kind = "where"\npredicate = ["age < 3", "hour in [0, 6]"]\nweight = 2',
+            qs.where(SCHEMA, "age < 3", 2) + qs.where(SCHEMA, "hour in [0, 6]", 2),
+        ),
+    ],
+)
+def test_every_kind_of_workload(tmp_path, table, expected):
+    (tmp_path / "two.csv").write_text("1,1\n0,0.5\n")
+    (tmp_path / "hours.csv").write_text("hour,half,day\n18,b,x\n0,a,x\n6,a,x\n12,b,x\n")
+    assert read(tmp_path, HEAD + "[[workload]]\n" + table + BUDGET).workload == expected
+
+
+def test_several_tables_add_up(tmp_path):
+    text = HEAD + WORKLOAD + '[[workload]]\nkind = "marginals"\nk = 3' + BUDGET
+    spec = read(tmp_path, text)
+    assert spec.workload == qs.all_kway(SCHEMA, [1, 2]) + qs.marginals(SCHEMA, 3)
+    assert [entry.kind for entry in spec.entries] == ["all_kway", "marginals"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        ("cost = 2", qs.PrivacyCost(2)),
+        ("rho = 0.1", qs.zCDP(0.1)),
+        ("mu = 1.5\nrecords_per_person = 3", qs.GaussianDP(1.5, records_per_person=3)),
+        (
+            'epsilon = 1\ndelta = 1e-9\nneighbours = "replace_one"',
+            qs.ApproxDP(1.0, 1e-9, neighbours="replace_one"),
+        ),
+    ],
+)
+def test_every_kind_of_budget(tmp_path, budget, expected):
+    assert read(tmp_path, SMALL.replace("rho = 0.5", budget)).budget == expected
+
+
+def test_what_is_left_out_is_what_the_library_takes():
+    for function, section in ((qs.plan, PlanSection()), (qs.measure, MeasureSection())):
+        parameters = inspect.signature(function).parameters
+        for name, value in section:
+            assert parameters[name].default == value
+
+
+def test_every_choice_of_the_library_can_be_made(tmp_path):
+    for noise in NOISES:
+        assert read(tmp_path, SMALL + f'[measure]\nnoise = "{noise}"').measuring.noise == noise
+    spec = read(tmp_path, SMALL + '[plan]\nsolver = "dense"\ncentering = "uniform"\ntolerance = 0.1')
+    assert (spec.planning.solver, spec.planning.centering, spec.planning.tolerance) == (
+        "dense",
+        "uniform",
+        0.1,
+    )
+    planned = spec.plan(progress=False)
+    assert (planned.solver, planned.centering, planned.tolerance) == ("dense", "uniform", 0.1)
+
+
+def test_every_mechanism(tmp_path):
+    for solver in SOLVERS:
+        spec = read(tmp_path, SMALL + f'[plan]\nsolver = "{solver}"')
+        assert spec.searches_centres == (solver not in UNIFORM_SOLVERS)
+    bases = '[plan]\nsolver = "basis"\nbases = {hour = "haar", sex = [[1, 0], [0, 1]]}'
+    planned = read(tmp_path, SMALL + bases).plan(progress=False)
+    expected = qs.plan(
+        planned.workload, planned.budget, solver="basis", bases={"hour": "haar", "sex": [[1, 0], [0, 1]]}
+    )
+    assert planned.rmse == expected.rmse
+
+
+def test_paths_start_where_the_file_is(tmp_path):
+    spec = read(tmp_path, SMALL + '[data]\npath = "people.csv"\n[output]\nfolder = "sub/out"')
+    assert spec.source.path == tmp_path / "people.csv"
+    assert spec.folder == tmp_path / "sub" / "out"
+    spec = read(tmp_path, SMALL + '[data]\ndatabase = "/x/people.duckdb"\ntable = "main"')
+    assert (str(spec.source.path), spec.source.table) == ("/x/people.duckdb", "main")
+    assert read(tmp_path, SMALL).source is None
+
+
+def test_the_template_is_valid_as_it_stands(tmp_path):
+    spec = read(tmp_path, template())
+    assert {a.kind for a in spec.schema} == {"categorical", "ordinal", "binned", "cyclic"}
+    assert spec.budget == qs.ApproxDP(1.0, 1e-6)
+    paragraphs = template().split("\n\n")
+    hidden = [re.sub("^# ", "", p, flags=re.MULTILINE) for p in paragraphs if p.startswith("# [[workload]]")]
+    assert len(hidden) == 2
+    assert len(read(tmp_path, "\n\n".join([*paragraphs, *hidden])).entries) == len(spec.entries) + 2
+    assert max(map(len, template().splitlines())) <= 110
+
+
+def test_the_template_for_a_codebook(tmp_path):
+    (tmp_path / 'the "book".csv').write_text("attribute,kind,values\na,ordinal,0..3\nb,ordinal,0..4\n")
+    spec = read(tmp_path, template('the "book".csv'))
+    assert spec.schema == qs.Schema.of(a=4, b=5)
+
+
+def test_a_file_that_cannot_be_read(tmp_path, refuses):
+    with refuses(FileError, ValueError, "there is no file", "querysmasher init"):
+        read_spec(tmp_path / "none.toml")
+    with refuses(FileError, ValueError, "cannot be read"):
+        read_spec(tmp_path)
+    with refuses(SpecError, ValueError, "release.toml is no valid TOML", "line 1"):
+        read(tmp_path, "[[schema]\n")
+    path = write(tmp_path, "")
+    path.write_bytes(b"\xff\xfe")
+    with refuses(SpecError, ValueError, "no valid TOML"):
+        read_spec(path)
+
+
+def test_a_byte_order_mark_does_not_matter(tmp_path):
+    assert read(tmp_path, "\ufeff" + SMALL).schema == SCHEMA
