@@ -31,7 +31,13 @@ class Browser:
             os.set_inheritable(3, True)
             os.set_inheritable(4, True)
 
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+        options = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+        ]
         options += ["--disable-background-networking", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
         self.process = subprocess.Popen(  # noqa: S603
             [executable, *options, "about:blank"],
@@ -101,12 +107,18 @@ class Browser:
         mobile = width < 600
         scale = 2 if mobile else 1
         self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=mobile
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=scale,
+            mobile=mobile,
         )
 
     def scheme(self, scheme, media=""):
         self.send(
-            "Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}]
+            "Emulation.setEmulatedMedia",
+            media=media,
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
 
     def run(self, script):
@@ -123,9 +135,11 @@ class Browser:
 
     def set(self, selector, value, event="input"):
         """Give a control a value, as a person would."""
-        script = f"""(() => {{ const it = document.querySelector({json.dumps(selector)});
-            it.value = {json.dumps(value)}; it.dispatchEvent(new Event({json.dumps(event)}, {{bubbles: true}})); }})()"""
-        self.run(script)
+        self.run(f"""(() => {{
+            const it = document.querySelector({json.dumps(selector)});
+            it.value = {json.dumps(value)};
+            it.dispatchEvent(new Event({json.dumps(event)}, {{bubbles: true}}));
+        }})()""")
 
     def texts(self, selector):
         return self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
@@ -145,7 +159,11 @@ class Browser:
 
     def requests(self):
         """The addresses that the page asked for, itself left out."""
-        sent = [e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent"]
+        sent = [
+            e["params"]["request"]["url"]
+            for e in self.events
+            if e.get("method") == "Network.requestWillBeSent"
+        ]
         return [url for url in sent[1:] if not url.startswith(("data:", "blob:"))]
 
     def picture(self, path, *, whole=False, height=None):
@@ -159,5 +177,11 @@ class Browser:
 
     def paper(self, path):
         """Print to PDF."""
-        printed = self.send("Page.printToPDF", preferCSSPageSize=True, paperWidth=8.27, paperHeight=11.69, printBackground=False)
+        printed = self.send(
+            "Page.printToPDF",
+            preferCSSPageSize=True,
+            paperWidth=8.27,
+            paperHeight=11.69,
+            printBackground=False,
+        )
         path.write_bytes(base64.b64decode(printed["data"]))

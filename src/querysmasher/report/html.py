@@ -46,9 +46,7 @@ def element(name: str, /, *children: object, **attributes: object) -> Html:
 
 def join(children: Iterable[object]) -> Html:
     """Put pieces one after the other, escaping those that are not `Html`; None is left out."""
-    return Html(
-        "".join(c if isinstance(c, Html) else html.escape(str(c)) for c in children if c is not None)
-    )
+    return Html("".join(c if isinstance(c, Html) else html.escape(str(c)) for c in children if c is not None))
 
 
 def table(
@@ -88,16 +86,26 @@ def number(value: float) -> str:
     """Return a number with three significant digits, and thousands apart.
 
     >>> number(1234.5), number(0.012345), number(0)
-    ('1,234', '0.0123', '0')
+    ('1,230', '0.0123', '0')
     """
     if not math.isfinite(value):
         return "—"
     if value == 0:
         return "0"
+    value = float(f"{value:.3g}")
     places = 2 - math.floor(math.log10(abs(value)))
     if not -12 <= places <= 7:
         return f"{value:.2e}"
-    return f"{round(value, places):,.{max(places, 0)}f}"
+    return f"{value:,.{max(places, 0)}f}"
+
+
+def share(value: float) -> str:
+    """Return a small share as a percentage, never as nothing at all.
+
+    >>> share(0.1234), share(1e-9)
+    ('12.34 %', '0.01 %')
+    """
+    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f} %" if value > 0 else "0 %"
 
 
 def count(value: int, one: str, many: str | None = None) -> str:

@@ -20,14 +20,18 @@ POLICY = (
 """The browser refuses every request this page could make, whatever stands in it."""
 
 
+SNIPPET = "window.vegaEmbed = vegaEmbed;"
+"""What the scripts of a page use of the chart libraries."""
+
+
 @cache
 def libraries() -> str:
     """Return the chart libraries as one script, of the version that altair writes for."""
-    import altair  # noqa: PLC0415 - slow to import, and only pages need it
+    import altair as alt  # noqa: PLC0415 - slow to import, and only pages need it
     import vl_convert  # noqa: PLC0415
 
-    version = ".".join(altair.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    bundle = vl_convert.javascript_bundle(vl_version=version).replace("</script", "<\\/script")
+    version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    bundle = vl_convert.javascript_bundle(SNIPPET, vl_version=version).replace("</script", "<\\/script")
     return f"(() => {{{bundle}\n}})();"
 
 
@@ -109,7 +113,8 @@ def checked_path(path: object) -> Path:
         raise FileError(msg)
     target = Path(os.fsdecode(path))
     if target.is_dir():
-        msg = f"path: {str(target)!r} is a folder; give the path of a file, such as {str(target / 'report.html')!r}"
+        example = str(target / "report.html")
+        msg = f"path: {str(target)!r} is a folder; give the path of a file, such as {example!r}"
         raise FileError(msg)
     return target
 

@@ -24,8 +24,8 @@ function found() {
     words.every((word) => label.toLowerCase().includes(word)));
 }
 
-function strip(spread, largest) {
-  const at = (value) => 2 + 96 * value / largest;
+function strip(spread, least, most) {
+  const at = (value) => 3 + 94 * (value - least) / (most - least);
   const [q0, q1, q2, q3, q4] = spread.map(at);
   const title = svg("title", {}, `5 %: ${digits(spread[0] * state.factor)}, median: ` +
     `${digits(spread[2] * state.factor)}, 95 %: ${digits(spread[4] * state.factor)}`);
@@ -38,14 +38,17 @@ function strip(spread, largest) {
 function tabulate() {
   const rows = found();
   const shown = rows.slice(0, state.shown);
-  const largest = Math.max(...data.groups.map((row) => (row[4] ? row[4][4] : 0)), 1e-300);
-  const spreads = data.groups.some((row) => row[4]);
-  const head = ["Records that have", "Queries", "Error", spreads ? "Over its queries" : null, "Records needed"];
+  const known = data.groups.map((row) => row[4]).filter(Boolean);
+  const spreads = known.length > 0;
+  const least = Math.min(...known.map((spread) => spread[0]));
+  const most = Math.max(...known.map((spread) => spread[4]), least * 1.2);
+  const reach = `Over its queries, ${digits(least * state.factor)} to ${digits(most * state.factor)}`;
+  const head = ["Records that have", "Queries", "Error", spreads ? reach : null, "Records needed"];
   const body = shown.map(([label, , queries, rmse, spread]) => make("tr", {},
     make("td", {}, make("span", { class: "query" }, label)),
     make("td", { class: "n" }, whole(queries)),
     make("td", { class: "n" }, rmse === null ? "not computed" : `± ${digits(rmse * state.factor)}`),
-    spreads ? make("td", {}, spread ? strip(spread, largest) : "") : null,
+    spreads ? make("td", {}, spread ? strip(spread, least, most) : "") : null,
     make("td", { class: "n" }, rmse === null ? "" : digits(rmse * state.factor / (data.relative * state.share)))));
   byId("groups").replaceChildren(
     make("thead", {}, make("tr", {}, ...head.filter(Boolean).map((text) =>

@@ -72,7 +72,9 @@ def error_rows(plan: Plan) -> tuple[list[ErrorRow], list[ErrorRow]]:
     by_kind = []
     for (ways, kind), places in kinds.items():
         chosen = places[:: max(1, math.ceil(len(places) / PER_KIND))]
-        parts = [(samples.get(p) if p in samples else errors.sample(groups[p]), groups[p].rows) for p in chosen]
+        parts = [
+            (samples.get(p) if p in samples else errors.sample(groups[p]), groups[p].rows) for p in chosen
+        ]
         queries = sum(groups[p].rows for p in places)
         rmse = _mean((rmses[p], groups[p].rows) for p in places)
         by_kind.append(ErrorRow(kind, kind, ways, len(places), queries, rmse, quantiles(parts)))
@@ -98,7 +100,7 @@ def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] 
     weights = np.concatenate([np.full(sample.size, weight / sample.size) for sample, weight in known])
     order = np.argsort(values)
     heights = np.cumsum(weights[order])
-    places = np.searchsorted(heights, np.array(QUANTILES) * heights[-1])
+    places = np.searchsorted(heights, np.array(QUANTILES) * heights[-1] * (1 - 1e-12))
     return tuple(values[order][np.minimum(places, values.size - 1)].tolist())
 
 

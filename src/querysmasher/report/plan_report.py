@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from querysmasher.errors import PlanError
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.plan import Plan
 from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
-from querysmasher.report.html import Html, count, element, join, notebook, number, table
+from querysmasher.report.html import Html, count, element, join, notebook, number, share, table
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import ErrorRow, epsilon_curve, error_rows, overall, shares
 from querysmasher.report.words import (
@@ -28,7 +29,7 @@ KINDS = 24
 SETS = 15
 """The budget's chart names so many attribute sets and puts the others together."""
 
-QUICK = 200
+QUICK = 100
 """Up to this dimension `plan.limit()` takes a second or so, and is worked out unless told not to."""
 
 SHARES = (1, 5, 10, 25, 50)
@@ -40,6 +41,9 @@ def write_plan_report(
 ) -> Path:
     """Write the page about a plan and return where."""
     target = checked_path(path)
+    if limit not in (None, True, False):
+        msg = f"limit: expected True, False or None (only where it is quick), got {limit!r}"
+        raise PlanError(msg)
     return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
 
 
@@ -51,8 +55,8 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
         ("asked", "What is asked", _asked(plan)),
-        ("error", "Expected error", _error(plan, groups, kinds, with_curve=curve is not None)),
-        ("budget", "Where the budget goes", _budget(plan)),
+        ("error", "Expected error", _error(plan, groups, with_curve=curve is not None)),
+        ("budget", "Where the budget goes", _budget()),
         ("optimal", "How good is this plan", _optimal(plan, limit)),
     ]
     data = _data(plan, groups, kinds, rmse, curve)
@@ -66,16 +70,16 @@ def _summary(plan: Plan, rmse: float) -> Html:
         [
             element(
                 "p",
-                f"{count(workload.query_count, 'count')} about {count(len(workload.schema), 'attribute')}, to be "
-                "published under differential privacy. No data has been touched: all that follows is known "
-                "beforehand.",
+                f"{count(workload.query_count, 'count')} about {count(len(workload.schema), 'attribute')}, "
+                "to be published under differential privacy. No data has been touched: all that follows is "
+                "known beforehand.",
                 class_="lead",
             ),
             figures(
                 ("Budget", figure, remark),
                 ("Queries", f"{workload.query_count:,}", f"in {count(len(workload.groups), 'group')}"),
                 ("Expected error", f"± {number(rmse)}", "root mean square, in records"),
-                ("Above the optimum", f"≤ {plan.gap:.2%}".replace("%", " %"), "certified"),
+                ("Above the optimum", f"≤ {share(plan.gap)}", "certified"),
                 (
                     "Measured",
                     f"{plan.measurements:,}",
@@ -90,7 +94,7 @@ def _asked(plan: Plan) -> Html:
     weights = {g.weight for g in plan.workload}
     return join(
         [
-            element("p", "The table's attributes and their possible values, stated in advance and public:"),
+            element("p", "The table’s attributes and their possible values, stated in advance and public:"),
             schema_table(plan.workload.schema),
             element("h3", "Queries"),
             element(
@@ -104,7 +108,7 @@ def _asked(plan: Plan) -> Html:
     )
 
 
-def _error(plan: Plan, groups: list[ErrorRow], kinds: list[ErrorRow], *, with_curve: bool) -> Html:
+def _error(plan: Plan, groups: list[ErrorRow], *, with_curve: bool) -> Html:
     delta = scientific(delta_of(plan.budget))
     control = element(
         "div",
@@ -113,7 +117,7 @@ def _error(plan: Plan, groups: list[ErrorRow], kinds: list[ErrorRow], *, with_cu
         element("input", type="number", id="epsilon", min="0", step="any"),
         element("button", "as planned", type="button", id="reset"),
         element("output", id="factor", for_="slider epsilon"),
-        class_="control",
+        class_="control sticky",
     )
     explorer = [
         element(
@@ -124,8 +128,8 @@ def _error(plan: Plan, groups: list[ErrorRow], kinds: list[ErrorRow], *, with_cu
         control,
         chart(
             "curve",
-            "Expected error against ε. The line is the root mean square over all queries; the band reaches from "
-            "the most accurate group to the least accurate.",
+            "Expected error against ε. The line is the root mean square over all queries; the band reaches "
+            "from the most accurate group to the least accurate.",
         ),
     ]
     without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
@@ -135,8 +139,9 @@ def _error(plan: Plan, groups: list[ErrorRow], kinds: list[ErrorRow], *, with_cu
         [
             element(
                 "p",
-                "Errors are standard errors, in records: a published count is within one of the truth two times "
-                "out of three, and within two of them 19 times out of 20. They do not depend on the data.",
+                "Errors are standard errors, in records: a published count is within one of the truth two "
+                "times out of three, and within two of them 19 times out of 20. They do not depend on the "
+                "data.",
             ),
             *(explorer if with_curve else without),
             element("h3", "By kind of query"),
@@ -144,8 +149,7 @@ def _error(plan: Plan, groups: list[ErrorRow], kinds: list[ErrorRow], *, with_cu
                 "spread",
                 join(
                     [
-                        "Bar: the middle half of the queries; thin line: from 5 % to 95 % of them; tick: the "
-                        "median; ",
+                        "Bar: the middle half of the queries; line: from 5 % to 95 %; tick: the median; ",
                         element("span", "dot", class_="dot"),
                         ": root mean square.",
                     ]
@@ -156,11 +160,18 @@ def _error(plan: Plan, groups: list[ErrorRow], kinds: list[ErrorRow], *, with_cu
                 "p",
                 "“Records needed” is how many records the table must have for a query that counts ",
                 element("select", *options, id="share", aria_label="share of the records"),
-                f" of them to have a standard error of {RELATIVE:.0%} of its answer: error / ({RELATIVE} × share).".replace("5%", "5 %"),
+                f" of them to have a standard error of {100 * RELATIVE:.0f} % of its answer: "
+                f"error / ({RELATIVE} × share).",
             ),
             element(
                 "div",
-                element("input", type="search", id="filter", placeholder="Filter, e.g. an attribute", aria_label="Filter groups"),
+                element(
+                    "input",
+                    type="search",
+                    id="filter",
+                    placeholder="Filter, e.g. an attribute",
+                    aria_label="Filter groups",
+                ),
                 element("select", id="ways", aria_label="Attributes at a time"),
                 element("output", id="found"),
                 class_="control",
@@ -168,7 +179,9 @@ def _error(plan: Plan, groups: list[ErrorRow], kinds: list[ErrorRow], *, with_cu
             element("div", element("table", id="groups"), class_="scroll"),
             element("button", "Show more", type="button", id="more"),
             element(
-                "p", f"The {left_out:,} groups with the smallest errors are left out of this page.", class_="note"
+                "p",
+                f"The {left_out:,} groups with the smallest errors are left out of this page.",
+                class_="note",
             )
             if left_out > 0
             else None,
@@ -176,13 +189,13 @@ def _error(plan: Plan, groups: list[ErrorRow], kinds: list[ErrorRow], *, with_cu
     )
 
 
-def _budget(plan: Plan) -> Html:
+def _budget() -> Html:
     return join(
         [
             element(
                 "p",
-                "The privacy cost adds up over attribute sets. What is measured on a set is only what smaller "
-                "sets do not tell already, so that the parts fit together without contradiction.",
+                "The privacy cost adds up over attribute sets. What is measured on a set is only what "
+                "smaller sets do not tell already, so that the parts fit together without contradiction.",
             ),
             chart("shares"),
         ]
@@ -190,22 +203,23 @@ def _budget(plan: Plan) -> Html:
 
 
 def _optimal(plan: Plan, limit: bool | None) -> Html:
-    gap = f"{plan.gap:.2%}".replace("%", " %")
+    gap = share(plan.gap)
     centres = (
         "with centres chosen for this workload" if plan.centering == "optimized" else "with uniform centres"
     )
-    texts = [
+    certificate = (
         f"The weighted error of this plan is certified to be at most {gap} above the optimum of its kind "
-        f"({centres}): the bound comes from the same computation, by duality, and needs no trust in the solver."
-    ]
+        f"({centres}). The certificate is a lower bound, by duality, on the error of every such plan."
+    )
+    texts = [certificate]
     wanted = dimension(plan.workload) <= QUICK if limit is None else limit
     if wanted:
         said = str(plan.limit())
         texts.append(f"{said[0].upper()}{said[1:]}.")
     else:
         texts.append(
-            "How far any matrix mechanism whatsoever could go was not computed for this page; plan.limit() tells, "
-            "where the workload is small enough."
+            "How far any matrix mechanism whatsoever could go was not computed for this page; plan.limit() "
+            "tells, where the workload is small enough."
         )
     return join(element("p", text) for text in texts)
 
@@ -255,8 +269,8 @@ def _data(
 
 def _share_rows(plan: Plan) -> list[dict[str, Any]]:
     return [
-        {"place": place, "label": label, "share": share}
-        for place, (label, _, share) in enumerate(shares(plan, SETS))
+        {"place": place, "label": label, "share": 100 * part}
+        for place, (label, _, part) in enumerate(shares(plan, SETS))
     ]
 
 
@@ -275,7 +289,7 @@ def plan_notebook(plan: Plan) -> str:
     """Return a small block for a notebook."""
     rows = [
         ("expected RMSE", f"± {number(plan.rmse)}"),
-        ("certified", f"at most {plan.gap:.2%} above the optimum"),
+        ("certified", f"at most {share(plan.gap)} above the optimum"),
         ("measures", f"{plan.measurements:,} numbers on {count(len(plan.measured), 'attribute set')}"),
         ("guarantee", plan.budget.describe()),
     ]

@@ -1,7 +1,6 @@
 // The page about a release: choose one attribute or two, see counts with their intervals.
 
 const PAGE = 60;
-const LINES = 120; // bands with more points are hard to read as bars, categories with more as bars at all
 const state = { text: "", shown: PAGE, answers: "", shownAnswers: PAGE };
 const key = (a, b) => (b === null ? `${a}` : `${Math.min(a, b)},${Math.max(a, b)}`);
 const tables = new Map(data.tables.map(([places, values, std]) => [places.join(","), { places, values, std }]));
@@ -64,8 +63,7 @@ async function show() {
   const spec = structuredClone(data.charts[name]);
   const scale = document.documentElement.clientWidth < 560 ? 0.8 : 1;
   const many = attribute(a).labels.length;
-  if (heat) spec.height = { step: Math.max(4, Math.min(22, 640 / many)) };
-  if (band) spec.height = 320 * scale;
+  spec.height = band ? 320 * scale : many * (heat ? Math.max(4, Math.min(22, 760 / many)) : 21);
   spec.datasets = { cells: rows.map((cell) => (view === "compare" ? cell : heat ? cell : { ...cell, b: "" })) };
   legend(view === "compare" ? attribute(b).labels : []);
   caption(a, b, view, rows);

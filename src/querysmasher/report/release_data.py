@@ -94,7 +94,11 @@ def planned_answers(release: Release) -> tuple[list[Answer], int]:
 
 def _answers(release: Release, group: Group) -> Iterator[Answer]:
     cells = math.prod(n for f in group.families for n in f.shape)
-    if group.rows > MAX_GROUP or max(f.rows * f.cells for f in group.families) > 30 * MAX_GROUP or cells > 10**6:
+    if (
+        group.rows > MAX_GROUP
+        or max(f.rows * f.cells for f in group.families) > 30 * MAX_GROUP
+        or cells > 10**6
+    ):
         return
     try:
         values, std = release.answer_group(group)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from querysmasher.release.answers import Answers
+from querysmasher.release.release import Release
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
 from querysmasher.report.html import Html, count, element, join, notebook, number, table
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
 from querysmasher.report.words import epsilon_words, guarantee, schema_table, workload_table
-from querysmasher.release.answers import Answers
-from querysmasher.release.release import Release
 
 Z95 = 1.959964
 """How many standard errors a 95 % interval reaches to either side."""
@@ -58,9 +58,7 @@ def release_page(release: Release, title: str) -> str:
 def measurements(release: Release) -> int:
     """Return how many noisy numbers were released."""
     plan = release.plan
-    return sum(
-        math.prod(math.prod(plan.strategies[n].rows) for _, n in m.blocks) for m in plan.measured
-    )
+    return sum(math.prod(math.prod(plan.strategies[n].rows) for _, n in m.blocks) for m in plan.measured)
 
 
 def _summary(release: Release, found: Sequence[Table]) -> Html:
@@ -69,7 +67,11 @@ def _summary(release: Release, found: Sequence[Table]) -> Html:
     one = sum(len(t.attributes) == 1 for t in found)
     shown = [
         ("Budget", figure, remark) if release.noise.is_private else ("Budget", "none", "a simulation"),
-        ("Noisy numbers", f"{measurements(release):,}", f"on {count(len(release.plan.measured), 'attribute set')}"),
+        (
+            "Noisy numbers",
+            f"{measurements(release):,}",
+            f"on {count(len(release.plan.measured), 'attribute set')}",
+        ),
         ("Tables here", f"{len(found):,}", f"{one:,} on one attribute, {len(found) - one:,} on two"),
     ]
     if records is not None:
@@ -81,8 +83,8 @@ def _summary(release: Release, found: Sequence[Table]) -> Html:
             _simulation(release),
             element(
                 "p",
-                "Noisy counts, consistent with each other and free of bias. Everything on this page is computed "
-                "from the released numbers; the table behind them is not read again.",
+                "Noisy counts, consistent with each other and free of bias. Everything on this page is "
+                "computed from the released numbers; the table behind them is not read again.",
                 class_="lead",
             ),
             figures(*shown),
@@ -112,8 +114,8 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
         [
             element(
                 "p",
-                "Choose one attribute, or two. Bars and bands are 95 % intervals for the noise: each covers the "
-                "count in the table 95 times out of 100. Small counts may come out negative.",
+                "Choose one attribute, or two. Bars and bands are 95 % intervals for the noise: each covers "
+                "the count in the table 95 times out of 100. Small counts may come out negative.",
             ),
             control,
             element("div", id="legend", class_="legend"),
@@ -121,7 +123,11 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
             element(
                 "div",
                 element(
-                    "input", type="search", id="filter", placeholder="Filter rows, e.g. a value", aria_label="Filter rows"
+                    "input",
+                    type="search",
+                    id="filter",
+                    placeholder="Filter rows, e.g. a value",
+                    aria_label="Filter rows",
                 ),
                 element("output", id="found"),
                 class_="control",
@@ -140,14 +146,22 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
 
 
 def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
-    said = f"Listed are {len(answers):,} of {listed_of:,}; release.answer() gives all." if listed_of > len(answers) else ""
+    said = (
+        f"Listed are {len(answers):,} of {listed_of:,}; release.answer() gives all."
+        if listed_of > len(answers)
+        else ""
+    )
     return join(
         [
             element("p", f"Queries that were planned and that are more than a cell of a table. {said}"),
             element(
                 "div",
                 element(
-                    "input", type="search", id="answer-filter", placeholder="Filter queries", aria_label="Filter queries"
+                    "input",
+                    type="search",
+                    id="answer-filter",
+                    placeholder="Filter queries",
+                    aria_label="Filter queries",
                 ),
                 element("output", id="answers-found"),
                 class_="control",
@@ -190,7 +204,7 @@ def _released(release: Release) -> Html:
 
 
 def _numbers(values: Any, std: Any) -> list[float]:
-    """Return values with a hundredth of their error as the last digit: noise beyond is not worth its bytes."""
+    """Return values to a hundredth of their error: digits beyond are not worth their bytes."""
     return [
         round(v, min(max(2 - math.floor(math.log10(s)), 0), 9)) if s > 0 else v
         for v, s in zip(map(float, values), map(float, std), strict=True)
@@ -214,8 +228,14 @@ def _distinct(labels: Sequence[str]) -> list[str]:
 def release_notebook(release: Release) -> str:
     """Return a small block for a notebook."""
     rows = [
-        ("noisy numbers", f"{measurements(release):,} on {count(len(release.plan.measured), 'attribute set')}"),
-        ("attributes", ", ".join(release.plan.schema.names[:12]) + (", …" if len(release.plan.schema) > 12 else "")),
+        (
+            "noisy numbers",
+            f"{measurements(release):,} on {count(len(release.plan.measured), 'attribute set')}",
+        ),
+        (
+            "attributes",
+            ", ".join(release.plan.schema.names[:12]) + (", …" if len(release.plan.schema) > 12 else ""),
+        ),
         ("guarantee", release.guarantee),
     ]
     return notebook("Release", table(["", ""], rows))

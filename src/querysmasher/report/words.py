@@ -109,10 +109,16 @@ def workload_words(groups: Iterable[Group]) -> list[tuple[int, str, int, int, st
 def workload_table(groups: Iterable[Group]) -> Html:
     """List the kinds of queries asked."""
     rows = [
-        (str(ways), kind, f"{sets:,}", f"{queries:,}", element("span", example, class_="query"))
+        (
+            str(ways),
+            element("span", kind, class_="kind"),
+            f"{sets:,}",
+            f"{queries:,}",
+            element("span", example, class_="query"),
+        )
         for ways, kind, sets, queries, example in workload_words(groups)
     ]
-    header = ["Attributes at a time", "Kind", "Groups", "Queries", "For example: how many records have"]
+    header = ["Attributes", "Kind", "Groups", "Queries", "For example: how many records have"]
     return _scrolling(table(header, rows[:60], numbers=[2, 3]))
 
 
@@ -123,11 +129,11 @@ def _scrolling(content: Html) -> Html:
 def epsilon_words(budget: Budget) -> tuple[str, str]:
     """Return the budget as a short figure and what it is."""
     if isinstance(budget, ApproxDP):
-        return f"ε = {number(budget.epsilon)}", f"δ = {scientific(budget.delta)}"
-    said = {"zCDP": f"ρ = {number(budget.rho)}", "GaussianDP": f"μ = {number(budget.mu)}"}
+        return f"ε = {budget.epsilon:.6g}", f"δ = {scientific(budget.delta)}"
+    said = {"zCDP": f"ρ = {budget.rho:.6g}", "GaussianDP": f"μ = {budget.mu:.6g}"}
     name = {"zCDP": "zero-concentrated DP", "GaussianDP": "Gaussian DP"}
     kind = type(budget).__name__
-    return said.get(kind, f"β = {number(budget.privacy_cost)}"), name.get(kind, "privacy cost")
+    return said.get(kind, f"β = {budget.privacy_cost:.6g}"), name.get(kind, "privacy cost")
 
 
 def scientific(value: float) -> str:
@@ -152,9 +158,13 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
         else f"whether {whose} {'is' if budget.records_per_person == 1 else 'are'} in the table"
     )
     guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
-    rows = [("tosses a coin when in doubt", "50 %", _percent(guess))]
+    rows = [("guesses yes or no, and is right", "50 %", _percent(guess))]
     rows += [
-        (f"accepts {_percent(a)} false alarms", _percent(a), _percent(power(budget, a, discrete=discrete)))
+        (
+            f"accepts {_percent(a)} false alarms, and detects",
+            _percent(a),
+            _percent(power(budget, a, discrete=discrete)),
+        )
         for a in FALSE_ALARMS
     ]
     weak = guess > 0.9
@@ -166,7 +176,7 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
                 "p",
                 f"Think of the strongest attacker: one who knows every other record, reads all that is "
                 f"released, has any computer, and wants to find out {aim}. However clever, such an attacker "
-                "is right, or finds out, at most this often:",
+                "succeeds at most this often:",
             ),
             _scrolling(
                 table(
@@ -217,18 +227,18 @@ def _currencies(budget: Budget, discrete: bool) -> Html:
         rows.append(("Gaussian", f"μ = {number(math.sqrt(cost))}"))
     rows.append(("privacy cost", f"β = {number(cost)}"))
     facts = (join([element("dt", name), element("dd", value)]) for name, value in rows)
+    whose = "one record" if budget.records_per_person == 1 else "one person"
     said = (
-        f"ε bounds how much more likely any outcome can become through {'one person' if budget.records_per_person > 1 else 'one record'}: "
-        f"by a factor of e to the ε. δ, here {scientific(delta)}, is the probability that may escape this bound in all. "
-        "It is no chance of publishing the data: with this noise, the bound gives way gradually."
+        f"ε bounds how much more likely any outcome can become through {whose}: by a factor of e to the ε. "
+        f"δ, here {scientific(delta)}, is the probability that may escape this bound in all. It is no chance "
+        "of publishing the data: with this noise, the bound gives way gradually."
     )
     return join([element("dl", *facts, class_="facts"), element("p", said)])
 
 
 def _not_hidden(budget: Budget, replace: bool) -> list[str]:
     texts = [
-        "What is true of people in general: a release that shows that smokers fall ill tells something about "
-        "every smoker, whether in the table or not.",
+        "What is true of people in general: that smoking harms tells something about every smoker.",
         "The schema: attributes and their possible values are public.",
         "Other releases from the same records: their privacy costs add up.",
     ]
