@@ -166,14 +166,19 @@ class Browser:
         ]
         return [url for url in sent[1:] if not url.startswith(("data:", "blob:"))]
 
-    def picture(self, path, *, whole=False, height=None):
-        """Take a picture of what is seen, of the whole page, or of its top."""
-        options = {}
-        if whole or height:
-            size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-            clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
-            options = {"captureBeyondViewport": True, "clip": clip}
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", **options)["data"]))
+    def picture(self, path, *, start="body", height=None):
+        """Take a picture of the page from an element on, to its end or of a given height."""
+        size = self.send("Page.getLayoutMetrics")["cssContentSize"]
+        top = self.run(f"document.querySelector({json.dumps(start)}).getBoundingClientRect().top + scrollY")
+        clip = {
+            "x": 0,
+            "y": top,
+            "width": size["width"],
+            "height": height or size["height"] - top,
+            "scale": 1,
+        }
+        taken = self.send("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        path.write_bytes(base64.b64decode(taken["data"]))
 
     def paper(self, path):
         """Print to PDF."""

@@ -109,8 +109,10 @@ def test_ordered_attributes_get_bands(browser, pages):
     browser.until("document.querySelectorAll('#chart .mark-area path').length === 2")
     assert browser.texts("#legend span") == ["F", "M"]
     assert browser.texts("#found") == ["40 rows"]
-    browser.set("#answer-filter", "age <= 3 and")
-    assert all("age <= 3 and" in text for text in browser.texts("#queries tbody td:first-child"))
+    browser.set("#answer-filter", "age sex")
+    shown = browser.texts("#queries tbody td:first-child")
+    assert shown
+    assert all("age" in text and "sex" in text for text in shown)
     assert browser.complaints() == []
 
 

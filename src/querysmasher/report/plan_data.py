@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from querysmasher.arrays import Array, square_root
+from querysmasher.arrays import Array, one_core, square_root
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Predictor
@@ -56,6 +56,11 @@ class ErrorRow:
 
 def error_rows(plan: Plan) -> tuple[list[ErrorRow], list[ErrorRow]]:
     """Return the errors of every group, in the workload's order, and of every kind."""
+    with one_core():
+        return _error_rows(plan)
+
+
+def _error_rows(plan: Plan) -> tuple[list[ErrorRow], list[ErrorRow]]:
     errors = _Errors(plan)
     groups = plan.workload.groups
     kinds: dict[tuple[int, str], list[int]] = {}
@@ -195,7 +200,7 @@ def _sampled(group: Group, most: int) -> Group | None:
     order = sorted(range(len(families)), key=lambda i: families[i].rows)
     for done, place in enumerate(order):  # small families first: they leave more to the others
         count = min(families[place].rows, int(left ** (1 / (len(order) - done))))
-        rows = _some_rows(families[place], max(count, 1))
+        rows = _some_rows(families[place], max(count, 1), seed=place)
         if rows is None:
             return None
         left /= len(rows)
@@ -203,18 +208,19 @@ def _sampled(group: Group, most: int) -> Group | None:
     return replace(group, families=tuple(families))
 
 
-def _some_rows(family: Family, count: int) -> Array | None:
+def _some_rows(family: Family, count: int, seed: int) -> Array | None:
     """Return so many rows of a family, drawn with a fixed seed."""
-    chosen = np.sort(np.random.default_rng(0).choice(family.rows, size=count, replace=False))
+    generator = np.random.default_rng(seed)
+    chosen = np.sort(generator.choice(family.rows, size=count, replace=False))
     cell = np.arange(family.cells)
     if isinstance(family, Rows):
         return family.array[chosen]
     if family.rows * family.cells <= MAX_ENTRIES:
         return family.matrix()[chosen]
     if count * family.cells > MAX_ENTRIES:
-        return _some_rows(family, MAX_ENTRIES // family.cells)
+        return _some_rows(family, MAX_ENTRIES // family.cells, seed)
     if isinstance(family, Range):
-        ends = np.sort(np.random.default_rng(0).integers(0, family.n + 1, size=(2 * count, 2)), axis=1)
+        ends = np.sort(generator.integers(0, family.n + 1, size=(2 * count, 2)), axis=1)
         ends = ends[ends[:, 0] < ends[:, 1]][:count]  # cuts: every range is as likely
         return ((ends[:, :1] <= cell) & (cell < ends[:, 1:])).astype(float)
     if isinstance(family, Circular):
