@@ -48,13 +48,13 @@ def main():
         browser = Browser(find_browser(), pages / "profile")
         try:
             browser.open(plan.report(pages / "plan.html", title="Income by age, family, race and sex"))
-            browser.picture(IMAGES / "plan-report.png", start="#error", height=1000)
+            browser.picture(IMAGES / "plan-report.png", start="#error", height=1240)
             browser.open(release.report(pages / "release.html", title="Income by age, family, race and sex"))
             browser.set("#first", "0", "change")
             browser.set("#second", "4", "change")
             browser.until("document.querySelectorAll('#chart .mark-area path').length === 2")
             time.sleep(0.3)
-            browser.picture(IMAGES / "release-report.png", height=1000)
+            browser.picture(IMAGES / "release-report.png", height=1090)
         finally:
             browser.close()
 

@@ -160,7 +160,7 @@ def _error(plan: Plan, groups: list[ErrorRow], *, with_curve: bool) -> Html:
                 "p",
                 "“Records needed” is how many records the table must have for a query that counts ",
                 element("select", *options, id="share", aria_label="share of the records"),
-                f" of them to have a standard error of {100 * RELATIVE:.0f} % of its answer: "
+                f" of them to have a standard error of {100 * RELATIVE:.0f}\u00a0% of its answer: "
                 f"error / ({RELATIVE} × share).",
             ),
             element(
@@ -255,7 +255,7 @@ def _data(
     if curve is not None:
         start, grid, factors = curve
         data["curve"] = {"start": start, "grid": grid, "factors": factors}
-        points = list(zip(grid, factors, strict=True))[::3]
+        points = zip(grid, factors, strict=True)
         charts["curve"] = error_curve(
             [
                 {"epsilon": e, "error": rmse * f, "low": min(known) * f, "high": max(known) * f}
