@@ -51,16 +51,16 @@ class Browser:
         self._in, self._out = ours_in, ours_out
         self._buffer = b""
         self._number = 0
-        self._session = None
+        self._attached = None
         self.events = []
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._attached = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
 
     def close(self):
         try:
-            self._session = None
+            self._attached = None
             self.send("Browser.close")
             self.process.wait(10)
         except (OSError, TimeoutError, subprocess.TimeoutExpired):
@@ -72,8 +72,8 @@ class Browser:
     def send(self, method, **parameters):
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
+        if self._attached:
+            message["sessionId"] = self._attached
         os.write(self._out, json.dumps(message).encode() + b"\0")
         deadline = time.monotonic() + PATIENCE
         while True:

@@ -72,7 +72,7 @@ def test_groups_are_filtered(browser, pages):
     browser.open(pages["plan"])
     browser.set("#filter", "AGE sex")
     assert browser.texts("#groups tbody td:first-child") == ["age ≤ x and sex = y"]
-    assert browser.texts("#found") == ["1 groups"]
+    assert browser.texts("#found") == ["1 group"]
     browser.set("#filter", "")
     browser.set("#ways", "1", "change")
     assert len(browser.texts("#groups tbody tr")) == 4
@@ -99,6 +99,29 @@ def test_tables_follow_the_chosen_attributes(browser, pages, release):
     browser.set("#filter", "f")
     assert browser.texts("#cells tbody td:first-child") == ["F"]
     assert browser.complaints() == []
+
+
+def test_categories_can_be_sorted(browser, pages):
+    browser.open(pages["release"])
+    browser.set("#view", "sorted", "change")
+    shown = numbers(t.replace("−", "-") for t in browser.texts("#cells tbody td:nth-child(2)"))
+    assert shown == sorted(shown, reverse=True)
+    assert browser.complaints() == []
+
+
+def test_hostile_tips_are_texts(browser, pages):
+    browser.open(pages["hostile release"])
+    bar = "document.querySelector('#chart .mark-rect path')"
+    browser.run(f"{bar}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    box = browser.run(
+        f"(() => {{ const {{x, y, width, height}} = {bar}.getBoundingClientRect();"
+        " return [x + width / 2, y + height / 2]; })()"
+    )
+    for step in (-3, 0):
+        browser.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + step, y=box[1])
+    browser.until("document.querySelector('#vg-tooltip-element')?.textContent.includes('onerror')")
+    assert browser.run("document.images.length") == 0
+    assert browser.run("window.broken === undefined")
 
 
 def test_ordered_attributes_get_bands(browser, pages):

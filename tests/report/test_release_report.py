@@ -26,6 +26,7 @@ def test_the_page_holds_the_tables(release, tmp_path):
     page = release.report(tmp_path / "page.html", title="Our release").read_text()
     data = data_of(page)
     for places, values, std in data["tables"]:
+        std = np.broadcast_to(std, len(values))  # noqa: PLW2901 - one where all are the same
         names = [SCHEMA.names[p] for p in places]
         np.testing.assert_allclose(values, release.marginal(*names).ravel(), atol=0.01 * min(std))
         answers = release.answer(qs.queries(SCHEMA, dict.fromkeys(names, "identity")))
@@ -43,7 +44,7 @@ def test_no_exact_count_gets_in(release, tmp_path):
     release.save(tmp_path / "release")
     assert qs.Release.load(tmp_path / "release").report(tmp_path / "again.html").read_text() == page
     data = data_of(page)
-    assert all(std > 0 for _, _, errors in data["tables"] for std in errors)
+    assert all(np.min(std) > 0 for _, _, std in data["tables"])
     assert all(std > 0 for _, _, std in data["answers"])
 
 

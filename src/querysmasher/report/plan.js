@@ -55,7 +55,7 @@ function tabulate() {
       make("th", { class: ["Queries", "Error", "Records needed"].includes(text) ? "n" : null }, text)))),
     make("tbody", {}, ...body));
   byId("found").textContent = rows.length > shown.length
-    ? `${whole(shown.length)} of ${whole(rows.length)} groups` : `${whole(rows.length)} groups`;
+    ? `${whole(shown.length)} of ${whole(rows.length)} groups` : counted(rows.length, "group");
   byId("more").hidden = rows.length <= shown.length;
 }
 

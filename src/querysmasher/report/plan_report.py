@@ -139,8 +139,8 @@ def _error(plan: Plan, groups: list[ErrorRow], *, with_curve: bool) -> Html:
         [
             element(
                 "p",
-                "Errors are standard errors, in records: a published count is within one of the truth two "
-                "times out of three, and within two of them 19 times out of 20. They do not depend on the "
+                "Errors are standard errors, in records: a published count is within one standard error of the "
+                "truth two times out of three, and within two 19 times out of 20. They do not depend on the "
                 "data.",
             ),
             *(explorer if with_curve else without),
@@ -151,7 +151,7 @@ def _error(plan: Plan, groups: list[ErrorRow], *, with_curve: bool) -> Html:
                     [
                         "Bar: the middle half of the queries; line: from 5 % to 95 %; tick: the median; ",
                         element("span", "dot", class_="dot"),
-                        ": root mean square.",
+                        ": root mean square. Of large groups, a sample is drawn.",
                     ]
                 ),
             ),

@@ -1,9 +1,12 @@
 // The page about a release: choose one attribute or two, see counts with their intervals.
 
 const PAGE = 60;
+const BARS = 80; // a chart of more bars is too long to take in: it shows the largest
+const POINTS = 300; // a line of more values goes without dots
 const state = { text: "", shown: PAGE, answers: "", shownAnswers: PAGE };
 const key = (a, b) => (b === null ? `${a}` : `${Math.min(a, b)},${Math.max(a, b)}`);
-const tables = new Map(data.tables.map(([places, values, std]) => [places.join(","), { places, values, std }]));
+const tables = new Map(data.tables.map(([places, values, std]) => // one error where all are the same
+  [places.join(","), { places, values, std: Array.isArray(std) ? std : values.map(() => std) }]));
 const attribute = (place) => data.attributes[place];
 
 function option(value, text) { return make("option", { value }, text); }
@@ -33,6 +36,7 @@ function chosen() {
     const j = Number(view.slice(5));
     rows = rows.filter((cell) => cell.j === j);
   }
+  if (view === "sorted") rows.sort((one, two) => two.value - one.value);
   return { a, b, view, rows };
 }
 
@@ -47,8 +51,13 @@ function offerSeconds() {
 
 function offerViews() {
   const b = byId("second").value;
-  byId("view").parentElement.hidden = b === "";
-  if (b === "") { byId("view").replaceChildren(option("one", "counts")); return; }
+  byId("view").parentElement.hidden = false;
+  if (b === "") {
+    const { ordered, labels } = attribute(Number(byId("first").value));
+    byId("view").replaceChildren(option("one", "in the order of the schema"), option("sorted", "largest first"));
+    byId("view").parentElement.hidden = ordered || labels.length < 3;
+    return;
+  }
   const { name, labels } = attribute(Number(b));
   const compare = labels.length <= data.series && attribute(Number(byId("first").value)).ordered;
   byId("view").replaceChildren(...(compare ? [option("compare", "lines with intervals")] : []),
@@ -62,13 +71,22 @@ async function show() {
   const name = heat ? "heat" : band ? "band" : "bars";
   const spec = structuredClone(data.charts[name]);
   const scale = document.documentElement.clientWidth < 560 ? 0.8 : 1;
-  const many = attribute(a).labels.length;
+  const drawn = name === "bars" ? largest(rows) : rows;
+  const many = heat ? attribute(a).labels.length : drawn.length;
+  if (many > POINTS && band) spec.layer.pop();
   spec.height = band ? 320 * scale : many * (heat ? Math.max(4, Math.min(22, 760 / many)) : 21);
-  spec.datasets = { cells: rows.map((cell) => (view === "compare" ? cell : heat ? cell : { ...cell, b: "" })) };
+  spec.datasets = { cells: view === "compare" || heat ? drawn : drawn.map((cell) => ({ ...cell, b: "" })) };
   legend(view === "compare" ? attribute(b).labels : []);
-  caption(a, b, view, rows);
+  caption(a, b, view, rows, drawn.length);
   tabulate();
   await draw("chart", spec);
+}
+
+// The rows with the largest counts, in the order they come in.
+function largest(rows) {
+  if (rows.length <= BARS) return rows;
+  const least = [...rows].sort((one, two) => two.value - one.value)[BARS - 1].value;
+  return rows.filter((cell) => cell.value >= least).slice(0, BARS);
 }
 
 function legend(labels) {
@@ -76,13 +94,14 @@ function legend(labels) {
     make("span", {}, make("i", { style: `background: var(--series-${j + 1})` }), label)));
 }
 
-function caption(a, b, view, rows) {
+function caption(a, b, view, rows, drawn) {
   const first = attribute(a).name;
   const only = view.startsWith("only ") ? `, only ${attribute(b).name} = ${rows[0]?.b}` : "";
   const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across). The deeper, the more; ` +
     "a dot marks counts whose interval holds zero.";
   const text = view === "heat" ? heat
-    : `Records by ${first}${view === "compare" ? ` and ${attribute(b).name}` : ""}${only}, with 95 % intervals.`;
+    : `Records by ${first}${view === "compare" ? ` and ${attribute(b).name}` : ""}${only}, with 95 % intervals.` +
+      (drawn < rows.length ? ` Drawn are the ${drawn} largest of ${whole(rows.length)}.` : "");
   byId("caption").textContent = text;
 }
 
@@ -102,7 +121,7 @@ function fill(id, head, rows, counter, more, shown) {
     make("thead", {}, make("tr", {}, ...head.map((text) => make("th", {}, text)),
       ...["Records", "Standard error", "95 % interval"].map((text) => make("th", { class: "n" }, text)))),
     make("tbody", {}, ...rows.slice(0, shown).map(([labels, cell]) => line(labels, cell))));
-  byId(counter).textContent = rows.length > shown ? `${whole(shown)} of ${whole(rows.length)} rows` : `${whole(rows.length)} rows`;
+  byId(counter).textContent = rows.length > shown ? `${whole(shown)} of ${whole(rows.length)} rows` : counted(rows.length, "row");
   byId(more).hidden = rows.length <= shown;
 }
 

@@ -47,7 +47,7 @@ def release_page(release: Release, title: str) -> str:
         "attributes": [
             {"name": a.name, "ordered": a.ordered, "labels": _distinct(a.labels)} for a in release.plan.schema
         ],
-        "tables": [[list(t.attributes), _numbers(t.values, t.std), _shorter(t.std)] for t in found],
+        "tables": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in found],
         "answers": [[a.label, *_numbers([a.value], [a.std]), *_shorter([a.std])] for a in answers],
         "series": MOST_SERIES,
         "reach": Z95,
@@ -213,6 +213,11 @@ def _numbers(values: Any, std: Any) -> list[float]:
 
 def _shorter(std: Any) -> list[float]:
     return [float(f"{float(s):.3g}") for s in std]
+
+
+def _once(std: list[float]) -> list[float] | float:
+    """Return one error where all cells of a table have the same."""
+    return std[0] if len(set(std)) == 1 else std
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:

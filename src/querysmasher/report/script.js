@@ -36,6 +36,8 @@ function digits(value) {
 
 const whole = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
 
+const counted = (value, noun) => `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
+
 // A count with as many decimals as its error warrants, and a true minus sign.
 function estimate(value, std) {
   const places = std > 0 ? Math.min(Math.max(0, -Math.floor(Math.log10(std))), 6) : 0;
