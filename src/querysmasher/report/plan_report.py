@@ -139,9 +139,9 @@ def _error(plan: Plan, groups: list[ErrorRow], *, with_curve: bool) -> Html:
         [
             element(
                 "p",
-                "Errors are standard errors, in records: a published count is within one standard error of the "
-                "truth two times out of three, and within two 19 times out of 20. They do not depend on the "
-                "data.",
+                "Errors are standard errors, in records: a published count is within one standard error of "
+                "the truth two times out of three, and within two 19 times out of 20. They do not depend on "
+                "the data.",
             ),
             *(explorer if with_curve else without),
             element("h3", "By kind of query"),
