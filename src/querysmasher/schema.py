@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from querysmasher.errors import SchemaError, UnknownAttributeError
+from querysmasher.report.html import count, notebook, preview, table
 
 Label = str | int | float | bool
 """What a value of an attribute may be."""
@@ -272,6 +273,12 @@ class Schema:
         if len(self) > 12:
             shown.append(f"… {len(self)} attributes")
         return f"Schema({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        """Show the attributes in a notebook."""
+        rows = [(a.name, a.kind, f"{a.size:,}", preview(a.labels)) for a in self]
+        listed = table(["attribute", "kind", "values", "such as"], rows, numbers=[2])
+        return notebook(f"Schema of {count(len(self), 'attribute')}", listed)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain data from which `Schema.from_json` rebuilds this schema."""

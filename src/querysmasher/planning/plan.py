@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -205,6 +206,23 @@ class Plan:
         from querysmasher.planning.storage import save_plan  # noqa: PLC0415 - storage knows Plan
 
         save_plan(self, path)
+
+    def report(
+        self, path: str | os.PathLike[str], *, limit: bool | None = None, title: str | None = None
+    ) -> Path:
+        """Write a page about the plan, one HTML file that needs no network, and return where it is.
+
+        `limit` says whether `limit()` is worked out for it; by default only where that is quick.
+        """
+        from querysmasher.report.plan_report import write_plan_report  # noqa: PLC0415 - it knows Plan
+
+        return write_plan_report(self, path, limit, title)
+
+    def _repr_html_(self) -> str:
+        """Show the plan in a notebook."""
+        from querysmasher.report.plan_report import plan_notebook  # noqa: PLC0415 - it knows Plan
+
+        return plan_notebook(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:

@@ -66,3 +66,9 @@ class Answers:
         shown = [f"  {label}: {value:,.1f} ± {std:,.1f}" for label, value, std in first]
         more = [f"  … {len(self) - 5:,} more"] if len(self) > 5 else []
         return "\n".join([f"Answers to {len(self):,} queries (value ± standard error)", *shown, *more])
+
+    def _repr_html_(self) -> str:
+        """Show the first answers with their intervals in a notebook."""
+        from querysmasher.report.release_report import answers_notebook  # noqa: PLC0415 - it knows Answers
+
+        return answers_notebook(self)

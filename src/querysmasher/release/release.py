@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -152,6 +153,18 @@ class Release:
         from querysmasher.release.storage import save_release  # noqa: PLC0415 - storage knows Release
 
         save_release(self, path)
+
+    def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write a page of tables and charts with intervals, one HTML file, and return where it is."""
+        from querysmasher.report.release_report import write_release_report  # noqa: PLC0415 - it knows Release
+
+        return write_release_report(self, path, title)
+
+    def _repr_html_(self) -> str:
+        """Show the release in a notebook."""
+        from querysmasher.report.release_report import release_notebook  # noqa: PLC0415 - it knows Release
+
+        return release_notebook(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:

@@ -9,9 +9,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from querysmasher.errors import WorkloadError
+from querysmasher.report.html import element, notebook, table
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.groups import Group
+
+MOST_SHOWN = 12
+"""A notebook shows so many groups."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,3 +95,13 @@ class Workload:
         ways = Counter(len(g.attributes) for g in self.groups)
         sets = ", ".join(f"{count:,} of {way}" for way, count in sorted(ways.items()))
         return f"Workload({self.query_count:,} queries in {len(self.groups):,} groups: {sets} attributes)"
+
+    def _repr_html_(self) -> str:
+        """Show the groups in a notebook, the first of them where there are many."""
+        rows = [(g.describe(), f"{g.rows:,}", f"{g.weight:g}") for g in self.groups[:MOST_SHOWN]]
+        more = len(self.groups) - MOST_SHOWN
+        return notebook(
+            f"Workload of {self.query_count:,} queries in {len(self.groups):,} groups",
+            table(["group", "queries", "weight"], rows, numbers=[1, 2]),
+            element("p", f"… {more:,} more groups") if more > 0 else None,
+        )

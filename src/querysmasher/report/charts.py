@@ -1,0 +1,210 @@
+"""The charts as specifications, in altair.
+
+Colours are the page’s own variables, so that charts follow the
+reader's light or dark setting, and paper, without being drawn again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+ACCENT, SECOND, MUTED, INK = "var(--accent)", "var(--second)", "var(--muted)", "var(--ink)"
+SERIES = [f"var(--series-{n})" for n in range(1, 7)]
+MOST_SERIES = len(SERIES)
+
+FONT = "-apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": MUTED,
+        "titleColor": MUTED,
+        "titleFontWeight": "normal",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titlePadding": 8,
+        "domainColor": "var(--rule)",
+        "tickColor": "var(--rule)",
+        "gridColor": "var(--rule)",
+        "gridOpacity": 0.6,
+    },
+    "legend": {"labelColor": INK, "titleColor": MUTED, "labelFontSize": 12, "orient": "top"},
+    "text": {"color": INK, "fontSize": 12},
+    "header": {"labelColor": INK, "titleColor": MUTED},
+}
+"""What all charts share; it goes with them to the page."""
+
+Rows = list[dict[str, Any]]
+
+
+def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
+    """Error against ε on logarithmic axes: the average query, between the best and the worst group."""
+    import altair as alt  # noqa: PLC0415 - slow to import, and only pages need it
+
+    x = alt.X(
+        "epsilon:Q",
+        title="ε",
+        scale=alt.Scale(type="log", nice=False),
+        axis=_log_axis(alt, points, "epsilon", "epsilon"),
+    )
+    scale, axis = alt.Scale(type="log", nice=False), _log_axis(alt, points, "low", "high")
+    y = alt.Y("error:Q", title="standard error of a count", scale=scale, axis=axis)
+    curve = alt.Chart(alt.InlineData(points))
+    band = curve.mark_area(color=ACCENT, opacity=0.14).encode(x=x, y=y.copy(), y2="high:Q")
+    band.encoding.y = alt.Y("low:Q", title="standard error of a count", scale=scale, axis=axis)
+    line = curve.mark_line(color=ACCENT, strokeWidth=2.5).encode(x=x, y=y)
+    planned = (
+        alt.Chart(alt.InlineData([{"epsilon": epsilon}]))
+        .mark_rule(color=MUTED, strokeDash=[3, 3])
+        .encode(x="epsilon:Q")
+    )
+    label = planned.mark_text(color=MUTED, align="left", dx=5, dy=4, baseline="top", text="planned").encode(
+        y=alt.value(0)
+    )
+    here = (
+        alt.Chart(alt.InlineData([{}]))
+        .transform_calculate(epsilon="epsilon", error="error")
+        .mark_point(color=SECOND, filled=True, size=110, opacity=1)
+        .encode(x="epsilon:Q", y="error:Q")
+    )
+    rule = here.mark_rule(color=SECOND, strokeWidth=1.5).encode(x="epsilon:Q", y=alt.Undefined)
+    both = alt.layer(band, line, planned, label, rule, here).add_params(
+        alt.param(name="epsilon", value=epsilon), alt.param(name="error", value=error)
+    )
+    return _plain(both.properties(width="container", height=260))
+
+
+def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
+    """The spread of the errors of every kind of queries, multiplied by `factor`, which the page sets."""
+    import altair as alt  # noqa: PLC0415
+
+    scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
+    x = alt.X("q1:Q", title="standard error of a count", scale=scale, axis=alt.Axis(tickCount=6))
+    y = alt.Y("place:O", axis=None)
+    names = ["q0", "q1", "q2", "q3", "q4", "rmse"]
+    base = alt.Chart(alt.InlineData(rows)).transform_calculate(
+        **{name: f"datum.{name} * factor" for name in names}
+    )
+    tips = [
+        alt.Tooltip("label:N", title="queries"),
+        *(alt.Tooltip(f"{n}:Q", title=t, format=".3~s") for n, t in zip(names, TIPS, strict=True)),
+    ]
+    span = base.mark_rule(color=ACCENT, strokeWidth=1.5).encode(y=y, x=alt.X("q0:Q", scale=scale), x2="q4:Q")
+    body = base.mark_bar(color=ACCENT, height=9, opacity=0.45, cornerRadius=2)
+    body = body.encode(y=y, x=x, x2="q3:Q", tooltip=tips)
+    middle = base.mark_tick(color=ACCENT, thickness=2.5, height=15).encode(y=y, x="q2:Q", tooltip=tips)
+    mean = base.mark_point(color=SECOND, filled=True, size=55, opacity=1).encode(
+        y=y, x="rmse:Q", tooltip=tips
+    )
+    label = base.mark_text(align="left", baseline="bottom", dy=-9).encode(y=y, x=alt.value(0), text="label:N")
+    both = alt.layer(span, body, middle, mean, label).add_params(alt.param(name="factor", value=1))
+    return _plain(both.properties(width="container", height=46 * len(rows)))
+
+
+TIPS = ("5 % are below", "25 % are below", "half are below", "75 % are below", "95 % are below", "RMSE")
+
+
+def budget_bars(rows: Rows) -> dict[str, Any]:
+    """The share of the budget that each attribute set gets."""
+    import altair as alt  # noqa: PLC0415
+
+    y = alt.Y("place:O", axis=None)
+    tips = [alt.Tooltip("label:N", title="on"), alt.Tooltip("share:Q", title="share in %", format=".2f")]
+    base = alt.Chart(alt.InlineData(rows))
+    percent = alt.Axis(labelExpr="datum.label + ' %'", tickCount=5)
+    x = alt.X("share:Q", title="share of the budget", axis=percent)
+    bar = base.mark_bar(color=ACCENT, height=8, opacity=0.75, cornerRadius=1).encode(y=y, x=x, tooltip=tips)
+    label = base.mark_text(align="left", baseline="bottom", dy=-6).encode(y=y, x=alt.value(0), text="label:N")
+    said = base.transform_calculate(said="format(datum.share, '.1f') + ' %'")
+    figure = said.mark_text(align="left", dx=6, color=MUTED).encode(y=y, x="share:Q", text="said:N")
+    return _plain(alt.layer(bar, label, figure).properties(width="container", height=34 * len(rows)))
+
+
+def cells_bars() -> dict[str, Any]:
+    """Counts by category as bars, each with its interval. The page gives the cells."""
+    import altair as alt  # noqa: PLC0415
+
+    y = alt.Y(
+        "a:N",
+        sort=None,
+        title=None,
+        axis=alt.Axis(labelLimit=150, labelPadding=7, labelColor=INK, ticks=False, domain=False),
+    )
+    base = alt.Chart(alt.NamedData(name="cells"))
+    bar = base.mark_bar(color=ACCENT, opacity=0.35, cornerRadiusEnd=2).encode(
+        y=y,
+        x=alt.X("value:Q", title="records", axis=alt.Axis(tickCount=5, orient="top")),
+        tooltip=_tips(alt, "a"),
+    )
+    interval = base.mark_rule(color=ACCENT, strokeWidth=2.5).encode(
+        y=y, x=alt.X("low:Q", title="records"), x2="high:Q", tooltip=_tips(alt, "a")
+    )
+    return _plain(alt.layer(bar, interval).properties(width="container", height=200))
+
+
+def cells_band() -> dict[str, Any]:
+    """Counts along ordered values: a line in its band of intervals. The page gives the cells."""
+    import altair as alt  # noqa: PLC0415
+
+    base = alt.Chart(alt.NamedData(name="cells"))
+    x = alt.X("a:O", sort=None, title=None, axis=_sparse(alt), scale=alt.Scale(type="point", padding=0.5))
+    colour = alt.Color("b:N", sort=None, title=None, scale=alt.Scale(range=SERIES), legend=None)
+    band = base.mark_area(opacity=0.25).encode(
+        x=x, y=alt.Y("low:Q", title="records"), y2="high:Q", color=colour
+    )
+    line = base.mark_line(strokeWidth=1.8).encode(x=x, y="value:Q", color=colour)
+    point = base.mark_point(filled=True, size=22, opacity=1).encode(
+        x=x, y="value:Q", color=colour, tooltip=_tips(alt, "a", "b")
+    )
+    return _plain(alt.layer(band, line, point).properties(width="container", height=320))
+
+
+def cells_heat() -> dict[str, Any]:
+    """Counts by two attributes; a dot marks cells whose interval holds zero. The page gives the cells."""
+    import altair as alt  # noqa: PLC0415
+
+    base = alt.Chart(alt.NamedData(name="cells"))
+    x = alt.X("b:O", sort=None, title=None, axis=_sparse(alt), scale=alt.Scale(padding=0))
+    y = alt.Y(
+        "a:O",
+        sort=None,
+        title=None,
+        axis=alt.Axis(
+            labelLimit=130, labelPadding=6, labelOverlap="greedy", ticks=False, domain=False, labelColor=INK
+        ),
+    )
+    depth = alt.Opacity("value:Q", legend=None, scale=alt.Scale(range=[0.02, 1], domainMin=0, clamp=True))
+    cell = base.mark_rect(color=ACCENT, stroke="var(--paper)", strokeWidth=0.5)
+    cell = cell.encode(x=x, y=y, opacity=depth, tooltip=_tips(alt, "a", "b"))
+    unsure = base.transform_filter("datum.low <= 0").mark_point(color=MUTED, filled=True, size=9, opacity=0.8)
+    return _plain(alt.layer(cell, unsure.encode(x=x, y=y)).properties(width="container", height=200))
+
+
+def _tips(alt: Any, *names: str) -> list[Any]:
+    fields = [alt.Tooltip(f"{n}:N", title=t) for n, t in zip(names, ("value", "split"), strict=False)]
+    formats = [("value", "records"), ("low", "from"), ("high", "to")]
+    return [*fields, *(alt.Tooltip(f"{n}:Q", title=t, format=",.1f") for n, t in formats)]
+
+
+def _sparse(alt: Any) -> Any:
+    """An axis of many values that labels as many as fit."""
+    return alt.Axis(labelOverlap="greedy", labelAngle=0, labelLimit=110, labelSeparation=6, ticks=False)
+
+
+def _log_axis(alt: Any, points: Rows, low: str, high: str) -> Any:
+    """An axis that is labelled at 1, 2, 5, 10, … from the least value of `low` to the largest of `high`."""
+    least, most = min(p[low] for p in points), max(p[high] for p in points)
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    inside = [t for t in ticks if least * 0.999 <= t <= most * 1.001]
+    return alt.Axis(values=inside, format=",~r", labelOverlap="greedy", labelSeparation=6)
+
+
+def _plain(chart: Any) -> dict[str, Any]:
+    """Return a chart's specification without what the page has already."""
+    spec: dict[str, Any] = chart.to_dict()
+    for name in ("config", "$schema", "usermeta"):
+        spec.pop(name, None)
+    return spec

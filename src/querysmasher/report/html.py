@@ -1,0 +1,129 @@
+"""HTML that is safe by construction: whatever is not `Html` already is escaped."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+VOID = frozenset({"input", "meta", "br"})
+"""Elements that have no content and no end."""
+
+NOTEBOOK_STYLE = (
+    ".querysmasher{font-size:13px;line-height:1.5}.querysmasher table{border-collapse:collapse;margin:.4em 0}"
+    ".querysmasher th,.querysmasher td{padding:.2em 1.2em .2em 0;text-align:left;border:0;"
+    "border-bottom:1px solid rgba(128,128,128,.3);background:none}.querysmasher .n{text-align:right;"
+    "font-variant-numeric:tabular-nums}.querysmasher p{margin:.2em 0;max-width:62em}"
+)
+
+
+class Html(str):
+    """Text that is HTML already, every foreign text in it escaped."""
+
+    __slots__ = ()
+
+
+def element(name: str, /, *children: object, **attributes: object) -> Html:
+    """Return an element; children and attributes that are not `Html` are escaped.
+
+    A trailing underscore of an attribute's name falls off and others become dashes; None and False leave
+    the attribute out.
+
+    >>> element("td", "<b>", class_="n", data_value=3)
+    '<td class="n" data-value="3">&lt;b&gt;</td>'
+    """
+    words = [name]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        shown = key.rstrip("_").replace("_", "-")
+        words.append(shown if value is True else f'{shown}="{html.escape(str(value))}"')
+    start = f"<{' '.join(words)}>"
+    return Html(start if name in VOID else f"{start}{join(children)}</{name}>")
+
+
+def join(children: Iterable[object]) -> Html:
+    """Put pieces one after the other, escaping those that are not `Html`; None is left out."""
+    return Html("".join(c if isinstance(c, Html) else html.escape(str(c)) for c in children if c is not None))
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = (), **attributes: object
+) -> Html:
+    """Return a table; the columns in `numbers` are set flush right."""
+    right = set(numbers)
+
+    def line(cell: str, values: Sequence[object]) -> Html:
+        cells = (element(cell, v, class_="n" if i in right else None) for i, v in enumerate(values))
+        return element("tr", *cells)
+
+    head = element("thead", line("th", header))
+    return element("table", head, element("tbody", *(line("td", row) for row in rows)), **attributes)
+
+
+def notebook(title: object, *parts: object) -> str:
+    """Return a small block for a notebook: a title in bold, then the parts."""
+    return element(
+        "div",
+        element("style", Html(NOTEBOOK_STYLE)),
+        element("p", element("strong", title)),
+        *parts,
+        class_="querysmasher",
+    )
+
+
+def script_data(data: Any, name: str) -> Html:
+    """Return data for the page's scripts. No text in it can end the element that holds it."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return element("script", Html(text), type="application/json", id=name)
+
+
+def number(value: float) -> str:
+    """Return a number with three significant digits, and thousands apart.
+
+    >>> number(1234.5), number(0.012345), number(0)
+    ('1,230', '0.0123', '0')
+    """
+    if not math.isfinite(value):
+        return "—"
+    if value == 0:
+        return "0"
+    value = float(f"{value:.3g}")
+    places = 2 - math.floor(math.log10(abs(value)))
+    if not -12 <= places <= 7:
+        return f"{value:.2e}"
+    return f"{value:,.{max(places, 0)}f}"
+
+
+def share(value: float) -> str:
+    """Return a small share as a percentage, never as nothing at all.
+
+    >>> share(0.1234), share(1e-9)
+    ('12.34 %', '0.01 %')
+    """
+    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f} %" if value > 0 else "0 %"
+
+
+def count(value: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> count(1, "query", "queries"), count(2000, "attribute")
+    ('1 query', '2,000 attributes')
+    """
+    return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+def preview(values: Sequence[object], most: int = 4) -> str:
+    """Return the first values and the last, so that a reader knows what the domain looks like.
+
+    >>> preview(["F", "M"]), preview(range(100))
+    ('F, M', '0, 1, 2, …, 99')
+    """
+    shown = [str(v) for v in values[:most]]
+    if len(values) > most:
+        shown = [*shown[:-1], "…", str(values[-1])]
+    return ", ".join(s if len(s) <= 40 else s[:39] + "…" for s in shown)

@@ -1,0 +1,126 @@
+"""One self-contained page: markup, styles, scripts and data in a single file that asks for nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from querysmasher.errors import FileError
+from querysmasher.files import replacing
+from querysmasher.report.html import Html, element, join, script_data
+
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; base-uri 'none'; form-action 'none'"
+)
+"""The browser refuses every request this page could make, whatever stands in it."""
+
+
+SNIPPET = "window.vegaEmbed = vegaEmbed;"
+"""What the scripts of a page use of the chart libraries."""
+
+
+@cache
+def libraries() -> str:
+    """Return the chart libraries as one script, of the version that altair writes for."""
+    import altair as alt  # noqa: PLC0415 - slow to import, and only pages need it
+    import vl_convert  # noqa: PLC0415
+
+    version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    bundle = vl_convert.javascript_bundle(SNIPPET, vl_version=version).replace("</script", "<\\/script")
+    return f"(() => {{{bundle}\n}})();"
+
+
+def asset(name: str) -> Html:
+    """Return a file that is part of this package."""
+    return Html(resources.files("querysmasher.report").joinpath(name).read_text(encoding="utf-8"))
+
+
+def section(name: str, title: str, *parts: object) -> Html:
+    """Return a section of a page with its heading."""
+    return element("section", element("h2", title), *parts, id=name)
+
+
+def figures(*pairs: tuple[str, str, str | None]) -> Html:
+    """Return the key figures: each what it is, the figure, and a remark."""
+    items = (
+        element(
+            "div",
+            element("dt", name),
+            element("dd", value),
+            element("dd", remark, class_="remark") if remark else None,
+        )
+        for name, value, remark in pairs
+    )
+    return element("dl", *items, class_="figures")
+
+
+def chart(name: str, caption: object = None) -> Html:
+    """Return the place of a chart, which the page's script draws."""
+    drawn = element("div", id=name, class_="chart")
+    return element("figure", drawn, element("figcaption", caption) if caption else None)
+
+
+def page(
+    kind: str, title: str, summary: object, sections: Sequence[tuple[str, str, Html]], data: dict[str, Any]
+) -> str:
+    """Return a whole page. `kind` is "plan" or "release"; `data` is for its script."""
+    links = (element("a", heading, href=f"#{name}") for name, heading, _ in sections)
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"{title} · QuerySmasher"),
+        element("style", asset("styles.css")),
+    )
+    header = element(
+        "header",
+        element("p", "QuerySmasher", element("span", f"privacy {kind}"), class_="brand"),
+        element("h1", title),
+        summary,
+        element("nav", *links, aria_label="Contents"),
+    )
+    body = element(
+        "body",
+        header,
+        element(
+            "main",
+            element("noscript", "Charts and filters on this page need JavaScript."),
+            *(section(name, heading, content) for name, heading, content in sections),
+        ),
+        element(
+            "footer",
+            "Made with QuerySmasher. This file holds all it needs and asks for nothing from the network.",
+        ),
+        script_data(data, "data"),
+        element("script", Html(libraries())),
+        element("script", join([asset("script.js"), Html("\n"), asset(f"{kind}.js")])),
+        class_=kind,
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def checked_path(path: object) -> Path:
+    """Return where to write, or refuse what is no path, or a folder."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        msg = f"path: expected the path of an HTML file to write, got {path!r}"
+        raise FileError(msg)
+    target = Path(os.fsdecode(path))
+    if target.is_dir():
+        example = str(target / "report.html")
+        msg = f"path: {str(target)!r} is a folder; give the path of a file, such as {example!r}"
+        raise FileError(msg)
+    return target
+
+
+def write_page(path: Path, text: str) -> Path:
+    """Write a page, all or nothing, and return where."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path

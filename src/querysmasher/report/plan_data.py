@@ -1,0 +1,245 @@
+"""The numbers of a plan's page: errors by group with their spread, shares of the budget, error against ε.
+
+Memory stays flat however many queries there are: errors are summed without writing queries out, and their
+spread is told from a sample where a group is large.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core, square_root
+from querysmasher.errors import TooLargeError
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.prediction import Predictor
+from querysmasher.privacy.budget import ApproxDP, Budget
+from querysmasher.report.words import delta_of, group_words, kind_words
+from querysmasher.workload.families import Circular, Family, Range
+from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
+
+MAX_ENTRIES = 3_000_000
+"""Rows of one family, and queries over tied attributes, are written out up to this many numbers (24 MB)."""
+
+WHOLE = 300_000
+"""Groups of up to this many queries are not sampled, if their attributes are measured apart."""
+
+SAMPLE = 20_000
+PER_KIND = 12
+"""From how many groups the spread of a kind is told."""
+
+SPREAD_GROUPS = 300
+"""For how many groups the page tells the spread of each."""
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+STEPS = 160
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """What to expect of one group, or of one kind of groups."""
+
+    label: str
+    kind: str
+    ways: int
+    groups: int
+    queries: int
+    rmse: float | None
+    """None where working it out would take too much memory."""
+    spread: tuple[float, ...] | None
+    """The `QUANTILES` of the queries' standard errors."""
+
+
+def error_rows(plan: Plan) -> tuple[list[ErrorRow], list[ErrorRow]]:
+    """Return the errors of every group, in the workload's order, and of every kind."""
+    with one_core():
+        return _error_rows(plan)
+
+
+def _error_rows(plan: Plan) -> tuple[list[ErrorRow], list[ErrorRow]]:
+    errors = _Errors(plan)
+    groups = plan.workload.groups
+    kinds: dict[tuple[int, str], list[int]] = {}
+    for place, group in enumerate(groups):
+        kinds.setdefault((len(group.attributes), kind_words(group)), []).append(place)
+    rmses = [errors.rmse(group) for group in groups]
+    spread_of = range(len(groups)) if len(groups) <= SPREAD_GROUPS else range(0)
+    samples: dict[int, Array | None] = {}
+    spreads: dict[int, tuple[float, ...] | None] = {}
+    for place in spread_of:
+        sample = errors.sample(groups[place])
+        spreads[place] = quantiles([(sample, 1.0)])
+        samples[place] = None if sample is None else _thin(sample)
+    by_kind = []
+    for (ways, kind), places in kinds.items():
+        chosen = places[:: max(1, math.ceil(len(places) / PER_KIND))]
+        parts = [
+            (samples.get(p) if p in samples else errors.sample(groups[p]), groups[p].rows) for p in chosen
+        ]
+        queries = sum(groups[p].rows for p in places)
+        rmse = _mean((rmses[p], groups[p].rows) for p in places)
+        by_kind.append(ErrorRow(kind, kind, ways, len(places), queries, rmse, quantiles(parts)))
+    by_group = [
+        ErrorRow(group_words(g), kind_words(g), len(g.attributes), 1, g.rows, rmses[i], spreads.get(i))
+        for i, g in enumerate(groups)
+    ]
+    return by_group, by_kind
+
+
+def overall(rows: Iterable[ErrorRow], plan: Plan) -> float:
+    """Return the root mean square error over all queries."""
+    mean = _mean((row.rmse, row.queries) for row in rows)
+    return plan.rmse if mean is None else mean
+
+
+def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] | None:
+    """Return the quantiles of samples, each of which stands for so many queries."""
+    known = [(sample, weight) for sample, weight in parts if sample is not None and sample.size]
+    if not known:
+        return None
+    values = np.concatenate([sample for sample, _ in known])
+    weights = np.concatenate([np.full(sample.size, weight / sample.size) for sample, weight in known])
+    order = np.argsort(values)
+    heights = np.cumsum(weights[order])
+    places = np.searchsorted(heights, np.array(QUANTILES) * heights[-1] * (1 - 1e-12))
+    return tuple(values[order][np.minimum(places, values.size - 1)].tolist())
+
+
+def shares(plan: Plan, most: int) -> list[tuple[str, int, float]]:
+    """Return (attribute set, its size, share of the budget), the largest first, the smaller ones together."""
+    own = sorted(plan.budget_shares().items(), key=lambda item: -item[1])
+    named = [(" × ".join(names) or "number of records", len(names), share) for names, share in own]
+    if len(named) <= most + 1:
+        return named
+    rest = math.fsum(share for _, _, share in named[most:])
+    return [*named[:most], (f"{len(named) - most:,} other attribute sets together", 0, rest)]
+
+
+def epsilon_curve(budget: Budget) -> tuple[float, list[float], list[float]] | None:
+    """Return the plan's ε, a grid of ε around it, and by what errors are multiplied at each; δ stays.
+
+    Errors are proportional to 1/√(privacy cost). None where the budget is too small or large to tell an ε.
+    """
+    delta = delta_of(budget)
+    start = budget.epsilon_at(delta)
+    if not 1e-3 <= start <= 1e4:
+        return None
+    grid = np.geomspace(min(0.1, start / 10), max(10.0, start * 5), STEPS)
+    epsilons = sorted({*grid.tolist(), start})
+    costs = [budget.privacy_cost if e == start else ApproxDP(e, delta).privacy_cost for e in epsilons]
+    return start, epsilons, [math.sqrt(budget.privacy_cost / cost) for cost in costs]
+
+
+class _Errors:
+    """Predicts errors with a predictor of its own, whose memory goes with it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.predictor: Predictor = replace(plan).predictor
+        self._condensed: dict[Hashable, Family] = {}
+
+    def rmse(self, group: Group) -> float | None:
+        """Return the root mean square error of a group's queries."""
+        families = tuple(map(self._condense, group.families))
+        if any(f.rows * f.cells > MAX_ENTRIES for f in families):
+            return None
+        try:
+            return math.sqrt(self.predictor.total(replace(group, families=families)) / group.rows)
+        except TooLargeError:
+            return None
+
+    def sample(self, group: Group) -> Array | None:
+        """Return the standard errors of a group's queries, or of a sample of them."""
+        apart = self._is_apart(group)
+        small = all(f.rows * f.cells <= MAX_ENTRIES for f in group.families)
+        if not (apart and small and group.rows <= WHOLE):
+            cells = 1 if apart else math.prod(f.cells for f in group.families)
+            most = min(SAMPLE, MAX_ENTRIES // cells)
+            chosen = _sampled(group, most)
+            if chosen is None:
+                return None
+            group = chosen
+        try:
+            return np.sqrt(self.predictor.variances(group).ravel())
+        except TooLargeError:
+            return None
+
+    def _is_apart(self, group: Group) -> bool:
+        """Tell whether every attribute is measured apart, so that variances are sums of products."""
+        if any(len(f.shape) > 1 or f.rows * f.cells > MAX_ENTRIES for f in group.families):
+            return False
+        sets = _subsets(self.predictor.schema.positions(group.attributes))
+        measured = (self.predictor.measured.get(s) for s in sets)
+        return all(len(axes) <= 1 for m in measured if m is not None for axes, _ in m.blocks)
+
+    def _condense(self, family: Family) -> Family:
+        """Return as many rows as cells whose variances have the same sum, without writing the queries out."""
+        if not family.closed_form or family.rows * family.cells <= MAX_ENTRIES // 10:
+            return family
+        if family.key not in self._condensed:
+            scale = math.sqrt(family.rows)
+            rows = square_root(family.gram() / scale**2, 1e-14) * scale
+            self._condensed[family.key] = Rows(family.shape, rows)
+        return self._condensed[family.key]
+
+
+def _subsets(places: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    ordered = sorted(places)
+    for bits in range(2 ** len(ordered)):
+        yield tuple(p for i, p in enumerate(ordered) if bits >> i & 1)
+
+
+def _sampled(group: Group, most: int) -> Group | None:
+    """Return a group of about `most` of a group's queries, spread evenly: some rows of every family."""
+    if most < 8:
+        return None
+    left, families = float(most), list(group.families)
+    order = sorted(range(len(families)), key=lambda i: families[i].rows)
+    for done, place in enumerate(order):  # small families first: they leave more to the others
+        count = min(families[place].rows, int(left ** (1 / (len(order) - done))))
+        rows = _some_rows(families[place], max(count, 1), seed=place)
+        if rows is None:
+            return None
+        left /= len(rows)
+        families[place] = Rows(families[place].shape, rows)
+    return replace(group, families=tuple(families))
+
+
+def _some_rows(family: Family, count: int, seed: int) -> Array | None:
+    """Return so many rows of a family, drawn with a fixed seed."""
+    generator = np.random.default_rng(seed)
+    chosen = np.sort(generator.choice(family.rows, size=count, replace=False))
+    cell = np.arange(family.cells)
+    if isinstance(family, Rows):
+        return family.array[chosen]
+    if family.rows * family.cells <= MAX_ENTRIES:
+        return family.matrix()[chosen]
+    if count * family.cells > MAX_ENTRIES:
+        return _some_rows(family, MAX_ENTRIES // family.cells, seed)
+    if isinstance(family, Range):
+        ends = np.sort(generator.integers(0, family.n + 1, size=(2 * count, 2)), axis=1)
+        ends = ends[ends[:, 0] < ends[:, 1]][:count]  # cuts: every range is as likely
+        return ((ends[:, :1] <= cell) & (cell < ends[:, 1:])).astype(float)
+    if isinstance(family, Circular):
+        start, length = np.divmod(chosen, family.n)
+        return ((cell - start[:, None]) % family.n <= length[:, None]).astype(float)
+    return None
+
+
+def _thin(sample: Array) -> Array:
+    """Return an evenly spread part of a sample, for the spread of its kind."""
+    return np.sort(sample)[:: max(1, sample.size // SAMPLE)]
+
+
+def _mean(pairs: Iterable[tuple[float | None, int]]) -> float | None:
+    """Return the root of the mean square over queries, or None where some are not known."""
+    total, queries = 0.0, 0
+    for rmse, own in pairs:
+        if rmse is None:
+            return None
+        total += rmse**2 * own
+        queries += own
+    return math.sqrt(total / queries)

@@ -1,0 +1,296 @@
+"""The page about a plan."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from querysmasher.errors import PlanError
+from querysmasher.planning.limit import dimension
+from querysmasher.planning.plan import Plan
+from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
+from querysmasher.report.html import Html, count, element, join, notebook, number, share, table
+from querysmasher.report.page import chart, checked_path, figures, page, write_page
+from querysmasher.report.plan_data import ErrorRow, epsilon_curve, error_rows, overall, shares
+from querysmasher.report.words import (
+    delta_of,
+    epsilon_words,
+    guarantee,
+    schema_table,
+    scientific,
+    workload_table,
+)
+
+GROUPS = 2_000
+"""A page holds at most so many groups: those with the largest errors."""
+
+KINDS = 24
+SETS = 15
+"""The budget's chart names so many attribute sets and puts the others together."""
+
+QUICK = 100
+"""Up to this dimension `plan.limit()` takes a second or so, and is worked out unless told not to."""
+
+SHARES = (1, 5, 10, 25, 50)
+RELATIVE = 0.05
+
+
+def write_plan_report(
+    plan: Plan, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
+) -> Path:
+    """Write the page about a plan and return where."""
+    target = checked_path(path)
+    if limit not in (None, True, False):
+        msg = f"limit: expected True, False or None (only where it is quick), got {limit!r}"
+        raise PlanError(msg)
+    return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
+
+
+def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
+    """Return the page as text."""
+    groups, kinds = error_rows(plan)
+    rmse = overall(groups, plan)
+    curve = epsilon_curve(plan.budget)
+    sections = [
+        ("guarantee", "The guarantee", guarantee(plan.budget)),
+        ("asked", "What is asked", _asked(plan)),
+        ("error", "Expected error", _error(plan, groups, with_curve=curve is not None)),
+        ("budget", "Where the budget goes", _budget()),
+        ("optimal", "How good is this plan", _optimal(plan, limit)),
+    ]
+    data = _data(plan, groups, kinds, rmse, curve)
+    return page("plan", title, _summary(plan, rmse), sections, data)
+
+
+def _summary(plan: Plan, rmse: float) -> Html:
+    figure, remark = epsilon_words(plan.budget)
+    workload = plan.workload
+    return join(
+        [
+            element(
+                "p",
+                f"{count(workload.query_count, 'count')} about {count(len(workload.schema), 'attribute')}, "
+                "to be published under differential privacy. No data has been touched: all that follows is "
+                "known beforehand.",
+                class_="lead",
+            ),
+            figures(
+                ("Budget", figure, remark),
+                ("Queries", f"{workload.query_count:,}", f"in {count(len(workload.groups), 'group')}"),
+                ("Expected error", f"± {number(rmse)}", "root mean square, in records"),
+                ("Above the optimum", f"≤ {share(plan.gap)}", "certified"),
+                (
+                    "Measured",
+                    f"{plan.measurements:,}",
+                    f"noisy numbers on {count(len(plan.measured), 'attribute set')}",
+                ),
+            ),
+        ]
+    )
+
+
+def _asked(plan: Plan) -> Html:
+    weights = {g.weight for g in plan.workload}
+    return join(
+        [
+            element("p", "The table’s attributes and their possible values, stated in advance and public:"),
+            schema_table(plan.workload.schema),
+            element("h3", "Queries"),
+            element(
+                "p",
+                "Every query is a number of records. “Cumulative” counts records up to each value, “value” "
+                "those with exactly each value; × takes every combination.",
+                " Some queries weigh more than others in the plan." if len(weights) > 1 else None,
+            ),
+            workload_table(plan.workload.groups),
+        ]
+    )
+
+
+def _error(plan: Plan, groups: list[ErrorRow], *, with_curve: bool) -> Html:
+    delta = scientific(delta_of(plan.budget))
+    control = element(
+        "div",
+        element("label", "ε", for_="epsilon"),
+        element("input", type="range", id="slider", min="0", max="1000", step="1", aria_label="epsilon"),
+        element("input", type="number", id="epsilon", min="0", step="any"),
+        element("button", "as planned", type="button", id="reset"),
+        element("output", id="factor", for_="slider epsilon"),
+        class_="control sticky",
+    )
+    explorer = [
+        element(
+            "p",
+            "What would another budget bring? Move ε and every error on this page follows: the noise is "
+            f"proportional to one over the root of the privacy cost. δ stays at {delta}.",
+        ),
+        control,
+        chart(
+            "curve",
+            "Expected error against ε. The line is the root mean square over all queries; the band reaches "
+            "from the most accurate group to the least accurate.",
+        ),
+    ]
+    without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
+    left_out = len(groups) - GROUPS
+    options = (element("option", f"{s} %", value=str(s / 100), selected=s == 10) for s in SHARES)
+    return join(
+        [
+            element(
+                "p",
+                "Errors are standard errors, in records: a published count is within one standard error of "
+                "the truth two times out of three, and within two 19 times out of 20. They do not depend on "
+                "the data.",
+            ),
+            *(explorer if with_curve else without),
+            element("h3", "By kind of query"),
+            chart(
+                "spread",
+                join(
+                    [
+                        "Bar: the middle half of the queries; line: from 5 % to 95 %; tick: the median; ",
+                        element("span", "dot", class_="dot"),
+                        ": root mean square. Of large groups, a sample is drawn.",
+                    ]
+                ),
+            ),
+            element("h3", "By group"),
+            element(
+                "p",
+                "“Records needed” is how many records the table must have for a query that counts ",
+                element("select", *options, id="share", aria_label="share of the records"),
+                f" of them to have a standard error of {100 * RELATIVE:.0f}\u00a0% of its answer: "
+                f"error / ({RELATIVE} × share).",
+            ),
+            element(
+                "div",
+                element(
+                    "input",
+                    type="search",
+                    id="filter",
+                    placeholder="Filter, e.g. an attribute",
+                    aria_label="Filter groups",
+                ),
+                element("select", id="ways", aria_label="Attributes at a time"),
+                element("output", id="found"),
+                class_="control",
+            ),
+            element("div", element("table", id="groups"), class_="scroll"),
+            element("button", "Show more", type="button", id="more"),
+            element(
+                "p",
+                f"The {left_out:,} groups with the smallest errors are left out of this page.",
+                class_="note",
+            )
+            if left_out > 0
+            else None,
+        ]
+    )
+
+
+def _budget() -> Html:
+    return join(
+        [
+            element(
+                "p",
+                "The privacy cost adds up over attribute sets. What is measured on a set is only what "
+                "smaller sets do not tell already, so that the parts fit together without contradiction.",
+            ),
+            chart("shares"),
+        ]
+    )
+
+
+def _optimal(plan: Plan, limit: bool | None) -> Html:
+    gap = share(plan.gap)
+    centres = (
+        "with centres chosen for this workload" if plan.centering == "optimized" else "with uniform centres"
+    )
+    certificate = (
+        f"The weighted error of this plan is certified to be at most {gap} above the optimum of its kind "
+        f"({centres}). The certificate is a lower bound, by duality, on the error of every such plan."
+    )
+    texts = [certificate]
+    wanted = dimension(plan.workload) <= QUICK if limit is None else limit
+    if wanted:
+        said = str(plan.limit())
+        texts.append(f"{said[0].upper()}{said[1:]}.")
+    else:
+        texts.append(
+            "How far any matrix mechanism whatsoever could go was not computed for this page; plan.limit() "
+            "tells, where the workload is small enough."
+        )
+    return join(element("p", text) for text in texts)
+
+
+def _data(
+    plan: Plan,
+    groups: list[ErrorRow],
+    kinds: list[ErrorRow],
+    rmse: float,
+    curve: tuple[float, list[float], list[float]] | None,
+) -> dict[str, Any]:
+    shown = sorted(groups, key=lambda row: -(row.rmse or 0)) if len(groups) > GROUPS else groups
+    known = [row.rmse for row in groups if row.rmse] or [rmse]
+    charts: dict[str, Any] = {"shares": budget_bars(_share_rows(plan))}
+    spread = [row for row in kinds if row.spread and row.rmse][:KINDS]
+    if spread:
+        lowest = min(row.spread[0] for row in spread if row.spread)
+        highest = max(row.spread[-1] for row in spread if row.spread)
+        charts["spread"] = error_spread(
+            [_spread_row(i, row) for i, row in enumerate(spread)], log=lowest > 0 and highest > 30 * lowest
+        )
+    data: dict[str, Any] = {
+        "config": CONFIG,
+        "charts": charts,
+        "rmse": rmse,
+        "relative": RELATIVE,
+        "groups": [
+            [r.label, r.ways, r.queries, _short(r.rmse), [_short(q) for q in r.spread] if r.spread else None]
+            for r in shown[:GROUPS]
+        ],
+        "all_groups": len(groups),
+    }
+    if curve is not None:
+        start, grid, factors = curve
+        data["curve"] = {"start": start, "grid": grid, "factors": factors}
+        points = zip(grid, factors, strict=True)
+        charts["curve"] = error_curve(
+            [
+                {"epsilon": e, "error": rmse * f, "low": min(known) * f, "high": max(known) * f}
+                for e, f in points
+            ],
+            start,
+            rmse,
+        )
+    return data
+
+
+def _share_rows(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {"place": place, "label": label, "share": 100 * part}
+        for place, (label, _, part) in enumerate(shares(plan, SETS))
+    ]
+
+
+def _spread_row(place: int, row: ErrorRow) -> dict[str, Any]:
+    where = f"{count(row.groups, 'group')}, {count(row.queries, 'query', 'queries')}"
+    quantiles = {f"q{i}": _short(q) for i, q in enumerate(row.spread or ())}
+    return {"place": place, "label": f"{row.label} ({where})", "rmse": _short(row.rmse), **quantiles}
+
+
+def _short(value: float | None) -> float | None:
+    """Return five significant digits: enough to show, and short on the page."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+def plan_notebook(plan: Plan) -> str:
+    """Return a small block for a notebook."""
+    rows = [
+        ("expected RMSE", f"± {number(plan.rmse)}"),
+        ("certified", f"at most {share(plan.gap)} above the optimum"),
+        ("measures", f"{plan.measurements:,} numbers on {count(len(plan.measured), 'attribute set')}"),
+        ("guarantee", plan.budget.describe()),
+    ]
+    return notebook(f"Plan for {plan.workload.query_count:,} queries", table(["", ""], rows))

@@ -1,0 +1,124 @@
+"""The numbers of a release's page: tables on one and two attributes, and answers to what was planned."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.release.release import Release
+from querysmasher.workload.builders import queries
+from querysmasher.workload.groups import Group
+
+MAX_CELLS = 10_000
+"""Tables on two attributes are shown up to this many cells."""
+
+PAGE_CELLS = 150_000
+"""A page holds so many cells of tables on two attributes: the smaller tables first."""
+
+MAX_GROUP = 100_000
+"""Queries of larger groups, or over more cells, are not listed one by one."""
+
+LISTED, PER_GROUP = 400, 40
+"""How many planned queries a page lists, in all and of one group."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table on one or two attributes: values and standard errors, cell by cell in row-major order."""
+
+    attributes: tuple[int, ...]
+    values: Array
+    std: Array
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One planned query and its answer."""
+
+    label: str
+    value: float
+    std: float
+
+
+def tables(release: Release) -> tuple[list[Table], int]:
+    """Return the tables on one and two attributes that the release can answer, and how many were too large.
+
+    All are post-processing of what was released: each cell carries the noise that its `std` tells.
+    """
+    sizes = release.plan.schema.sizes
+    found, left_out, cells = [], 0, 0
+    measured = {m.attributes for m in release.plan.measured}
+    pairs = [p for p in itertools.combinations(range(len(sizes)), 2) if p in measured]
+    pairs.sort(key=lambda p: sizes[p[0]] * sizes[p[1]])
+    with one_core():
+        for place in range(len(sizes)):
+            found += _table(release, (place,))
+        for pair in pairs:
+            size = sizes[pair[0]] * sizes[pair[1]]
+            if size > MAX_CELLS or cells + size > PAGE_CELLS:
+                left_out += 1
+                continue
+            own = _table(release, pair)
+            cells += size * len(own)
+            found += own
+    return found, left_out
+
+
+def total(release: Release) -> tuple[float, float] | None:
+    """Return the number of records as released and its standard error, if it follows from the release."""
+    own = _table(release, ())
+    return (float(own[0].values[0]), float(own[0].std[0])) if own else None
+
+
+def planned_answers(release: Release) -> tuple[list[Answer], int]:
+    """Return answers to planned queries that no table shows, and how many there are of those in all.
+
+    Tables show what asks for single values; cumulative counts, comparisons and predicates are listed.
+    """
+    groups = [g for g in release.workload if any(f.name != "identity" for f in g.families)]
+    groups.sort(key=lambda g: len(g.attributes))
+    answers: list[Answer] = []
+    with one_core():
+        for group in groups:
+            if len(answers) >= LISTED:
+                break
+            answers += _answers(release, group)
+    return answers[:LISTED], sum(g.rows for g in groups)
+
+
+def _answers(release: Release, group: Group) -> Iterator[Answer]:
+    cells = math.prod(n for f in group.families for n in f.shape)
+    if (
+        group.rows > MAX_GROUP
+        or max(f.rows * f.cells for f in group.families) > 30 * MAX_GROUP
+        or cells > 10**6
+    ):
+        return
+    try:
+        values, std = release.answer_group(group)
+    except (OutsideMeasuredSpaceError, TooLargeError):
+        return
+    step = max(1, math.ceil(group.rows / PER_GROUP))
+    rows = zip(group.labels(release.plan.schema), values.ravel().tolist(), std.ravel().tolist(), strict=True)
+    for label, value, error in itertools.islice(rows, 0, None, step):
+        yield Answer(label, value, error)
+
+
+def _table(release: Release, places: tuple[int, ...]) -> list[Table]:
+    """Return the table, or nothing where the release cannot answer it."""
+    names = tuple(release.plan.schema.names[p] for p in places)
+    (group,) = (
+        queries(release.plan.schema, dict.fromkeys(names, "identity")).groups if names else (Group((), ()),)
+    )
+    try:
+        values = release.marginal(*names)
+        variances = release.predictor.variances(group)
+    except (OutsideMeasuredSpaceError, TooLargeError):
+        return []
+    return [Table(places, values.ravel(), np.sqrt(np.maximum(variances, 0)).ravel())]

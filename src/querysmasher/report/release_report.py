@@ -1,0 +1,262 @@
+"""The page about a release."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from querysmasher.release.answers import Answers
+from querysmasher.release.release import Release
+from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
+from querysmasher.report.html import Html, count, element, join, notebook, number, table
+from querysmasher.report.page import chart, checked_path, figures, page, write_page
+from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
+from querysmasher.report.words import epsilon_words, guarantee, schema_table, workload_table
+
+Z95 = 1.959964
+"""How many standard errors a 95 % interval reaches to either side."""
+
+ROWS = 8
+"""How many answers a notebook shows."""
+
+
+def write_release_report(release: Release, path: str | os.PathLike[str], title: str | None = None) -> Path:
+    """Write the page about a release and return where."""
+    target = checked_path(path)
+    return write_page(target, release_page(release, title or "Private release"))
+
+
+def release_page(release: Release, title: str) -> str:
+    """Return the page as text. It holds noisy numbers only."""
+    found, left_out = tables(release)
+    answers, listed_of = planned_answers(release)
+    sections = [
+        ("tables", "Tables", _tables(found, left_out)),
+        ("answers", "Other planned queries", _answers(answers, listed_of)),
+        ("guarantee", "The guarantee", _guarantee(release)),
+        ("released", "What was released", _released(release)),
+    ]
+    if not answers:
+        del sections[1]
+    data = {
+        "config": CONFIG,
+        "charts": {"bars": cells_bars(), "band": cells_band(), "heat": cells_heat()},
+        "attributes": [
+            {"name": a.name, "ordered": a.ordered, "labels": _distinct(a.labels)} for a in release.plan.schema
+        ],
+        "tables": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in found],
+        "answers": [[a.label, *_numbers([a.value], [a.std]), *_shorter([a.std])] for a in answers],
+        "series": MOST_SERIES,
+        "reach": Z95,
+    }
+    return page("release", title, _summary(release, found), sections, data)
+
+
+def measurements(release: Release) -> int:
+    """Return how many noisy numbers were released."""
+    plan = release.plan
+    return sum(math.prod(math.prod(plan.strategies[n].rows) for _, n in m.blocks) for m in plan.measured)
+
+
+def _summary(release: Release, found: Sequence[Table]) -> Html:
+    figure, remark = epsilon_words(release.plan.budget)
+    records = total(release)
+    one = sum(len(t.attributes) == 1 for t in found)
+    shown = [
+        ("Budget", figure, remark) if release.noise.is_private else ("Budget", "none", "a simulation"),
+        (
+            "Noisy numbers",
+            f"{measurements(release):,}",
+            f"on {count(len(release.plan.measured), 'attribute set')}",
+        ),
+        ("Tables here", f"{len(found):,}", f"{one:,} on one attribute, {len(found) - one:,} on two"),
+    ]
+    if records is not None:
+        value, std = records
+        known = "public, with these neighbours" if std == 0 else f"± {number(Z95 * std)} (95 %)"
+        shown.insert(1, ("Records", f"{value:,.0f}", known))
+    return join(
+        [
+            _simulation(release),
+            element(
+                "p",
+                "Noisy counts, consistent with each other and free of bias. Everything on this page is "
+                "computed from the released numbers; the table behind them is not read again.",
+                class_="lead",
+            ),
+            figures(*shown),
+        ]
+    )
+
+
+def _simulation(release: Release) -> Html | None:
+    if release.noise.is_private:
+        return None
+    return element(
+        "p", "This is a simulation and protects nobody. ", release.noise.description, class_="warning"
+    )
+
+
+def _tables(found: Sequence[Table], left_out: int) -> Html:
+    if not found:
+        return element("p", "No table on one or two attributes follows from this release.")
+    control = element(
+        "div",
+        element("label", "Attribute ", element("select", id="first")),
+        element("label", "by ", element("select", id="second")),
+        element("label", "show ", element("select", id="view")),
+        class_="control sticky",
+    )
+    return join(
+        [
+            element(
+                "p",
+                "Choose one attribute, or two. Bars and bands are 95 % intervals for the noise: each covers "
+                "the count in the table 95 times out of 100. Small counts may come out negative.",
+            ),
+            control,
+            element("div", id="legend", class_="legend"),
+            chart("chart", element("span", id="caption")),
+            element(
+                "div",
+                element(
+                    "input",
+                    type="search",
+                    id="filter",
+                    placeholder="Filter rows, e.g. a value",
+                    aria_label="Filter rows",
+                ),
+                element("output", id="found"),
+                class_="control",
+            ),
+            element("div", element("table", id="cells"), class_="scroll"),
+            element("button", "Show more", type="button", id="more"),
+            element(
+                "p",
+                f"{count(left_out, 'larger table')} on two attributes can be had with release.marginal(…).",
+                class_="note",
+            )
+            if left_out
+            else None,
+        ]
+    )
+
+
+def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
+    said = (
+        f"Listed are {len(answers):,} of {listed_of:,}; release.answer() gives all."
+        if listed_of > len(answers)
+        else ""
+    )
+    return join(
+        [
+            element("p", f"Queries that were planned and that are more than a cell of a table. {said}"),
+            element(
+                "div",
+                element(
+                    "input",
+                    type="search",
+                    id="answer-filter",
+                    placeholder="Filter queries",
+                    aria_label="Filter queries",
+                ),
+                element("output", id="answers-found"),
+                class_="control",
+            ),
+            element("div", element("table", id="queries"), class_="scroll"),
+            element("button", "Show more", type="button", id="more-answers"),
+        ]
+    )
+
+
+def _guarantee(release: Release) -> Html:
+    if not release.noise.is_private:
+        return element("p", release.guarantee, class_="warning")
+    discrete = release.noise.name not in ("rounded", "gaussian")
+    return guarantee(release.plan.budget, discrete=discrete)
+
+
+def _released(release: Release) -> Html:
+    facts = [
+        ("noisy numbers", f"{measurements(release):,}"),
+        ("on", count(len(release.plan.measured), "attribute set")),
+        ("noise", release.noise.description),
+        ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
+    ]
+    items = (join([element("dt", name), element("dd", value)]) for name, value in facts)
+    return join(
+        [
+            element("dl", *items, class_="facts"),
+            element("h3", "Attributes"),
+            schema_table(release.plan.schema),
+            element("h3", "What was planned"),
+            workload_table(release.workload.groups),
+            element(
+                "p",
+                "Any other query that follows from these numbers can be asked later, at no further cost to "
+                "privacy.",
+            ),
+        ]
+    )
+
+
+def _numbers(values: Any, std: Any) -> list[float]:
+    """Return values to a hundredth of their error: digits beyond are not worth their bytes."""
+    return [
+        round(v, min(max(2 - math.floor(math.log10(s)), 0), 9)) if s > 0 else v
+        for v, s in zip(map(float, values), map(float, std), strict=True)
+    ]
+
+
+def _shorter(std: Any) -> list[float]:
+    return [float(f"{float(s):.3g}") for s in std]
+
+
+def _once(std: list[float]) -> list[float] | float:
+    """Return one error where all cells of a table have the same."""
+    return std[0] if len(set(std)) == 1 else std
+
+
+def _distinct(labels: Sequence[str]) -> list[str]:
+    """Return the labels, those told apart that look the same."""
+    seen: dict[str, int] = {}
+    result = []
+    for label in labels:
+        seen[label] = seen.get(label, 0) + 1
+        result.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return result
+
+
+def release_notebook(release: Release) -> str:
+    """Return a small block for a notebook."""
+    rows = [
+        (
+            "noisy numbers",
+            f"{measurements(release):,} on {count(len(release.plan.measured), 'attribute set')}",
+        ),
+        (
+            "attributes",
+            ", ".join(release.plan.schema.names[:12]) + (", …" if len(release.plan.schema) > 12 else ""),
+        ),
+        ("guarantee", release.guarantee),
+    ]
+    return notebook("Release", table(["", ""], rows))
+
+
+def answers_notebook(answers: Answers) -> str:
+    """Return the first answers with their intervals, for a notebook."""
+    low, high = answers.interval(0.95)
+    labels = answers.workload.labels()
+    rows = [
+        (label, f"{answers.values[i]:,.1f}", f"{answers.std[i]:,.1f}", f"{low[i]:,.1f} … {high[i]:,.1f}")
+        for i, label in zip(range(min(ROWS, len(answers))), labels, strict=False)
+    ]
+    more = f"… {len(answers) - ROWS:,} more; to_frame() gives all" if len(answers) > ROWS else None
+    return notebook(
+        f"Answers to {count(len(answers), 'query', 'queries')}",
+        table(["query", "value", "standard error", "95 % interval"], rows, numbers=[1, 2, 3]),
+        element("p", more) if more else None,
+    )

@@ -1,0 +1,68 @@
+"use strict";
+// What the pages share. Texts from the data reach the page as text nodes only.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+const views = {};
+
+function make(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function svg(name, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+// Three significant digits, thousands apart; whole numbers stay whole.
+function digits(value) {
+  if (!Number.isFinite(value)) return "—";
+  if (value === 0) return "0";
+  const size = Math.floor(Math.log10(Math.abs(value)));
+  if (size > 14 || size < -7) return value.toExponential(2);
+  const places = 2 - size;
+  const rounded = places < 0 ? Math.round(value * 10 ** places) / 10 ** places : value;
+  return rounded.toLocaleString("en", {
+    minimumFractionDigits: Math.max(places, 0), maximumFractionDigits: Math.max(places, 0),
+  });
+}
+
+const whole = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
+
+const counted = (value, noun) => `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
+
+// A count with as many decimals as its error warrants, and a true minus sign.
+function estimate(value, std) {
+  const places = std > 0 ? Math.min(Math.max(0, -Math.floor(Math.log10(std))), 6) : 0;
+  const shown = value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
+  return shown.replace(/^-(?=[0,.]*$)/, "").replace("-", "−");
+}
+
+async function draw(id, spec) {
+  const place = byId(id);
+  if (!place || !spec) return null;
+  if (views[id]) views[id].finalize();
+  const options = { actions: false, renderer: "svg", config: data.config, tooltip: { theme: "custom" } };
+  views[id] = await vegaEmbed(place, spec, options);
+  return views[id].view;
+}
+
+function setSignals(id, signals) {
+  if (!views[id]) return;
+  for (const [name, value] of Object.entries(signals)) views[id].view.signal(name, value);
+  views[id].view.runAsync();
+}
+
+// Charts keep the width they were drawn at; paper is narrower than most screens.
+window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));
+
+function ready(work) {
+  work().then(() => { document.documentElement.dataset.ready = "yes"; });
+}

@@ -1,0 +1,255 @@
+"""Schemas, workloads and guarantees in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from querysmasher.privacy.budget import ApproxDP, Budget
+from querysmasher.report.html import Html, count, element, join, number, preview, table
+from querysmasher.schema import Schema
+from querysmasher.workload.groups import Group
+
+KINDS = {
+    "categorical": "categories, no order",
+    "ordinal": "ordered values",
+    "binned": "number in ordered bins",
+    "cyclic": "values on a circle",
+}
+FAMILIES = {
+    "identity": "value",
+    "prefix": "cumulative",
+    "range": "range",
+    "circular": "circular range",
+    "affine": "sum of two",
+    "abs": "difference of two",
+    "random": "random sets",
+    "hierarchy": "hierarchy",
+    "rows": "custom",
+}
+"""How each family is called on a page; others are called by their own title."""
+
+PATTERNS = {
+    "identity": "{a} = {x}",
+    "prefix": "{a} ≤ {x}",
+    "range": "{x}₁ ≤ {a} ≤ {x}₂",
+    "circular": "{a} in {x}₁ … {x}₂",
+    "affine": "{a} + {b} ≤ {x}",
+    "abs": "|{a} − {b}| ≤ {x}",
+}
+LETTERS = "xyzuvwst"
+
+DELTA = 1e-6
+"""The δ at which ε is told for budgets that state none."""
+
+FALSE_ALARMS = (0.01, 0.05, 0.1)
+MOST = 30
+"""How many attributes of a schema a page lists before the rest is folded away."""
+
+
+def group_words(group: Group) -> str:
+    """Say what a group asks, with a letter for every value that runs.
+
+    >>> import querysmasher as qs
+    >>> group_words(qs.queries(qs.Schema.of(age=9, sex=2), age="prefix", sex="identity").groups[0])
+    'age ≤ x and sex = y'
+    """
+    said = []
+    for place, (names, family) in enumerate(group.parts()):
+        pattern = PATTERNS.get(family.name)
+        x = LETTERS[place] if place < len(LETTERS) else "·"
+        if pattern is None:
+            said.append(f"{_title(str(family))} on {', '.join(names)}" if names else "")
+        else:
+            said.append(pattern.format(a=names[0], b=names[-1], x=x))
+    return " and ".join(filter(None, said)) or "number of records"
+
+
+def kind_words(group: Group) -> str:
+    """Say what kind of queries a group has, whatever attributes it is on: alike groups get the same words."""
+    if not group.attributes:
+        return "number of records"
+    titles = sorted(_title(str(f)) for f in group.families)
+    return " × ".join(titles)
+
+
+def _title(family: str) -> str:
+    return FAMILIES.get(family, family)
+
+
+def schema_table(schema: Schema) -> Html:
+    """List the attributes; of a long schema, the rest is folded away."""
+    header = ["Attribute", "Kind", "Values", "Such as"]
+    rows = [(a.name, KINDS[a.kind], f"{a.size:,}", preview(a.labels)) for a in schema]
+    first = table(header, rows[:MOST], numbers=[2], class_="schema")
+    if len(rows) <= MOST:
+        return _scrolling(first)
+    rest = table(header, rows[MOST:], numbers=[2], class_="schema")
+    summary = element("summary", f"{len(rows) - MOST:,} more attributes")
+    return join([_scrolling(first), element("details", summary, _scrolling(rest))])
+
+
+def workload_words(groups: Iterable[Group]) -> list[tuple[int, str, int, int, str]]:
+    """Return (attributes at a time, kind, groups, queries, an example) for every kind of query asked."""
+    sets: Counter[tuple[int, str]] = Counter()
+    queries: Counter[tuple[int, str]] = Counter()
+    example: dict[tuple[int, str], str] = {}
+    for group in groups:
+        key = (len(group.attributes), kind_words(group))
+        sets[key] += 1
+        queries[key] += group.rows
+        if key not in example:
+            example[key] = group_words(group)
+    return [(ways, kind, sets[ways, kind], queries[ways, kind], example[ways, kind]) for ways, kind in sets]
+
+
+def workload_table(groups: Iterable[Group]) -> Html:
+    """List the kinds of queries asked."""
+    rows = [
+        (
+            str(ways),
+            element("span", kind, class_="kind"),
+            f"{sets:,}",
+            f"{queries:,}",
+            element("span", example, class_="query"),
+        )
+        for ways, kind, sets, queries, example in workload_words(groups)
+    ]
+    header = ["Attributes", "Kind", "Groups", "Queries", "For example: how many records have"]
+    return _scrolling(table(header, rows[:60], numbers=[2, 3]))
+
+
+def _scrolling(content: Html) -> Html:
+    return element("div", content, class_="scroll")
+
+
+def epsilon_words(budget: Budget) -> tuple[str, str]:
+    """Return the budget as a short figure and what it is."""
+    if isinstance(budget, ApproxDP):
+        return f"ε = {budget.epsilon:.6g}", f"δ = {scientific(budget.delta)}"
+    said = {"zCDP": f"ρ = {budget.rho:.6g}", "GaussianDP": f"μ = {budget.mu:.6g}"}
+    name = {"zCDP": "zero-concentrated DP", "GaussianDP": "Gaussian DP"}
+    kind = type(budget).__name__
+    return said.get(kind, f"β = {budget.privacy_cost:.6g}"), name.get(kind, "privacy cost")
+
+
+def scientific(value: float) -> str:
+    """Return a small number as a power of ten.
+
+    >>> scientific(1e-6), scientific(2.5e-7)
+    ('10⁻⁶', '2.5 × 10⁻⁷')
+    """
+    mantissa, _, exponent = f"{value:.2e}".partition("e")
+    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    mantissa = mantissa.rstrip("0").rstrip(".")
+    return power if mantissa == "1" else f"{mantissa} × {power}"
+
+
+def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
+    """Say what is guaranteed, to whom, and what an attacker could still find out."""
+    replace = budget.neighbours == "replace_one"
+    whose = "one record" if budget.records_per_person == 1 else "the records of one person"
+    aim = (
+        f"which of two versions of {whose} the table holds"
+        if replace
+        else f"whether {whose} {'is' if budget.records_per_person == 1 else 'are'} in the table"
+    )
+    guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
+    rows = [("guesses yes or no, and is right", "50 %", _percent(guess))]
+    rows += [
+        (
+            f"accepts {_percent(a)} false alarms, and detects",
+            _percent(a),
+            _percent(power(budget, a, discrete=discrete)),
+        )
+        for a in FALSE_ALARMS
+    ]
+    weak = guess > 0.9
+    return join(
+        [
+            element("p", budget.describe(), class_="lead"),
+            element("h3", "What an attacker could learn"),
+            element(
+                "p",
+                f"Think of the strongest attacker: one who knows every other record, reads all that is "
+                f"released, has any computer, and wants to find out {aim}. However clever, such an attacker "
+                "succeeds at most this often:",
+            ),
+            _scrolling(
+                table(
+                    ["An attacker who", "without the release", "with it, at most"],
+                    rows,
+                    numbers=[1, 2],
+                    class_="odds",
+                )
+            ),
+            element(
+                "p",
+                "The second figure is close to 100 %: this budget promises little against such an attacker. "
+                "A smaller one promises more.",
+                class_="warning",
+            )
+            if weak
+            else None,
+            element("h3", "In the usual currencies"),
+            _currencies(budget, discrete),
+            element("h3", "What is not hidden"),
+            element("ul", *(element("li", text) for text in _not_hidden(budget, replace))),
+        ]
+    )
+
+
+def power(budget: Budget, alarm: float, *, discrete: bool = False) -> float:
+    """Return the most that a test with this rate of false alarms detects, from all (ε, δ) that hold."""
+    best = 1.0
+    for epsilon in np.concatenate([[0.0], np.geomspace(1e-3, 60, 120)]).tolist():
+        delta = budget.delta_at(epsilon, discrete=discrete)
+        best = min(best, math.exp(epsilon) * alarm + delta, 1 - math.exp(-epsilon) * (1 - delta - alarm))
+    return best
+
+
+def delta_of(budget: Budget) -> float:
+    """Return the δ at which ε is told."""
+    return budget.delta if isinstance(budget, ApproxDP) else DELTA
+
+
+def _currencies(budget: Budget, discrete: bool) -> Html:
+    delta = delta_of(budget)
+    cost = budget.discrete_privacy_cost if discrete else budget.privacy_cost
+    rows = [
+        ("(ε, δ)", f"ε = {number(budget.epsilon_at(delta, discrete=discrete))}, δ = {scientific(delta)}"),
+        ("zero-concentrated", f"ρ = {number(cost / 2)}"),
+    ]
+    if not discrete:
+        rows.append(("Gaussian", f"μ = {number(math.sqrt(cost))}"))
+    rows.append(("privacy cost", f"β = {number(cost)}"))
+    facts = (join([element("dt", name), element("dd", value)]) for name, value in rows)
+    whose = "one record" if budget.records_per_person == 1 else "one person"
+    said = (
+        f"ε bounds how much more likely any outcome can become through {whose}: by a factor of e to the ε. "
+        f"δ, here {scientific(delta)}, is the probability that may escape this bound in all. It is no chance "
+        "of publishing the data: with this noise, the bound gives way gradually."
+    )
+    return join([element("dl", *facts, class_="facts"), element("p", said)])
+
+
+def _not_hidden(budget: Budget, replace: bool) -> list[str]:
+    texts = [
+        "What is true of people in general: that smoking harms tells something about every smoker.",
+        "The schema: attributes and their possible values are public.",
+        "Other releases from the same records: their privacy costs add up.",
+    ]
+    if replace:
+        texts.append("The number of records: these neighbours make it public.")
+    if budget.records_per_person > 1:
+        most = count(budget.records_per_person, "record")
+        texts.append(f"A person with more than {most}: such a person is protected less.")
+    return texts
+
+
+def _percent(share: float) -> str:
+    """Return a share as a percentage, rounded up to what is shown: a bound stays a bound."""
+    return f"{min(math.ceil(share * 1000 - 1e-9) / 10, 100):.1f} %".replace(".0 %", " %")

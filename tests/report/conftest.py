@@ -1,0 +1,66 @@
+"""Plans, releases and a browser, once for all tests of a file."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import querysmasher as qs
+from tests.report.browser import Browser, find_browser
+
+HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken=2'>"
+SCHEMA = qs.Schema(
+    [
+        qs.Categorical("region", ["north", "south", "east", "west"]),
+        qs.Ordinal("age", range(20)),
+        qs.Cyclic("quarter", [1, 2, 3, 4]),
+        qs.Categorical("sex", ["F", "M"]),
+    ]
+)
+
+
+def table(schema, records=3000, seed=1):
+    generator = np.random.default_rng(seed)
+    return pd.DataFrame({a.name: generator.choice(np.array(a.values), records) for a in schema})
+
+
+def data_of(page):
+    """The data that a page holds for its script."""
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return qs.plan(qs.all_kway(SCHEMA, [1, 2]), qs.ApproxDP(1.0, 1e-6), centering="uniform")
+
+
+@pytest.fixture(scope="module")
+def release(plan):
+    return qs.measure(plan, table(SCHEMA))
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    """A plan and a release whose every text is out to break the page."""
+    schema = qs.Schema(
+        [
+            qs.Categorical(HOSTILE, [HOSTILE, "a.b[0]", "it's", '"', "\\u003c", "\u2028", "&lt;", 1, "1"]),
+            qs.Ordinal("<!-- a.b['c']", range(5)),
+        ]
+    )
+    plan = qs.plan(qs.all_kway(schema, [1, 2]), qs.zCDP(0.5), centering="uniform")
+    frame = pd.DataFrame({schema.names[0]: [HOSTILE, "it's"] * 50, schema.names[1]: [0, 1] * 50})
+    return plan, qs.measure(plan, frame)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    executable = find_browser()
+    if executable is None:
+        pytest.skip("no Chromium or Chrome on this machine")
+    opened = Browser(executable, tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()

@@ -1,0 +1,215 @@
+"""The numbers of a plan's page, and the file it is in."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import querysmasher as qs
+from querysmasher.errors import FileError, PlanError
+from querysmasher.planning.limit import Limit
+from querysmasher.planning.plan import Plan
+from querysmasher.report import plan_data
+from querysmasher.report.plan_data import QUANTILES, epsilon_curve, error_rows, overall, shares
+from querysmasher.report.words import guarantee, power, scientific
+from tests.report.conftest import SCHEMA, data_of
+
+
+def fast(workload, budget=None, **options):
+    return qs.plan(workload, budget or qs.PrivacyCost(1.0), centering="uniform", **options)
+
+
+def check_rows(plan, rows, rtol=1e-9):
+    for row, summary in zip(rows, plan.summary(), strict=True):
+        assert row.queries == summary.queries
+        assert row.rmse == pytest.approx(summary.rmse, rel=rtol)
+        own = np.sqrt(plan.predictor.variances(summary.group).ravel())
+        exact = np.quantile(own, QUANTILES, method="inverted_cdf")
+        np.testing.assert_allclose(row.spread, exact, rtol=max(rtol, 1e-9))
+
+
+def test_errors_are_those_of_the_plan(plan):
+    groups, kinds = error_rows(plan)
+    check_rows(plan, groups)
+    assert overall(groups, plan) == pytest.approx(plan.rmse)
+    assert sum(kind.queries for kind in kinds) == len(plan.workload)
+    assert {kind.label for kind in kinds} >= {"cumulative", "value", "circular range", "cumulative × value"}
+    for kind in kinds:
+        own = [g for g in groups if (g.kind, g.ways) == (kind.kind, kind.ways)]
+        assert kind.groups == len(own)
+        mean = math.sqrt(sum(g.rmse**2 * g.queries for g in own) / kind.queries)
+        assert kind.rmse == pytest.approx(mean)
+        assert (
+            min(g.spread[0] for g in own)
+            <= kind.spread[0]
+            <= kind.spread[-1]
+            <= max(g.spread[-1] for g in own)
+        )
+
+
+def test_every_class_of_queries_has_its_errors():
+    schema = qs.Schema.of(a=5, b=4, c=3)
+    workload = (
+        qs.affine(schema, "a", "b")
+        + 3 * qs.abs_difference(schema, "a", "b")
+        + qs.random_queries(schema, ("a", "b", "c"), 30)
+        + qs.where(schema, "a <= 2 and c == 1")
+        + qs.queries(schema, a=qs.hierarchy(schema, "a", [0, 0, 1, 1, 1]))
+        + qs.all_kway(schema, [0, 2], "range")
+    )
+    plan = fast(workload)
+    check_rows(plan, error_rows(plan)[0])
+
+
+def test_large_groups_are_sampled_and_never_written_out(monkeypatch):
+    schema = qs.Schema.of(a=30, b=20, c=3)
+    plan = fast(qs.all_kway(schema, [1, 2], "range") + qs.all_kway(schema, 2, "circular"))
+    full = {row.label: row for row in error_rows(plan)[0]}
+    monkeypatch.setattr(plan_data, "MAX_ENTRIES", 120_000)
+    monkeypatch.setattr(plan_data, "WHOLE", 1_000)
+    for row in error_rows(plan)[0]:
+        if row.rmse is not None:
+            assert row.rmse == pytest.approx(full[row.label].rmse, rel=1e-6)
+        if row.spread is not None:
+            np.testing.assert_allclose(row.spread, full[row.label].spread, rtol=0.2)
+    assert sum(row.rmse is not None for row in error_rows(plan)[0]) == len(full)
+
+
+def test_what_would_take_too_much_memory_is_left_open(monkeypatch, tmp_path):
+    plan = fast(qs.random_queries(qs.Schema.of(a=9, b=9), ("a", "b"), 40))
+    monkeypatch.setattr(plan_data, "MAX_ENTRIES", 100)
+    (row,), _ = error_rows(plan)
+    assert row.rmse is None
+    assert row.spread is None
+    assert overall([row], plan) == plan.rmse
+    page = plan.report(tmp_path / "page.html").read_text()
+    assert data_of(page)["groups"][0][3] is None
+
+
+def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
+    schema = qs.Schema.of({f"a{i}": 3 for i in range(14)})
+    plan = fast(qs.marginals(schema, [1, 2, 3]))
+    monkeypatch.setattr("querysmasher.report.plan_report.GROUPS", 50)
+    page = plan.report(tmp_path / "page.html").read_text()
+    data = data_of(page)
+    assert len(data["groups"]) == 50
+    assert data["all_groups"] == len(plan.workload.groups)
+    assert f"The {len(plan.workload.groups) - 50:,} groups with the smallest errors" in page
+    assert len(data["charts"]["spread"]["layer"]) == 5
+
+
+def test_shares_add_up(plan):
+    for most in (3, 100):
+        rows = shares(plan, most)
+        assert math.fsum(share for _, _, share in rows) == pytest.approx(1)
+        assert len(rows) == min(most + 1, len(plan.measured))
+
+
+@pytest.mark.parametrize(
+    "budget", [qs.ApproxDP(1.0, 1e-6), qs.zCDP(0.3), qs.GaussianDP(0.5), qs.PrivacyCost(2.0)]
+)
+def test_the_curve_is_what_planning_with_another_epsilon_gives(budget):
+    workload = qs.all_kway(SCHEMA, 1)
+    start, grid, factors = epsilon_curve(budget)
+    delta = budget.delta if isinstance(budget, qs.ApproxDP) else 1e-6
+    assert start == pytest.approx(budget.epsilon_at(delta))
+    assert factors[grid.index(start)] == 1
+    assert sorted(factors, reverse=True) == factors
+    rmse = fast(workload, budget).rmse
+    for place in (0, 50, len(grid) - 1):
+        other = fast(workload, qs.ApproxDP(grid[place], delta)).rmse
+        assert rmse * factors[place] == pytest.approx(other, rel=1e-6)
+
+
+@pytest.mark.parametrize("cost", [1e-30, 1e30])
+def test_budgets_out_of_reach_of_epsilon(cost, tmp_path):
+    plan = fast(qs.all_kway(SCHEMA, 1), qs.PrivacyCost(cost))
+    assert epsilon_curve(plan.budget) is None
+    page = plan.report(tmp_path / "page.html").read_text()
+    assert "too far from common values" in page
+
+
+def test_odds_are_those_of_gaussian_noise():
+    budget = qs.GaussianDP(0.8)
+    assert "65.6 %" in guarantee(budget)  # Φ(μ/2), rounded up
+    for alarm in (0.01, 0.05, 0.3):
+        exact = norm.cdf(norm.ppf(alarm) + 0.8)
+        assert exact - 1e-9 <= power(budget, alarm) <= exact + 2e-3
+        discrete = power(qs.zCDP(0.32), alarm, discrete=True)
+        assert exact - 1e-9 <= discrete <= 1
+
+
+def test_guarantees_in_words():
+    said = guarantee(qs.ApproxDP(1.0, 2.5e-7, neighbours="replace_one", records_per_person=3))
+    for words in (
+        "2.5 × 10⁻⁷",
+        "which of two versions of the records of one person",
+        "make it public",
+        "3 records",
+    ):
+        assert words in said
+    assert "promises little" in guarantee(qs.zCDP(10.0))
+    assert "promises little" not in guarantee(qs.zCDP(0.1))
+    assert scientific(1e-10) == "10⁻¹⁰"
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_the_page_is_one_file(plan, tmp_path, as_text):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    written = plan.report(str(path) if as_text else path, title="A <b> title")
+    assert written == path
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "A &lt;b&gt; title" in page
+    assert len(page) < 1_500_000
+    assert page.count("<script") == 3  # data, libraries, ours
+    assert "<link" not in page
+    assert " src=" not in page.split("<script", 1)[0]
+
+
+def test_paths_that_cannot_be(plan, release, tmp_path, refuses):
+    for report in (plan.report, release.report):
+        for path in (tmp_path, str(tmp_path), Path(tmp_path)):
+            with refuses(FileError, ValueError, "path", "is a folder", "report.html"):
+                report(path)
+        with refuses(FileError, ValueError, "path", "does not exist"):
+            report(tmp_path / "nowhere" / "page.html")
+        for path in (None, 7, ""):
+            with refuses(FileError, ValueError, "path", "got"):
+                report(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_that_fails_leaves_what_was_there(plan, tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    monkeypatch.setattr(Path, "write_text", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        plan.report(path)
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_limit_is_told_where_it_is_wanted(plan, tmp_path, monkeypatch, refuses):
+    asked = []
+    monkeypatch.setattr(Plan, "limit", lambda self: asked.append(self) or Limit(1.0, 0.1))
+    path = tmp_path / "page.html"
+    assert "was not computed" in plan.report(path, limit=False).read_text()
+    assert asked == []
+    assert "No matrix mechanism has" in plan.report(path, limit=True).read_text()
+    small = fast(qs.all_kway(qs.Schema.of(a=3, b=4), 1))
+    assert "No matrix mechanism has" in small.report(path).read_text()
+    large = fast(qs.all_kway(qs.Schema.of(a=30, b=40), 2))
+    assert "was not computed" in large.report(path).read_text()
+    with refuses(PlanError, ValueError, "limit", "'yes'"):
+        plan.report(path, limit="yes")
+
+
+def test_a_limit_that_cannot_be_computed_says_why(tmp_path):
+    plan = fast(qs.all_kway(SCHEMA, 1), qs.zCDP(0.1, neighbours="replace_one"))
+    assert "add/remove neighbours only" in plan.report(tmp_path / "page.html").read_text()

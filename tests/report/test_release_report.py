@@ -1,0 +1,116 @@
+"""The numbers of a release's page: noisy ones only."""
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher.report import release_data
+from querysmasher.report.release_data import planned_answers, tables, total
+from querysmasher.report.release_report import measurements
+from tests.report.conftest import SCHEMA, data_of, table
+
+
+def test_tables_are_those_of_the_release(release):
+    found, left_out = tables(release)
+    assert left_out == 0
+    assert len(found) == 4 + 6
+    for own in found:
+        names = [SCHEMA.names[p] for p in own.attributes]
+        np.testing.assert_array_equal(own.values, release.marginal(*names).ravel())
+        answers = release.answer(qs.queries(SCHEMA, dict.fromkeys(names, "identity")))
+        np.testing.assert_allclose(own.std, answers.std)
+        np.testing.assert_allclose(own.values, answers.values)
+
+
+def test_the_page_holds_the_tables(release, tmp_path):
+    page = release.report(tmp_path / "page.html", title="Our release").read_text()
+    data = data_of(page)
+    for places, values, std in data["tables"]:
+        std = np.broadcast_to(std, len(values))  # noqa: PLW2901 - one where all are the same
+        names = [SCHEMA.names[p] for p in places]
+        np.testing.assert_allclose(values, release.marginal(*names).ravel(), atol=0.01 * min(std))
+        answers = release.answer(qs.queries(SCHEMA, dict.fromkeys(names, "identity")))
+        np.testing.assert_allclose(std, answers.std, rtol=5e-3)
+    assert [a["name"] for a in data["attributes"]] == list(SCHEMA.names)
+    assert "Our release" in page
+    assert "satisfies differential privacy" in page
+    assert f"{measurements(release):,}" in page
+    assert measurements(release) == sum(release.store[i].size for i in range(len(release.plan.measured)))
+
+
+def test_no_exact_count_gets_in(release, tmp_path):
+    """A page follows from the noisy numbers alone: a release read back from its file gives the same."""
+    page = release.report(tmp_path / "page.html").read_text()
+    release.save(tmp_path / "release")
+    assert qs.Release.load(tmp_path / "release").report(tmp_path / "again.html").read_text() == page
+    data = data_of(page)
+    assert all(np.min(std) > 0 for _, _, std in data["tables"])
+    assert all(std > 0 for _, _, std in data["answers"])
+
+
+def test_what_the_release_cannot_answer_is_not_offered(tmp_path):
+    workload = qs.queries(SCHEMA, age="prefix") + qs.where(SCHEMA, "sex == 'F' and region == 'north'")
+    release = qs.measure(qs.plan(workload, qs.zCDP(0.5), centering="uniform"), table(SCHEMA))
+    found, _ = tables(release)
+    names = [[SCHEMA.names[p] for p in t.attributes] for t in found]
+    assert ["age"] in names
+    assert ["region"] not in names
+    data = data_of(release.report(tmp_path / "page.html").read_text())
+    assert any("north" in label for label, _, _ in data["answers"])
+
+
+def test_a_release_without_any_table(tmp_path):
+    workload = qs.where(SCHEMA, "age >= 3 and region == 'north'")
+    release = qs.measure(qs.plan(workload, qs.zCDP(0.5), centering="uniform"), table(SCHEMA))
+    page = release.report(tmp_path / "page.html").read_text()
+    assert "No table on one or two attributes" in page
+    assert len(data_of(page)["answers"]) == 1
+
+
+def test_large_tables_are_left_out_and_counted(release, monkeypatch, tmp_path):
+    monkeypatch.setattr(release_data, "MAX_CELLS", 40)
+    found, left_out = tables(release)
+    assert left_out == 2  # age by region and by quarter: 80 cells
+    assert len(found) == 8
+    monkeypatch.setattr(release_data, "PAGE_CELLS", 20)
+    assert len(tables(release)[0]) == 4 + 2
+    assert "larger tables on two attributes" in release.report(tmp_path / "page.html").read_text()
+
+
+def test_planned_queries_are_answered(release):
+    answers, of = planned_answers(release)
+    asked = release.answer()
+    known = dict(zip(release.workload.labels(), zip(asked.values, asked.std, strict=True), strict=True))
+    assert 0 < len(answers) <= of
+    for answer in answers:
+        assert (answer.value, answer.std) == pytest.approx(known[answer.label])
+
+
+def test_a_public_total_is_called_public(tmp_path):
+    budget = qs.zCDP(0.5, neighbours="replace_one")
+    plan = qs.plan(qs.marginals(SCHEMA, 1), budget, centering="uniform")
+    release = qs.measure(plan, table(SCHEMA))
+    assert total(release) == (3000, 0)
+    assert "public, with these neighbours" in release.report(tmp_path / "page.html").read_text()
+
+
+def test_a_simulation_says_so(plan, tmp_path):
+    release = qs.measure(plan, table(SCHEMA), seed=1)
+    page = release.report(tmp_path / "page.html").read_text()
+    assert "protects nobody" in page
+    assert "satisfies" not in page.split('id="data"')[0]
+
+
+def test_discrete_noise_claims_no_gaussian_guarantee(tmp_path):
+    plan = qs.plan(qs.marginals(SCHEMA, 1), qs.zCDP(0.5), centering="uniform")
+    release = qs.measure(plan, table(SCHEMA), noise="discrete")
+    page = release.report(tmp_path / "page.html").read_text()
+    assert "μ = " not in page.split('id="data"')[0]
+    assert "ρ = 0.5" in page
+
+
+def test_labels_that_look_alike_are_told_apart(hostile, tmp_path):
+    _, release = hostile
+    labels = data_of(release.report(tmp_path / "page.html").read_text())["attributes"][0]["labels"]
+    assert len(set(labels)) == len(labels)
+    assert labels[-2:] == ["1", "1 (2)"]
