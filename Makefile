@@ -2,14 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench docs clean
 
 setup: .venv/ready
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[spark,opendp,demo,test]'
+	$(BIN)/python -m pip install --quiet --editable '.[spark,opendp,demo,docs,test]'
 	touch .venv/ready
 
 demo: setup
@@ -26,5 +26,8 @@ test: check
 bench: setup
 	$(BIN)/python -m benchmarks.run
 
+docs: setup  # into site/, and any warning or broken link is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees docs site
+
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
