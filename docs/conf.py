@@ -38,6 +38,7 @@ html_title = "QuerySmasher"
 html_static_path = ["style"]
 html_css_files = ["docs.css"]
 html_show_sourcelink = False
+html_show_search_summary = False  # which a page in a folder cannot fetch
 html_show_copyright = False
 html_theme_options = {"footer_icons": [], "top_of_page_buttons": []}
 pygments_style, pygments_dark_style = "tango", "github-dark"

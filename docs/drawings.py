@@ -14,13 +14,9 @@ import querysmasher as qs
 
 IMAGES = Path(__file__).parent / "images"
 LIGHT = (
-    "--ink:#1f2328;--soft:#59636e;--line:#d1d9e0;--paper:#f6f8fa;"
-    "--one:#2563c9;--two:#b45309;--three:#0f7b5f"
+    "--ink:#1f2328;--soft:#59636e;--line:#d1d9e0;--paper:#f6f8fa;--one:#2563c9;--two:#b45309;--three:#0f7b5f"
 )
 DARK = (
-    "--ink:#e6edf3;--soft:#9da7b1;--line:#3d444d;--paper:#1c2128;"
-    "--one:#6ea8fe;--two:#f0a35e;--three:#4cc9a4"
-)
     "--ink:#e6edf3;--soft:#9da7b1;--line:#3d444d;--paper:#1c2128;--one:#6ea8fe;--two:#f0a35e;--three:#4cc9a4"
 )
 STYLE = (
@@ -150,10 +146,9 @@ def centres() -> str:
     """Weights of the uniform and of the best centre, and the error of every prefix query under each."""
     schema = qs.Schema.of(age=10)
     workload = qs.all_kway(schema, 1, "prefix")
-    plans = {
-        c: qs.plan(workload, qs.PrivacyCost(1.0), centering=c, tolerance=1e-5)
-        for c in ("uniform", "optimized")
-    }
+    colours = (("uniform", "two"), ("optimized", "one"))
+    budget = qs.PrivacyCost(1.0)
+    plans = {name: qs.plan(workload, budget, centering=name, tolerance=1e-5) for name, _ in colours}
     weights = {name: np.asarray(plan.centres[0], float) for name, plan in plans.items()}
     errors = {name: np.sqrt(plan.variances(workload)) for name, plan in plans.items()}
     parts = [text(20, 24, "The centre: a weight for each value", "strong")]

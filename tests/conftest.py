@@ -1,5 +1,8 @@
-"""What all tests share: reproducible Hypothesis, and a way to say that something must be refused."""
+"""What all tests share: reproducible Hypothesis, one Spark, and a way to say that a thing must be refused."""
 
+import os
+import shutil
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -31,3 +34,34 @@ def refuses():
             assert word in str(caught.value)
 
     return context
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """A real Spark of two threads."""
+    if shutil.which("java") is None:
+        pytest.skip("Spark needs Java, and there is none here")
+    sql = pytest.importorskip("pyspark.sql")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need this library too
+    session = (
+        sql.SparkSession.builder.master("local[2]")
+        .appName("querysmasher-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.hookimpl(tryfirst=True)  # before the processes are told which groups there are
+def pytest_collection_modifyitems(items):
+    """Keep what needs Spark in one process, so that one Spark is started and not one per process."""
+    for item in items:
+        if "spark" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -1,16 +1,13 @@
 """The page on the command: its examples run, its specs are valid, its tables are complete."""
 
-import re
-import shlex
-from pathlib import Path
-
 import pytest
 
 from querysmasher.cli.exits import MEANINGS
 from querysmasher.spec import read_codebook, read_spec
 from querysmasher.spec.model import ATTRIBUTES, SECTIONS, WORKLOADS
+from tests.documentation.pages import DOCS, blocks, run_commands
 
-PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+PAGE = (DOCS / "commands.md").read_text()
 QUARTERS = "month,quarter\n" + "".join(
     f"{month},Q{1 + place // 3}\n"
     for place, month in enumerate(
@@ -19,32 +16,25 @@ QUARTERS = "month,quarter\n" + "".join(
 )
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
-
-
-def test_every_command_runs(run, tmp_path, monkeypatch):
+def test_every_command_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lines = [line for block in blocks("console") for line in block.splitlines()]
-    assert len(lines) >= 8
-    for line in lines:
-        prompt, name, *arguments = shlex.split(line)
-        assert (prompt, name) == ("$", "querysmasher")
-        run(*arguments)
+    commands = "".join(blocks(PAGE, "console"))
+    assert len(commands.splitlines()) >= 8
+    run_commands(commands)
     assert (tmp_path / "out" / "answers.parquet").is_file()
     assert (tmp_path / "published" / "answers.csv").is_file()
 
 
-@pytest.mark.parametrize("text", blocks("toml"))
+@pytest.mark.parametrize("text", blocks(PAGE, "toml"))
 def test_every_spec_is_valid(tmp_path, text):
-    (tmp_path / "codebook.csv").write_text(blocks("csv")[0])
+    (tmp_path / "codebook.csv").write_text(blocks(PAGE, "csv")[0])
     (tmp_path / "quarters.csv").write_text(QUARTERS)
     (tmp_path / "release.toml").write_text(text)
     assert len(read_spec(tmp_path / "release.toml").workload) > 0
 
 
 def test_the_codebook_is_valid(tmp_path):
-    (tmp_path / "codebook.csv").write_text(blocks("csv")[0])
+    (tmp_path / "codebook.csv").write_text(blocks(PAGE, "csv")[0])
     assert read_codebook(tmp_path / "codebook.csv").sizes == (2, 100, 4, 12)
 
 

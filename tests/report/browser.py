@@ -10,6 +10,7 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 60
+READY = "document.documentElement?.dataset.ready === 'yes'"
 
 
 def find_browser():
@@ -95,13 +96,13 @@ class Browser:
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
 
-    def open(self, path, *, width=1100, height=900, dark=False):
-        """Open a page and wait until its script says that it is ready."""
+    def open(self, path, *, width=1100, height=900, dark=False, ready=READY):
+        """Open a page and wait until it is ready: by default until its script says so."""
         self.events.clear()
         self.resize(width, height)
         self.scheme("dark" if dark else "light")
         self.send("Page.navigate", url=path.as_uri())
-        self.until("document.documentElement?.dataset.ready === 'yes'")
+        self.until(ready)
 
     def resize(self, width, height):
         mobile = width < 600

@@ -1,0 +1,45 @@
+"""Every example of the documentation runs, and prints what the page says."""
+
+import os
+
+import pytest
+
+from tests.documentation.pages import DOCS, blocks, fenced, pages, run_examples, run_page
+
+ELSEWHERE = {"commands.md"}  # tests/cli/test_docs.py runs its commands and reads its files
+PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in pages()}
+RUN = [name for name, text in PAGES.items() if blocks(text, "python") or blocks(text, "console")]
+
+
+@pytest.mark.parametrize("name", [name for name in RUN if name not in ELSEWHERE])
+def test_every_example_runs(name, tmp_path, monkeypatch, request):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # which a page may change
+    if "pyspark" in PAGES[name]:
+        request.getfixturevalue("spark")
+    if "causaldata" in PAGES[name]:
+        pytest.importorskip("causaldata")
+    run_page(PAGES[name])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_is_of_a_kind_that_runs(name):
+    allowed = {"python", "console", "text", ""} | ({"toml", "csv"} if name in ELSEWHERE else set())
+    assert {language for language, _ in fenced(PAGES[name])} <= allowed
+
+
+def test_pages_are_found():
+    assert {"start/quickstart.md", "start/tutorial.md", "howto/spark.md", "about/limits.md"} <= set(RUN)
+
+
+def test_a_wrong_output_is_found():
+    run_examples(">>> 1 + 1\n2\n", {}, "right")
+    with pytest.raises(AssertionError, match="Expected"):
+        run_examples(">>> 1 + 1\n3\n", {}, "wrong")
+
+
+def test_noise_is_forgiven_and_words_are_not():
+    print_it = ">>> print(f'{x:,.1f} people')  # doctest: +NOISY\n"
+    run_examples(print_it + "12,345.6 people\n", {"x": -3.0}, "noise")
+    with pytest.raises(AssertionError, match="Expected"):
+        run_examples(print_it + "12,345.6 men\n", {"x": -3.0}, "words")
