@@ -71,9 +71,13 @@ def link_names(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, l
     lines[:] = [re.sub(r"(?<!`)(?<!:)`([^`]+)`(?!`)", shown, line) for line in lines]
 
 
-def plain_signature(_app: Sphinx, what: str, name: str, *_: Any) -> tuple[str, str] | None:
-    """Leave out constructors that users do not call."""
-    return ("", "") if what == "class" and name.rpartition(".")[2] in NOT_BUILT_BY_HAND else None
+def plain_signature(
+    _app: Sphinx, what: str, name: str, _obj: Any, _options: Any, signature: str | None, returns: str | None
+) -> tuple[str, str | None]:
+    """Leave out constructors that users do not call, and show aliases of types by their names."""
+    if what == "class" and name.rpartition(".")[2] in NOT_BUILT_BY_HAND:
+        return "", None
+    return re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", signature or ""), returns
 
 
 def setup(app: Sphinx) -> None:
