@@ -73,11 +73,16 @@ def link_names(_app: Sphinx, _what: str, _name: str, _obj: Any, _options: Any, l
 
 def plain_signature(
     _app: Sphinx, what: str, name: str, _obj: Any, _options: Any, signature: str | None, returns: str | None
-) -> tuple[str, str | None]:
+) -> tuple[str, str | None] | None:
     """Leave out constructors that users do not call, and show aliases of types by their names."""
     if what == "class" and name.rpartition(".")[2] in NOT_BUILT_BY_HAND:
         return "", None
-    return re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", signature or ""), returns
+    if not signature:
+        return None
+    own, back = (
+        re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", words or "") for words in (signature, returns)
+    )
+    return own, back or None
 
 
 def setup(app: Sphinx) -> None:
