@@ -1,7 +1,5 @@
 """Every example of the documentation runs, and prints what the page says."""
 
-import os
-
 import pytest
 
 from tests.documentation.pages import DOCS, blocks, fenced, pages, run_examples, run_page
@@ -14,7 +12,6 @@ RUN = [name for name, text in PAGES.items() if blocks(text, "python") or blocks(
 @pytest.mark.parametrize("name", [name for name in RUN if name not in ELSEWHERE])
 def test_every_example_runs(name, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "environ", os.environ.copy())  # which a page may change
     if "pyspark" in PAGES[name]:
         request.getfixturevalue("spark")
     if "causaldata" in PAGES[name]:
