@@ -1,4 +1,4 @@
-"""The mechanisms of the paper's comparison, recomputed by this library, beside what their own code reaches."""
+"""The mechanisms of the paper's comparison, recomputed here, beside what their own code reaches."""
 
 import math
 import time
