@@ -50,7 +50,7 @@ def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():
     row = result.rows[-1]
     assert (row.mechanism, row.rmse, row.worst) == ("hdmm", None, None)
     assert row.note.startswith("not for this workload: HDMM takes products")
-    assert len(repr(result).splitlines()) == 8
+    assert repr(result).splitlines()[-1].startswith("HDMM: cannot measure")
 
 
 def test_table_and_json(comparison):
