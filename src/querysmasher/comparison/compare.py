@@ -14,7 +14,7 @@ from typing import Any
 
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.errors import PlanError, QuerySmasherError
-from querysmasher.planning.planner import plan
+from querysmasher.planning.planner import check_asked, plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -196,12 +196,7 @@ def compare(
     >>> [row.title for row in compare(workload, qs.zCDP(0.5), ["residual", "optimal"]).rows]
     ['QuerySmasher', 'ResidualPlanner']
     """
-    if not isinstance(workload, Workload):
-        msg = f"workload: expected a Workload, got {type(workload).__name__}"
-        raise PlanError(msg)
-    if not isinstance(budget, Budget):
-        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
-        raise PlanError(msg)
+    check_asked(workload, budget)
     known = {m.name: m for m in MECHANISMS}
     asked = [mechanisms] if isinstance(mechanisms, str) else list(known if mechanisms is None else mechanisms)
     for name in asked:
