@@ -27,7 +27,7 @@ def main():
 
         perform(asked.cell)
         return 0
-    from benchmarks import accuracy, centres, measuring, scale, timing  # noqa: PLC0415
+    from benchmarks import accuracy, centres, measuring, mechanisms, scale, timing  # noqa: PLC0415
     from benchmarks.report import console  # noqa: PLC0415
 
     sections = {
@@ -38,6 +38,7 @@ def main():
         "weighted": [accuracy.weighted],
         "timing": [timing.prefix_times, timing.mixed_times],
         "scale": [scale.scale],
+        "mechanisms": [mechanisms.mechanisms],
         "centres": [centres.errors, centres.limits],
         "measuring": [measuring.measuring],
     }

@@ -49,6 +49,8 @@ def table():
         ({"seed": True}, PrivacyError, "seed"),
         ({"seed": "1"}, PrivacyError, "seed"),
         ({"seed": 1, "noise": "opendp"}, PrivacyError, "seed"),
+        ({"budget": qs.PrivacyCost(3.5)}, PrivacyError, "budget"),
+        ({"budget": 1.0}, PrivacyError, "budget"),
         ({"unknown": "ignore"}, DataError, "unknown"),
         ({"unknown": None}, DataError, "unknown"),
         ({"unknown": True}, DataError, "unknown"),
@@ -60,6 +62,10 @@ def test_bad_arguments_are_refused_before_the_data_are_touched(plan, arguments, 
     with refuses(error, ValueError, word):
         qs.measure(**{"plan": plan, "data": data, **arguments})
     assert not data.touched
+
+
+def test_the_budget_that_is_meant_may_be_said(plan, table):
+    assert qs.measure(plan, table, seed=0, budget=plan.budget).plan.budget == plan.budget
 
 
 def test_a_budget_that_the_noise_cannot_meet(refuses):

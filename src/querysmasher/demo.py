@@ -8,7 +8,9 @@ the true error.
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,10 +36,25 @@ MAX_RECORDS = 1_000_000
 LATER = "home_ownership == 1 and vet_wwko == 1 and bpl in ['New York', 'New Jersey']"
 
 
-def run_demo(*, made_up: bool = False, quiet: bool = False) -> dict[str, Any]:
-    """Run both parts, print them unless `quiet`, and return their figures as plain data."""
+def run_demo(
+    folder: str | os.PathLike[str] = "demo-output", *, made_up: bool = False, quiet: bool = False
+) -> dict[str, Any]:
+    """Run both parts, print them unless `quiet`, and return their figures as plain data.
+
+    A page about the plan and one about the release are written into the folder.
+    """
     console = Console(width=110, quiet=quiet)
-    return {"plan": plan_without_data(console), "table": release_a_table(console, made_up)}
+    pages = Path(folder)
+    try:
+        pages.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"folder: {str(pages)!r} cannot be made ({error.strerror})"
+        raise qs.FileError(msg) from error
+    result = {"plan": plan_without_data(console), "table": release_a_table(console, made_up, pages)}
+    console.rule("3. Look at it, in any browser")
+    for words, page in result["table"]["pages"].items():
+        console.print(f"[bold]{words:10}[/] {page}", soft_wrap=True)
+    return result
 
 
 def plan_without_data(console: Console) -> dict[str, Any]:
@@ -72,7 +89,7 @@ def plan_without_data(console: Console) -> dict[str, Any]:
     return {"queries": workload.query_count, "expected_error": plan.rmse, "gap": plan.gap, "seconds": seconds}
 
 
-def release_a_table(console: Console, made_up: bool) -> dict[str, Any]:
+def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, Any]:
     """Plan, measure and answer a table, and print the true error beside the predicted one."""
     people, words = made_up_people() if made_up else load_people()
     schema = qs.Schema(
@@ -122,11 +139,16 @@ def release_a_table(console: Console, made_up: bool) -> dict[str, Any]:
         f"[bold]Asked later[/] veterans who own their home, born in New York or New Jersey: "
         f"{later.values[0]:,.0f} ± {later.std[0]:.0f}, at no further cost to privacy"
     )
+    written = {
+        "plan": str(plan.report(pages / "plan.html")),
+        "release": str(release.report(pages / "release.html")),
+    }
     names = ("queries_on", "queries", "predicted_error", "true_error", "in_interval")
     return {
         "people": words,
         "guarantee": release.guarantee,
         "rows": [dict(zip(names, row, strict=True)) for row in figures],
+        "pages": written,
         "asked_later": {"query": LATER, "value": float(later.values[0]), "std": float(later.std[0])},
     }
 

@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import os
-import tempfile
+import secrets
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -77,23 +77,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.is_dir():
         msg = f"path: {str(target)!r} is a folder"
         raise FileError(msg)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    temporary.touch(exist_ok=False)  # with the permissions that new files get here
     try:
         yield temporary
-        temporary.chmod(_usual_mode())
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def _usual_mode() -> int:
-    """Return the permissions a new file gets here; temporary files start out closed to everyone else."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:

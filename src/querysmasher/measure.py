@@ -11,6 +11,7 @@ from querysmasher.errors import DataError, PlanError, PrivacyError
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import allowed_cost, check_budget
+from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release.release import NoiseRecord, Release
@@ -25,6 +26,7 @@ def measure(
     noise: str = "rounded",
     unknown: str = "refuse",
     max_records: int = 100_000_000,
+    budget: Budget | None = None,
     progress: bool | None = None,
 ) -> Release:
     """Measure a table as planned: the only step that reads data, and the one that spends the budget.
@@ -33,6 +35,10 @@ def measure(
     that is ever computed from it, satisfies the plan's budget for its neighbours and unit of privacy. The
     strategies, the answers and the noise are whole numbers, the cost is recomputed from them exactly, and
     a plan that costs more than its budget is refused before the table is opened.
+
+    The guarantee is for tables that meet the public conditions: values inside the schema's domain (unless
+    dropped) and at most `max_records` records. A refusal tells that a table does not. Every call spends the
+    budget again: what several calls spend together is theirs to add up who make them.
 
     Args:
         plan: what to measure.
@@ -45,11 +51,16 @@ def measure(
         unknown: "refuse" a table with missing values or values outside the schema, or "drop" such records
             (not with replace-one neighbours: the number of records left would be published).
         max_records: a public cap on the number of records, known without looking; a longer table is refused.
+        budget: what you mean to spend. A plan from a file carries its own budget; one that differs from this
+            is refused.
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
         msg = f"plan: expected a Plan, got {type(plan).__name__}"
         raise PlanError(msg)
+    if budget is not None and plan.budget != budget:
+        msg = f"budget: the plan is made for another, {plan.budget!r}, than the {budget!r} you mean to spend"
+        raise PrivacyError(msg)
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         msg = f"max_records: expected a whole number from 1 to 2^40, got {max_records!r}"
         raise DataError(msg)

@@ -36,42 +36,38 @@ def test_reports(run, folder, reported):
     run("report", "people.csv", "--out", "y.html", code=4)
 
 
-class Comparison:
-    """What `qs.compare` returns, as far as the command knows it."""
-
-    def __init__(self, workload, budget):
-        self.words = f"{len(workload)} queries under {budget}"
-
-    def __str__(self):
-        return self.words
-
-    def to_json(self):
-        return [{"method": self.words}]
-
-    def chart(self, path):
-        Path(path).write_text("chart")
+def test_real_reports(run, folder):
+    run("release")
+    run("report", "release.toml", "--out", "plan.html")
+    run("report", "out", "--out", "release.html")
+    for page in ("plan.html", "release.html"):
+        assert (folder / page).read_text().startswith("<!DOCTYPE html>")
 
 
-def test_compare(run, folder, monkeypatch):
-    monkeypatch.setattr(qs, "compare", Comparison, raising=False)
-    spec = read_spec("release.toml")
-    words = f"{len(spec.workload)} queries under {spec.budget}"
-    assert run("compare").out == words + "\n"
+def test_compare(run, folder):
+    shown = run("compare").out
+    for title in ("QuerySmasher", "ResidualPlanner+", "Weighted Fourier Factorizations", "HDMM"):
+        assert title in shown
     ran = run("compare", "--json", "--chart", "chart.svg")
-    assert ran.json == [{"method": words}]
+    assert {row["mechanism"] for row in ran.json} >= {"optimal", "uniform", "basis", "residual", "fourier"}
+    assert ran.json[0]["rmse"] == pytest.approx(read_spec("release.toml").plan().weighted_rmse, rel=1e-3)
     assert ran.err == "Written: chart.svg\n"
-    assert (folder / "chart.svg").read_text() == "chart"
+    assert (folder / "chart.svg").read_text().startswith("<svg")
     run("compare", "--chart", "chart.svg", code=4).fails(
         4, "'chart.svg' is there already; --force replaces it"
     )
 
 
-def test_the_demo_on_made_up_people(run, monkeypatch):
+def test_the_demo_on_made_up_people(run, folder, monkeypatch):
     monkeypatch.setattr(demo, "MADE_UP", 3_000)
     monkeypatch.setattr(demo, "STATES", [*demo.STATES[:4], "New York", "New Jersey"])
     ran = run("demo", "--made-up")
     assert "3,000 made-up people" in ran.out
-    read = run("demo", "--made-up", "--json").json
+    for page in ("plan.html", "release.html"):
+        assert str(Path("demo-output", page)) in ran.out
+        assert (folder / "demo-output" / page).exists()
+    read = run("demo", "--made-up", "--json", "--folder", "pages").json
+    assert (folder / read["table"]["pages"]["release"]).exists()
     everything = read["table"]["rows"][-1]
     assert everything["queries_on"] == "all"
     assert everything["true_error"] == pytest.approx(everything["predicted_error"], rel=0.3)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json
+from querysmasher.cli.output import note, print_json, print_pairs, print_table
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 
 
@@ -34,6 +34,7 @@ def compare(
     """
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
+    from querysmasher.comparison.compare import HEAD
     from querysmasher.spec import read_spec
 
     read = read_spec(spec)
@@ -45,5 +46,8 @@ def compare(
         note(f"Written: {chart}")
     if as_json:
         print_json(result.to_json())
-    else:
-        typer.echo(str(result))
+        return
+    words = {row.title: result.cells(row) for row in result.rows}
+    print_pairs([("Asked", str(read.workload)), ("Guarantee", read.budget.describe())])
+    print_table(HEAD[:-1], [cells[:-1] for cells in words.values()])
+    print_pairs([(title, cells[-1]) for title, cells in words.items() if cells[-1]])

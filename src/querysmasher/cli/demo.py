@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +23,7 @@ def add_to(app: typer.Typer) -> None:
 
 @guarded
 def demo(
+    folder: Annotated[Path, typer.Option(help="Where to write the pages.")] = Path("demo-output"),
     made_up: Annotated[
         bool, typer.Option("--made-up", help="Use made-up people, also where the real table is installed.")
     ] = False,
@@ -29,10 +31,12 @@ def demo(
 ) -> None:
     """Plan a workload without data; then plan, measure and answer a table, and check what was promised.
 
+    Ends with two pages to look at: one about the plan, one about the release.
+
     The table is public, and part of the optional package causaldata; without it, people are made up.
     """
     from querysmasher.demo import run_demo
 
-    result = run_demo(made_up=made_up, quiet=as_json)
+    result = run_demo(folder, made_up=made_up, quiet=as_json)
     if as_json:
         print_json(result)

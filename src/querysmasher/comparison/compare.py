@@ -14,7 +14,7 @@ from typing import Any
 
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.errors import PlanError, QuerySmasherError
-from querysmasher.planning.planner import plan
+from querysmasher.planning.planner import check_asked, plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -96,19 +96,21 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Show the table."""
-        lines = [HEAD, *(self._cells(row) for row in self.rows)]
+        lines = [HEAD, *(self.cells(row) for row in self.rows)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD) - 1)]
-        shown = []
+        shown = [f"{self.workload}; {self.budget.describe()}"]
         for line in lines:
             name, *numbers = (cell.rjust(w) for cell, w in zip(line, widths, strict=False))
-            shown.append("  ".join([name.strip().ljust(widths[0]), *numbers, line[-1]]).rstrip())
-        return "\n".join([f"{self.workload}; {self.budget.describe()}", *shown])
+            shown.append("  ".join([name.strip().ljust(widths[0]), *numbers]))
+        shown += [f"{line[0]}: {line[-1]}" for line in lines[1:] if line[-1]]
+        return "\n".join(shown)
 
     def _repr_html_(self) -> str:
-        rows = [HEAD, *(self._cells(row) for row in self.rows)]
+        rows = [HEAD, *(self.cells(row) for row in self.rows)]
         return "<table>" + "".join(map(_html_row, rows, ["th", *["td"] * len(self.rows)])) + "</table>"
 
-    def _cells(self, row: Row) -> tuple[str, ...]:
+    def cells(self, row: Row) -> tuple[str, ...]:
+        """Return a row as texts, under `HEAD`."""
         best = min((r.rmse for r in self.rows if r.rmse is not None), default=math.nan)
 
         def number(value: float | None, form: str) -> str:
@@ -194,12 +196,7 @@ def compare(
     >>> [row.title for row in compare(workload, qs.zCDP(0.5), ["residual", "optimal"]).rows]
     ['QuerySmasher', 'ResidualPlanner']
     """
-    if not isinstance(workload, Workload):
-        msg = f"workload: expected a Workload, got {type(workload).__name__}"
-        raise PlanError(msg)
-    if not isinstance(budget, Budget):
-        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
-        raise PlanError(msg)
+    check_asked(workload, budget)
     known = {m.name: m for m in MECHANISMS}
     asked = [mechanisms] if isinstance(mechanisms, str) else list(known if mechanisms is None else mechanisms)
     for name in asked:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.centre_block import Optimum, contract, optimum_of
 from querysmasher.planning.centre_split import RoleSplit
 from querysmasher.planning.roles import Kept, Roles, SetClass
 from querysmasher.planning.solvers.dense import block_root, is_thin
@@ -41,17 +42,6 @@ small blocks, where it costs nothing, and a search that gets stuck are solved mo
 TIGHT_CELLS = 64
 
 PartKey = tuple[int, Kept]
-
-
-@dataclass(frozen=True, eq=False)
-class _Optimum:
-    """A block's optimum: √L, and rows Z with Ξ = ZᵀZ over its cells."""
-
-    root_loss: float
-    root: Array
-    constant: bool = False
-    contractions: dict[tuple[tuple[tuple[int, ...], int], ...], _Contraction] = field(default_factory=dict)
-    """What was worked out already for terms of this block."""
 
 
 @dataclass(eq=False)
@@ -88,8 +78,8 @@ class CentreModel:
         self.tight = False
         self.heavy = False
         self._starts: dict[object, Array] = {}
-        self._solved: dict[object, _Optimum] = {}
-        self._fresh: dict[object, _Optimum] = {}
+        self._solved: dict[object, Optimum] = {}
+        self._fresh: dict[object, Optimum] = {}
         self._constants: dict[object, float] = {}
         self._families = [RoleSplit(f) for f in roles.families]
 
@@ -107,7 +97,7 @@ class CentreModel:
                 numbers[number, kept] = len(numbers)
                 parts[numbers[number, kept]] = part
         keys = {n: key for key, n in numbers.items()}
-        optima: dict[Block, _Optimum | None] = {}
+        optima: dict[Block, Optimum | None] = {}
         slopes = _Slopes()
         total = 0.0
         for one in self.roles.classes:
@@ -130,7 +120,7 @@ class CentreModel:
         numbers: dict[PartKey, int],
         keys: dict[int, PartKey],
         parts: dict[int, Part],
-        optima: dict[Block, _Optimum | None],
+        optima: dict[Block, Optimum | None],
         slopes: _Slopes,
     ) -> float:
         """Return factor × √L of a class of sets, and add its derivatives to `slopes`."""
@@ -153,7 +143,7 @@ class CentreModel:
         value = factor * math.sqrt(scale) * math.prod(o.root_loss for _, _, o in solved if o)
         # tr(Ξ_block · ⊗ pieces) of every term and block; their products make the derivative
         for (coefficient, pieces), products in zip(terms, sources, strict=True):
-            shares = [_contract(o, axes, block.shape, pieces, parts) for axes, block, o in solved if o]
+            shares = [contract(o, axes, block.shape, pieces, parts) for axes, block, o in solved if o]
             slope = factor / 2 * math.prod(s.value for s in shares) / math.sqrt(scale)
             _add_coefficient(slope, products, squares, slopes)
             for place, share in enumerate(shares):
@@ -171,7 +161,7 @@ class CentreModel:
         squares: list[float],
         keys: dict[int, PartKey],
         parts: dict[int, Part],
-        optima: dict[Block, _Optimum | None],
+        optima: dict[Block, Optimum | None],
         slopes: _Slopes,
         shape: tuple[int, ...],
     ) -> float:
@@ -200,10 +190,10 @@ class CentreModel:
         self,
         block: Block,
         parts: dict[int, Part],
-        optima: dict[Block, _Optimum | None],
+        optima: dict[Block, Optimum | None],
         *,
         single: bool = False,
-    ) -> _Optimum | None:
+    ) -> Optimum | None:
         """Return a block's optimum, from the last weights on, or None if it is too large."""
         mixed = any(len(pieces) > 1 for _, pieces in block.terms)
         if mixed and block.cells > JOINT_CELLS and not single:
@@ -212,7 +202,7 @@ class CentreModel:
             optima[block] = self._solve(block, parts)
         return optima[block]
 
-    def _solve(self, block: Block, parts: dict[int, Part]) -> _Optimum:
+    def _solve(self, block: Block, parts: dict[int, Part]) -> Optimum:
         same = (block, tuple(parts[n].digest for _, pieces in block.terms for _, n in pieces))
         if same in self._solved:  # nothing it depends on has moved
             self._fresh[same] = self._solved[same]
@@ -233,15 +223,15 @@ class CentreModel:
             )  # weights on the edge are slow to leave it
         design = solve_design(block_root(block, parts), np.maximum(start, 1e-9 * start.max()), gap)
         self._starts[key] = design.weights / design.weights.sum()
-        self._fresh[same] = _optimum_of(design)
+        self._fresh[same] = optimum_of(design)
         return self._fresh[same]
 
-    def _estimate(self, block: Block, parts: dict[int, Part], key: object) -> _Optimum:
+    def _estimate(self, block: Block, parts: dict[int, Part], key: object) -> Optimum:
         if not is_thin(block, parts):
             if key not in self._constants:
                 root = block_root(block, parts)
                 self._constants[key] = Design.at(root, np.full(block.cells, 1.0 / block.cells)).value
-            return _Optimum(self._constants[key], np.zeros((0, block.cells)), constant=True)
+            return Optimum(self._constants[key], np.zeros((0, block.cells)), constant=True)
         if key not in self._starts:
             uniform = np.full(block.cells, 1.0 / block.cells)
             weights = solve_design(block_root(block, parts), uniform, 1e-3).weights
@@ -251,52 +241,7 @@ class CentreModel:
         squares, Q = np.linalg.eigh((rows * p) @ rows.T)
         keep = squares > 1e-12 * squares[-1]
         s = np.sqrt(squares[keep])
-        return _Optimum(float(s.sum()), (Q[:, keep].T @ rows) * p / s[:, None] ** 1.5)
-
-
-def _optimum_of(design: Design) -> _Optimum:
-    total = design.weights.sum()
-    p, s = design.weights / total, design.roots / math.sqrt(total)
-    return _Optimum(float(s.sum()), design.image * p / s[:, None] ** 1.5)
-
-
-@dataclass(frozen=True, eq=False)
-class _Contraction:
-    """tr(Ξ · ⊗ pieces) over one block, and rows U with ∂/∂(piece's Gram) = UᵀU for each piece."""
-
-    value: float
-    derivatives: list[tuple[int, Array]]
-
-
-def _contract(
-    optimum: _Optimum,
-    axes: tuple[int, ...],
-    shape: tuple[int, ...],
-    pieces: tuple[tuple[tuple[int, ...], int], ...],
-    parts: dict[int, Part],
-) -> _Contraction:
-    own = tuple((tuple(axes.index(a) for a in on), number) for on, number in pieces if on[0] in axes)
-    if optimum.constant:
-        return _Contraction(optimum.root_loss, [])
-    if own in optimum.contractions:
-        return optimum.contractions[own]
-    derivatives = []
-    root = optimum.root
-    for on, number in own:
-        tensor = root.reshape(-1, *shape)
-        for others, other in own:
-            if others != on:  # multiply by the root of the other piece's Gram
-                matrix = parts[other].root.reshape(-1, *(shape[a] for a in others))
-                at = [1 + a for a in others]
-                tensor = np.tensordot(tensor, matrix, axes=(at, range(1, matrix.ndim)))
-                for a in sorted(others):  # keep the other axes where they were
-                    tensor = np.expand_dims(tensor, 1 + a)
-                tensor = np.moveaxis(tensor, -1, 0).reshape(-1, *tensor.shape[1:-1])
-        derivatives.append((number, tensor.reshape(-1, parts[number].cells) if len(own) > 1 else root))
-    first, derivative = derivatives[0]
-    image = derivative @ parts[first].root.T
-    optimum.contractions[own] = _Contraction(float(np.vdot(image, image)), derivatives)
-    return optimum.contractions[own]
+        return Optimum(float(s.sum()), (Q[:, keep].T @ rows) * p / s[:, None] ** 1.5)
 
 
 def _add_coefficient(

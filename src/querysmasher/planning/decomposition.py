@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
+from functools import partial
 
 import numpy as np
 
@@ -151,8 +152,9 @@ class Decomposer:
             centres = tuple(self.centres[p] for p in kept)
             count, cells = rows.shape
             thin = count <= cells if len(kept) > 1 else 2 * count <= cells and cells > SMALL
-            lattice = lattice_rows(family, places, kept, self.centres) if thin or len(kept) == 1 else None
-            part = Part(shape, centres, rows if thin else rows.T @ rows, thin, lattice)
+            spanning = partial(lattice_rows, family, places, kept, self.centres)
+            known = spanning if thin or len(kept) == 1 else None
+            part = Part(shape, centres, rows if thin else rows.T @ rows, thin, known)
             options.append(self._part(kept, part))
         return options
 

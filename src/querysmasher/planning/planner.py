@@ -63,7 +63,8 @@ def plan(
     """
     if centering is None:
         centering = "uniform" if solver in UNIFORM_SOLVERS else "optimized"
-    _check(workload, budget, solver, centering, tolerance)
+    check_asked(workload, budget)
+    _check(solver, centering, tolerance)
     if bases is not None and (solver != "basis" or not isinstance(bases, Mapping)):
         given = f"solver={solver!r}" if solver != "basis" else type(bases).__name__
         msg = f"bases: expected a mapping of attributes to bases, and solver='basis', got {given}"
@@ -192,13 +193,17 @@ def _with_bases(
     return solutions, choices
 
 
-def _check(workload: object, budget: object, solver: str, centering: str, tolerance: float) -> None:
+def check_asked(workload: object, budget: object) -> None:
+    """Refuse what is no workload, or no budget."""
     if not isinstance(workload, Workload):
         msg = f"workload: expected a Workload, got {type(workload).__name__}"
         raise PlanError(msg)
     if not isinstance(budget, Budget):
         msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
         raise PlanError(msg)
+
+
+def _check(solver: str, centering: str, tolerance: float) -> None:
     if solver not in SOLVERS:
         msg = f"solver: expected one of {', '.join(SOLVERS)}, got {solver!r}"
         raise PlanError(msg)

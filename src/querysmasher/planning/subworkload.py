@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
@@ -39,8 +39,8 @@ class Part:
     centres: Centres
     content: Array
     thin: bool = False
-    lattice: Integers | None = None
-    """Whole-number rows spanning the queries, where they leave a part of the residual space out."""
+    spanning: Callable[[], Integers | None] | None = None
+    """What works out `lattice`."""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +56,11 @@ class Part:
     def cells(self) -> int:
         """How many cells the part's marginal has."""
         return math.prod(self.shape)
+
+    @cached_property
+    def lattice(self) -> Integers | None:
+        """Whole-number rows spanning the queries, where they leave a part of the residual space out."""
+        return None if self.spanning is None else self.spanning()
 
     @cached_property
     def root(self) -> Array:

@@ -3,7 +3,8 @@
 Answers are exact. The table's counts are non-negative whole numbers that sum to at most the public cap,
 so after multiplying some axes by integer matrices every entry, and every partial sum on the way, is at
 most cap × Π max|entries| in size. Below 2^53 products of doubles are therefore exact in any order of
-summation; the last factor is cut into digits where it would lead beyond, and put together as integers.
+summation, with any BLAS that multiplies by plain sums, as all in common use do; the last factor is cut into
+digits where it would lead beyond, and put together as integers.
 """
 
 from __future__ import annotations

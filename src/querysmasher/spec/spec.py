@@ -73,5 +73,6 @@ class Spec:
             noise=self.measuring.noise,
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,
+            budget=self.budget,
             progress=progress,
         )

@@ -1,0 +1,70 @@
+"""The optimum of a block, as far as derivatives need it: √L, and Ξ with d√L = ½ tr(Ξ dG)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.solvers.design import Design
+from querysmasher.planning.subworkload import Part
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """A block's optimum: √L, and rows Z with Ξ = ZᵀZ over its cells."""
+
+    root_loss: float
+    root: Array
+    constant: bool = False
+    contractions: dict[tuple[tuple[tuple[int, ...], int], ...], Contraction] = field(default_factory=dict)
+    """What was worked out already for terms of this block."""
+
+
+def optimum_of(design: Design) -> Optimum:
+    """Return the optimum of a design that is solved."""
+    total = design.weights.sum()
+    p, s = design.weights / total, design.roots / math.sqrt(total)
+    return Optimum(float(s.sum()), design.image * p / s[:, None] ** 1.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """tr(Ξ · ⊗ pieces) over one block, and rows U with ∂/∂(piece's Gram) = UᵀU for each piece."""
+
+    value: float
+    derivatives: list[tuple[int, Array]]
+
+
+def contract(
+    optimum: Optimum,
+    axes: tuple[int, ...],
+    shape: tuple[int, ...],
+    pieces: tuple[tuple[tuple[int, ...], int], ...],
+    parts: dict[int, Part],
+) -> Contraction:
+    """Contract a block's Ξ with the pieces of one term that stand on its axes; what is known is reused."""
+    own = tuple((tuple(axes.index(a) for a in on), number) for on, number in pieces if on[0] in axes)
+    if optimum.constant:
+        return Contraction(optimum.root_loss, [])
+    if own in optimum.contractions:
+        return optimum.contractions[own]
+    derivatives = []
+    root = optimum.root
+    for on, number in own:
+        tensor = root.reshape(-1, *shape)
+        for others, other in own:
+            if others != on:  # multiply by the root of the other piece's Gram
+                matrix = parts[other].root.reshape(-1, *(shape[a] for a in others))
+                at = [1 + a for a in others]
+                tensor = np.tensordot(tensor, matrix, axes=(at, range(1, matrix.ndim)))
+                for a in sorted(others):  # keep the other axes where they were
+                    tensor = np.expand_dims(tensor, 1 + a)
+                tensor = np.moveaxis(tensor, -1, 0).reshape(-1, *tensor.shape[1:-1])
+        derivatives.append((number, tensor.reshape(-1, parts[number].cells) if len(own) > 1 else root))
+    first, derivative = derivatives[0]
+    image = derivative @ parts[first].root.T
+    optimum.contractions[own] = Contraction(float(np.vdot(image, image)), derivatives)
+    return optimum.contractions[own]

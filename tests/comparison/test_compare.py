@@ -1,0 +1,99 @@
+"""Mechanisms side by side."""
+
+import json
+
+import pytest
+
+import querysmasher as qs
+from querysmasher.comparison import compare as module
+
+SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(12))])
+WORKLOAD = qs.all_kway(SCHEMA, [1, 2])
+BUDGET = qs.zCDP(0.5)
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return qs.compare(WORKLOAD, BUDGET)
+
+
+def by_name(comparison):
+    return {row.mechanism: row for row in comparison.rows}
+
+
+def test_every_row_is_what_the_mechanism_plans(comparison):
+    rows = by_name(comparison)
+    assert set(rows) == {"optimal", "uniform", "basis", "residual", "fourier", "hdmm"}
+    for solver in ("basis", "residual", "fourier"):
+        plan = qs.plan(WORKLOAD, BUDGET, solver=solver)
+        assert rows[solver].rmse == plan.weighted_rmse
+        assert rows[solver].worst == pytest.approx(plan.variances(WORKLOAD).max() ** 0.5)
+    assert all(row.seconds > 0 and row.megabytes > 0 for row in comparison.rows)
+    assert rows["hdmm"].note.endswith("template")
+
+
+def test_the_best_comes_first_and_ties_keep_their_order(comparison):
+    assert comparison.rows[0].mechanism == "optimal"
+    shown = [float(f"{row.rmse:.4g}") for row in comparison.rows]
+    assert shown == sorted(shown)
+
+
+def test_the_budget_scales_hdmm_as_it_scales_the_others(comparison):
+    for budget in (qs.zCDP(2.0), qs.PrivacyCost(1.0, neighbours="replace_one")):
+        other = by_name(qs.compare(WORKLOAD, budget, ["hdmm"]))["hdmm"]
+        scale = (budget.sensitivity(total=False) / budget.privacy_cost) ** 0.5
+        assert other.rmse == pytest.approx(by_name(comparison)["hdmm"].rmse * scale)
+
+
+def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():
+    result = qs.compare(WORKLOAD + qs.affine(SCHEMA, "sex", "age"), BUDGET)
+    row = result.rows[-1]
+    assert (row.mechanism, row.rmse, row.worst) == ("hdmm", None, None)
+    assert row.note.startswith("not for this workload: HDMM takes products")
+    assert repr(result).splitlines()[-1].startswith("HDMM: cannot measure")
+
+
+def test_table_and_json(comparison):
+    lines = repr(comparison).splitlines()[1:]
+    assert lines[0].split()[:2] == ["mechanism", "RMSE"]
+    assert lines[1].startswith("QuerySmasher ")
+    assert json.loads(json.dumps(comparison.to_json()))[0]["title"] == "QuerySmasher"
+    html = comparison._repr_html_()
+    assert html.count("<tr>") == 7
+    assert "worst query&#x27;s std" in html
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [("svg", b"<svg"), ("png", b"\x89PNG"), ("json", b"{"), ("html", b"<!")]
+)
+def test_charts_are_written_by_their_suffix(comparison, tmp_path, suffix, start):
+    path = tmp_path / f"chart.{suffix}"
+    comparison.chart(path)
+    text = path.read_bytes().lstrip()
+    assert text.startswith(start)
+    if suffix == "html":
+        assert b'src="http' not in text
+
+
+def test_charts_of_other_kinds_are_refused(comparison, tmp_path):
+    with pytest.raises(qs.PlanError, match=r"ends in one of \.html, \.svg, \.png, \.json"):
+        comparison.chart(tmp_path / "chart.txt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((SCHEMA, BUDGET), "workload: expected a Workload, got Schema"),
+        ((WORKLOAD, 1.0), "budget: expected PrivacyCost"),
+        ((WORKLOAD, BUDGET, ["magic"]), "mechanisms: expected some of optimal, uniform, basis"),
+        ((WORKLOAD, BUDGET, "magic"), "got 'magic'"),
+    ],
+)
+def test_bad_input(arguments, message):
+    with pytest.raises(qs.PlanError, match=message):
+        qs.compare(*arguments)
+
+
+def test_slow_mechanisms_are_run_once(monkeypatch):
+    monkeypatch.setattr(module, "MEASURED_SECONDS", 0)
+    assert qs.compare(WORKLOAD, BUDGET, ["residual"]).rows[0].megabytes is None
