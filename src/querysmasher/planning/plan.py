@@ -91,11 +91,10 @@ class Plan:
         found: dict[str, tuple[int, float]] = {}
         if self.solver == "optimal":
             for m in self.measured:
-                for _, number in m.blocks:
-                    solution = self.solutions[number]
-                    if solution.method in ("structured", "fourier"):
-                        count, gap = found.get(solution.method, (0, 0.0))
-                        found[solution.method] = (count + 1, max(gap, solution.gap))
+                own = [self.solutions[number] for _, number in m.blocks]
+                for method in {s.method for s in own} & {"structured", "fourier"}:
+                    count, gap = found.get(method, (0, 0.0))
+                    found[method] = (count + 1, max(gap, *(s.gap for s in own if s.method == method)))
         return found
 
     @cached_property
