@@ -150,7 +150,8 @@ def _hdmm(workload: Workload, budget: Budget) -> Result:
     errors, template = min(found, key=lambda pair: pair[0].weighted_loss)
     scale = budget.sensitivity(total=False) / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
-    return rmse, math.sqrt(scale * errors.worst), f"its {template} template"
+    worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
+    return rmse, worst, f"its {template} template"
 
 
 MECHANISMS = (
@@ -201,10 +202,11 @@ def compare(
         msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
         raise PlanError(msg)
     known = {m.name: m for m in MECHANISMS}
-    asked = [mechanisms] if isinstance(mechanisms, str) else list(known if mechanisms is None else mechanisms)
-    for name in asked:
-        if name not in known:
-            msg = f"mechanisms: expected some of {', '.join(known)}, got {name!r}"
+    given = known if mechanisms is None else [mechanisms] if isinstance(mechanisms, str) else mechanisms
+    asked: list[str] = list(given) if isinstance(given, Iterable) else [given]
+    for place, name in enumerate(asked):
+        if not isinstance(name, str) or name not in known or name in asked[:place]:
+            msg = f"mechanisms: expected some of {', '.join(known)}, each once, got {name!r}"
             raise PlanError(msg)
     rows = []
     with Bar("Comparing", len(asked), progress) as bar:
@@ -222,8 +224,9 @@ def _row(mechanism: Mechanism, workload: Workload, budget: Budget) -> Row:
     start = time.perf_counter()
     try:
         rmse, worst, note = mechanism.run(workload, budget)
-    except QuerySmasherError as error:
-        return Row(*head, None, None, None, None, cannot, f"not for this workload: {error}")
+    except (QuerySmasherError, MemoryError) as error:
+        why = "there is not enough memory" if isinstance(error, MemoryError) else error
+        return Row(*head, None, None, None, None, cannot, f"not for this workload: {why}")
     seconds = time.perf_counter() - start
     megabytes = _megabytes(mechanism, workload, budget) if seconds < MEASURED_SECONDS else None
     return Row(*head, rmse, worst, seconds, megabytes, cannot, note)

@@ -81,9 +81,13 @@ class Plan:
     @cached_property
     def worst_std(self) -> float | None:
         """The largest standard error of a query, or None if a group has too many queries to look at each."""
-        if any(group.rows > MAX_WORST for group in self.workload):
+        for group in self.workload:
+            if group.rows > MAX_WORST or not all(family.fits_memory for family in group.families):
+                return None
+        try:
+            return math.sqrt(max(map(self.predictor.largest, self.workload)))
+        except TooLargeError:
             return None
-        return math.sqrt(max(map(self.predictor.largest, self.workload)))
 
     @cached_property
     def fallbacks(self) -> dict[str, tuple[int, float]]:
