@@ -51,3 +51,15 @@ def test_one_mechanism_out_of_memory_leaves_the_others(monkeypatch):
     rows = {row.mechanism: row for row in qs.compare(ASKED, COST, ["hdmm", "residual"], progress=False).rows}
     assert rows["hdmm"].note == "not for this workload: there is not enough memory"
     assert rows["residual"].rmse
+
+
+def test_a_chart_is_whole_or_not_there(tmp_path):
+    compared = qs.compare(ASKED, COST, ["residual"], progress=False)
+    for name in ("a.html", "a.svg", "a.PNG", "a.json"):
+        compared.chart(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 500
+    with pytest.raises(qs.FileError, match="does not exist"):
+        compared.chart(tmp_path / "nowhere" / "a.svg")
+    with pytest.raises(qs.PlanError, match="expected a name that ends in"):
+        compared.chart(tmp_path / "a.pdf")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.PNG", "a.html", "a.json", "a.svg"]

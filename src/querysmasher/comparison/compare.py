@@ -14,6 +14,7 @@ from typing import Any
 
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.errors import PlanError, QuerySmasherError
+from querysmasher.files import replacing
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -24,6 +25,8 @@ MEASURED_SECONDS = 30
 
 Result = tuple[float, float | None, str]
 """The weighted RMSE, the worst query's standard error where it is known, and a note."""
+
+CHARTS = (".html", ".svg", ".png", ".json")
 
 HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB", "what it cannot do")
 
@@ -85,13 +88,10 @@ class Comparison:
         bars = base.mark_bar(color="#2a6f97")
         labels = base.mark_text(align="left", dx=4).encode(text="label:N")
         chart = (bars + labels).properties(width=520, title=f"{self.workload.query_count:,} queries")
-        if path is None:
-            return chart
-        allowed = (".html", ".svg", ".png", ".json")
-        if Path(path).suffix not in allowed:
-            msg = f"path: expected a name that ends in one of {', '.join(allowed)}, got {os.fspath(path)!r}"
-            raise PlanError(msg)
-        chart.save(os.fspath(path), **({"inline": True} if Path(path).suffix == ".html" else {}))
+        if path is not None:
+            form = chart_format(path)
+            with replacing(path) as temporary:
+                chart.save(str(temporary), format=form, **({"inline": True} if form == "html" else {}))
         return chart
 
     def __repr__(self) -> str:
@@ -123,6 +123,15 @@ class Comparison:
             number(row.megabytes, ".0f"),
             "; ".join(filter(None, (row.cannot, row.note))),
         )
+
+
+def chart_format(path: str | os.PathLike[str]) -> str:
+    """Return the kind of file that a chart's name asks for, or refuse the name."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in CHARTS:
+        msg = f"path: expected a name that ends in one of {', '.join(CHARTS)}, got {os.fspath(path)!r}"
+        raise PlanError(msg)
+    return suffix[1:]
 
 
 def _html_row(cells: tuple[str, ...], tag: str) -> str:
