@@ -50,7 +50,7 @@ class Attribute:
             msg = f"values of attribute {self.name!r}: the domain is empty; give at least one value"
             raise SchemaError(msg)
         if len(set(self.values)) != len(self.values):
-            twice = next(v for i, v in enumerate(self.values) if v in self.values[:i])
+            twice = next(v for i, v in enumerate(self.values) if self._positions[v] != i)
             msg = f"values of attribute {self.name!r}: {twice!r} is given more than once"
             raise SchemaError(msg)
 

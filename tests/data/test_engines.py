@@ -112,9 +112,9 @@ def test_tiny_steps_that_keep_nothing(engine, request):
 
 
 def test_missing_column(engine):
-    schema = Schema.of({"ages": 6})
-    with pytest.raises(DataError, match=r"no column 'ages'.*nearest column is 'age'"):
-        open_table(schema, engine(clean_rows(3)), ["ages"])
+    schema = Schema.of({"Age ": 6})
+    with pytest.raises(DataError, match=r"no column 'Age '.*nearest column is 'age'"):
+        open_table(schema, engine(clean_rows(3)), ["Age "])
 
 
 def test_repr_shows_no_count(engine):

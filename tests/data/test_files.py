@@ -179,3 +179,11 @@ def test_memory_of_a_long_stream_stays_bounded():
         [sys.executable, "-c", LONG_STREAM], check=True, capture_output=True, timeout=120
     )
     assert int(done.stdout) < 150_000  # KiB
+
+
+def test_without_a_header_the_first_record_is_not_shown(tmp_path):
+    path = write(tmp_path / "a.csv", "diabetic,Jane Doe\nhealthy,John Doe\n")
+    schema = Schema([Categorical("diabetes", ["diabetic", "healthy"]), Categorical("name", ["Jane Doe"])])
+    with pytest.raises(DataError, match="no column") as caught:
+        open_table(schema, path, ["diabetes"])
+    assert "diabetic" not in str(caught.value)

@@ -152,3 +152,10 @@ def test_what_is_too_large_or_unknown_is_said_and_not_guessed(monkeypatch):
     assert large.rmse is None
     assert "37 dimensions" in str(large)
     assert limit_module.MAX_DIMENSION >= 4000
+
+
+def test_attributes_of_one_value_change_nothing():
+    one, none = qs.Schema.of(a=1, b=3), qs.Schema.of(b=3)
+    asked = qs.plan(qs.queries(one, a="identity", b="prefix"), qs.PrivacyCost(1.0)).limit()
+    same = qs.plan(qs.queries(none, b="prefix"), qs.PrivacyCost(1.0)).limit()
+    assert asked.rmse == pytest.approx(same.rmse, rel=1e-5)

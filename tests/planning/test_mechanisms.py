@@ -261,3 +261,41 @@ def test_a_comparison_on_200_by_200_with_products_is_planned():
     plan = qs.plan(workload, COST, centering="uniform")
     assert plan.fallbacks
     assert plan.gap < 0.2
+
+
+def test_one_matrix_for_two_attributes_of_different_sizes_is_refused_as_such():
+    schema = qs.Schema.of(a=4, b=3)
+    rows = np.eye(4)
+    with pytest.raises(qs.PlanError, match=r"bases\['b'\]: expected a matrix.* with 3 columns"):
+        qs.plan(qs.marginals(schema, 1), COST, solver="basis", bases={"a": rows, "b": rows})
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_the_scale_of_a_basis_does_not_matter(scale):
+    workload = qs.all_kway(cube(4, 2), [1, 2], "prefix")
+    basis = [[scale, 0, 0, 0], [0, scale, 0, 0], [0, 0, scale, 0]]
+    plan = qs.plan(workload, COST, solver="basis", bases={"a0": basis})
+    same = qs.plan(workload, COST, solver="basis", bases={"a0": np.eye(4)[:3]})
+    assert plan.rmse == pytest.approx(same.rmse)
+
+
+@pytest.mark.parametrize("basis", [[[1, 2], [3]], [[0.1, 0.1, 0.1, 0.1]], [[0, 0, 0, 0]]])
+def test_bases_that_are_none(basis):
+    with pytest.raises(qs.PlanError, match=r"bases\['a0'\]: expected a matrix"):
+        qs.plan(qs.marginals(cube(4, 2), 1), COST, solver="basis", bases={"a0": basis})
+
+
+@pytest.mark.parametrize("rows", [[[1, 1, 1]], [[0, 0, 0]], [[2, 2, 2], [1, 1, 1]]])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_queries_that_tell_no_values_apart(rows, solver):
+    schema = cube(3, 2)
+    workload = qs.queries(schema, a0=rows) + qs.marginals(schema, 0) + qs.queries(schema, a1="prefix")
+    plan = qs.plan(workload, COST, solver=solver)
+    assert plan.gap < 0.1
+
+
+def test_a_chosen_basis_serves_queries_that_tie_the_attribute_to_another():
+    schema = cube(4, 2)
+    workload = qs.queries(schema, a0=[[1, 0, 0, 0]]) + qs.affine(schema, "a0", "a1")
+    plan = qs.plan(workload, COST, solver="basis")
+    assert plan.rmse >= qs.plan(workload, COST, centering="uniform").rmse * (1 - 1e-3)

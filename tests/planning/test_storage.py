@@ -218,3 +218,14 @@ def test_a_failed_save_leaves_nothing_behind(rich, tmp_path, monkeypatch, refuse
     with pytest.raises(OSError, match="No space"):
         rich.save(tmp_path / "x.plan")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [str, complex, bool, np.float16])
+def test_a_spectrum_of_anything_but_floats_is_refused(tmp_path, kind):
+    schema = qs.Schema.of(a=5, b=4)
+    plan = qs.plan(qs.all_kway(schema, 2, "prefix"), qs.zCDP(0.5), solver="fourier")
+    data = plan_to_data(plan)
+    data["solutions"][0]["spectrum"] = data["solutions"][0]["spectrum"].astype(kind)
+    write_archive(tmp_path / "plan", "plan", data)
+    with pytest.raises(FileError, match="does not hold a whole plan"):
+        qs.Plan.load(tmp_path / "plan")

@@ -238,3 +238,12 @@ def test_a_loaded_release_lets_go_of_its_file(saved):
     del release, archives
     gc.collect()
     assert not [o for o in gc.get_objects() if isinstance(o, zipfile.ZipFile) and o.filename == str(saved)]
+
+
+@pytest.mark.parametrize("answers", ["text", np.zeros(3), files.Lazy(lambda: np.zeros(2))])
+def test_answers_that_are_none_or_too_few_are_refused(saved, tmp_path, answers):
+    data = files.read_archive(saved, "release")
+    data["answers"] = [answers] * len(data["answers"])
+    files.write_archive(tmp_path / "other", "release", data)
+    with pytest.raises(FileError, match="does not hold"):
+        qs.Release.load(tmp_path / "other").answer()

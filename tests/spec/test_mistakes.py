@@ -131,7 +131,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "random_queries"\nattributes = ["age"]\ncount = 0'),
-        "line 28: workload[1].count: expected a whole number of at least 1, got 0",
+        "line 28: workload[1].count: expected a whole number of at least 1, up to 10^9, got 0",
     ),
     (
         entry('kind = "linear"\nattributes = ["sex"]'),
@@ -176,7 +176,7 @@ MISTAKES = [
     ),
     (
         SMALL + "records_per_person = 0",
-        "line 27: budget.records_per_person: expected a whole number of at least 1, got 0",
+        "line 27: budget.records_per_person: expected a whole number of at least 1, up to 10^9, got 0",
     ),
     (SMALL + '[data]\ndatabase = "x"', "line 27: data: expected path, or database and table, got database"),
     (

@@ -34,11 +34,12 @@ def compare(
     """
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
-    from querysmasher.comparison.compare import HEAD
+    from querysmasher.comparison.compare import HEAD, chart_format
     from querysmasher.spec import read_spec
 
     read = read_spec(spec)
     if chart is not None:
+        chart_format(chart)
         check_free(chart, force)
     result = qs.compare(read.workload, read.budget)
     if chart is not None:

@@ -31,8 +31,9 @@ def check_free(path: Path, force: bool) -> None:
 
 def check_folder(path: Path, force: bool) -> None:
     """Refuse to write a release folder where one is, or where, even with force, anything else is."""
-    if path.exists() and not path.is_dir():
-        msg = f"{str(path)!r} is a file; expected a folder that is yet to be written"
+    if (path.exists() or path.is_symlink()) and not path.is_dir():
+        what = "a file" if path.exists() else "a link to nothing"
+        msg = f"{str(path)!r} is {what}; expected a folder that is yet to be written"
         raise FileError(msg)
     if path.is_dir() and not any(path.iterdir()):
         return
@@ -50,8 +51,11 @@ def check_folder(path: Path, force: bool) -> None:
 
 
 @contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `path`, which takes its place if all goes well and goes if not."""
+def replacing_folder(path: Path, force: bool) -> Iterator[Path]:
+    """Give a temporary folder beside `path`, which takes its place if all goes well and goes if not.
+
+    What is at `path` by then, as another run may have written it meanwhile, is looked at once more.
+    """
     path = path.absolute()
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
     old = temporary / "old"
@@ -59,6 +63,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     try:
         new.mkdir()
         yield new
+        check_folder(path, force)
         try:
             if path.exists():
                 path.rename(old)

@@ -88,7 +88,7 @@ def release(
     planned = read.plan() if plan is None else _stored(plan, read)
     measured = read.measure(planned, source.open(), seed)
     summary = _summary(Expectations(planned, read), measured)
-    with replacing_folder(folder) as temporary:
+    with replacing_folder(folder, force) as temporary:
         names = _write(temporary, planned, measured, summary, form)
     if as_json:
         print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})

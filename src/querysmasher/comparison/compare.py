@@ -14,6 +14,7 @@ from typing import Any
 
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.errors import PlanError, QuerySmasherError
+from querysmasher.files import replacing
 from querysmasher.planning.planner import check_asked, plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -24,6 +25,8 @@ MEASURED_SECONDS = 30
 
 Result = tuple[float, float | None, str]
 """The weighted RMSE, the worst query's standard error where it is known, and a note."""
+
+CHARTS = (".html", ".svg", ".png", ".json")
 
 HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB", "what it cannot do")
 
@@ -85,13 +88,10 @@ class Comparison:
         bars = base.mark_bar(color="#2a6f97")
         labels = base.mark_text(align="left", dx=4).encode(text="label:N")
         chart = (bars + labels).properties(width=520, title=f"{self.workload.query_count:,} queries")
-        if path is None:
-            return chart
-        allowed = (".html", ".svg", ".png", ".json")
-        if Path(path).suffix not in allowed:
-            msg = f"path: expected a name that ends in one of {', '.join(allowed)}, got {os.fspath(path)!r}"
-            raise PlanError(msg)
-        chart.save(os.fspath(path), **({"inline": True} if Path(path).suffix == ".html" else {}))
+        if path is not None:
+            form = chart_format(path)
+            with replacing(path) as temporary:
+                chart.save(str(temporary), format=form, **({"inline": True} if form == "html" else {}))
         return chart
 
     def __repr__(self) -> str:
@@ -127,6 +127,15 @@ class Comparison:
         )
 
 
+def chart_format(path: str | os.PathLike[str]) -> str:
+    """Return the kind of file that a chart's name asks for, or refuse the name."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in CHARTS:
+        msg = f"path: expected a name that ends in one of {', '.join(CHARTS)}, got {os.fspath(path)!r}"
+        raise PlanError(msg)
+    return suffix[1:]
+
+
 def _html_row(cells: tuple[str, ...], tag: str) -> str:
     return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
@@ -152,7 +161,8 @@ def _hdmm(workload: Workload, budget: Budget) -> Result:
     errors, template = min(found, key=lambda pair: pair[0].weighted_loss)
     scale = budget.sensitivity(total=False) / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
-    return rmse, math.sqrt(scale * errors.worst), f"its {template} template"
+    worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
+    return rmse, worst, f"its {template} template"
 
 
 MECHANISMS = (
@@ -198,10 +208,11 @@ def compare(
     """
     check_asked(workload, budget)
     known = {m.name: m for m in MECHANISMS}
-    asked = [mechanisms] if isinstance(mechanisms, str) else list(known if mechanisms is None else mechanisms)
-    for name in asked:
-        if name not in known:
-            msg = f"mechanisms: expected some of {', '.join(known)}, got {name!r}"
+    given = known if mechanisms is None else [mechanisms] if isinstance(mechanisms, str) else mechanisms
+    asked: list[str] = list(given) if isinstance(given, Iterable) else [given]
+    for place, name in enumerate(asked):
+        if not isinstance(name, str) or name not in known or name in asked[:place]:
+            msg = f"mechanisms: expected some of {', '.join(known)}, each once, got {name!r}"
             raise PlanError(msg)
     rows = []
     with Bar("Comparing", len(asked), progress) as bar:
@@ -219,8 +230,9 @@ def _row(mechanism: Mechanism, workload: Workload, budget: Budget) -> Row:
     start = time.perf_counter()
     try:
         rmse, worst, note = mechanism.run(workload, budget)
-    except QuerySmasherError as error:
-        return Row(*head, None, None, None, None, cannot, f"not for this workload: {error}")
+    except (QuerySmasherError, MemoryError) as error:
+        why = "there is not enough memory" if isinstance(error, MemoryError) else error
+        return Row(*head, None, None, None, None, cannot, f"not for this workload: {why}")
     seconds = time.perf_counter() - start
     megabytes = _megabytes(mechanism, workload, budget) if seconds < MEASURED_SECONDS else None
     return Row(*head, rmse, worst, seconds, megabytes, cannot, note)

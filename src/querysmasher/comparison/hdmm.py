@@ -21,6 +21,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
 from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.planning.plan import MAX_WORST
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.workload.families import Family
@@ -43,8 +44,8 @@ class Errors:
 
     weighted_loss: float
     """The sum of weight × variance."""
-    worst: float
-    """The largest variance of a query."""
+    worst: float | None
+    """The largest variance of a query, or None where there are too many queries to look at each."""
 
 
 def hdmm(workload: Workload, template: str) -> Errors:
@@ -56,8 +57,22 @@ def hdmm(workload: Workload, template: str) -> Errors:
         if any(len(family.shape) > 1 for family in group.families):
             msg = f"HDMM takes products of queries on single attributes; {group.describe()} is none"
             raise WorkloadError(msg)
+    groups = tuple(g for g in workload if not any(_is_zero(family) for family in g.families))
+    if not groups:
+        msg = "workload: all its queries are zero, so there is nothing to measure"
+        raise WorkloadError(msg)
     with one_core():
-        return TEMPLATES[template](workload)
+        return TEMPLATES[template](Workload(workload.schema, groups))
+
+
+def _is_zero(family: Family) -> bool:
+    """Tell whether a family asks for nothing: such queries are answered by zero, at no cost."""
+    return not family.closed_form and not family.matrix().any()
+
+
+def _can_look(workload: Workload) -> bool:
+    """Tell whether every query can be looked at."""
+    return all(g.rows <= MAX_WORST and all(f.fits_memory for f in g.families) for g in workload)
 
 
 def _kronecker(workload: Workload) -> Errors:
@@ -108,6 +123,8 @@ def _kronecker(workload: Workload) -> Errors:
             worst[id(rows), kind] = float(((asked @ pseudo_inverse(rows)) ** 2).sum(axis=1).max())
         return worst[id(rows), kind]
 
+    if not _can_look(workload):
+        return Errors(total, None)
     return Errors(total, max(math.prod(largest(a, k) for a, k in enumerate(own)) for own in used.tolist()))
 
 
@@ -130,13 +147,14 @@ def _loss(design: tuple[Array, Array], gram: Array) -> float:
 
 def _union(workload: Workload) -> Errors:
     solved: dict[object, tuple[float, float]] = {}
+    looks = _can_look(workload)
 
     def own(family: Family) -> tuple[float, float]:
         if family.key not in solved:
-            _, rows = _solved(family.gram(), _even(family.cells)[0])
-            squares = ((family.matrix() @ pseudo_inverse(rows)) ** 2).sum(axis=1)
-            weights = 1.0 if family.weights is None else family.weights
-            solved[family.key] = float((squares * weights).sum()), float(squares.max())
+            gram = family.gram()
+            design = _solved(gram, _even(family.cells)[0])
+            squares = (family.matrix() @ pseudo_inverse(design[1])) ** 2 if looks else np.ones((1, 1))
+            solved[family.key] = _loss(design, gram), float(squares.sum(axis=1).max())
         return solved[family.key]
 
     def times(group: Group, place: int) -> float:
@@ -145,7 +163,7 @@ def _union(workload: Workload) -> Errors:
     roots = [math.sqrt(group.weight * times(group, 0)) for group in workload]
     total = math.fsum(roots)  # a share of the budget ∝ root leaves a variance of total / root
     worst = max(total / root * times(group, 1) for group, root in zip(workload, roots, strict=True))
-    return Errors(total**2, worst)
+    return Errors(total**2, worst if looks else None)
 
 
 def _marginals(workload: Workload) -> Errors:
@@ -200,7 +218,7 @@ def _marginals(workload: Workload) -> Errors:
         theta /= theta.sum()
     lam = eigenvalues(theta)
     loss = float((energy[asked] / lam[asked]).sum())
-    return Errors(loss, _worst_marginal(workload, lam))
+    return Errors(loss, _worst_marginal(workload, lam) if _can_look(workload) else None)
 
 
 def _worst_marginal(workload: Workload, lam: Array) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ParamSpec, TypeVar
 
@@ -37,14 +36,22 @@ def _step(iterator: Iterator[T]) -> T | None:
 
 
 def check_columns(names: Sequence[str], columns: Sequence[object]) -> None:
-    """Refuse data that lack a column, or have it twice."""
+    """Refuse data that lack a column, or have it twice.
+
+    A column is named only if it is the attribute's own name, written differently: what stands in the place
+    of the names may be the first record of a file without a header.
+    """
     for name in names:
         if columns.count(name) > 1:
             msg = f"data: the column {name!r} is there more than once"
             raise DataError(msg)
         if name not in columns:
-            alike = {str(c).casefold(): str(c) for c in columns}
-            near = difflib.get_close_matches(name.casefold(), list(alike), n=1)
-            hint = f"; the nearest column is {alike[near[0]]!r}" if near else ""
+            alike = [str(c) for c in columns if _plain(str(c)) == _plain(name) != ""]
+            hint = f"; the nearest column is {alike[0]!r}" if alike else ""
             msg = f"data: no column {name!r} for the attribute of that name{hint}"
             raise DataError(msg)
+
+
+def _plain(name: str) -> str:
+    """Return a name without case, spaces and signs."""
+    return "".join(filter(str.isalnum, name.casefold()))

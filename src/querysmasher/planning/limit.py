@@ -150,7 +150,7 @@ class _Moments:
             for S in self.start:
                 for T in self.start:
                     part = slope[self._slice(S), self._slice(T)]
-                    for a in {*S, *T}:
+                    for a in {*S, *T} if part.size else ():  # an attribute of one value has nothing
                         rest = self._block(S, T, own, a)
                         rows = slice(1, None) if a in S else 0
                         columns = slice(1, None) if a in T else 0

@@ -81,9 +81,13 @@ class Plan:
     @cached_property
     def worst_std(self) -> float | None:
         """The largest standard error of a query, or None if a group has too many queries to look at each."""
-        if any(group.rows > MAX_WORST for group in self.workload):
+        for group in self.workload:
+            if group.rows > MAX_WORST or not all(family.fits_memory for family in group.families):
+                return None
+        try:
+            return math.sqrt(max(map(self.predictor.largest, self.workload)))
+        except TooLargeError:
             return None
-        return math.sqrt(max(map(self.predictor.largest, self.workload)))
 
     @cached_property
     def fallbacks(self) -> dict[str, tuple[int, float]]:
@@ -91,11 +95,10 @@ class Plan:
         found: dict[str, tuple[int, float]] = {}
         if self.solver == "optimal":
             for m in self.measured:
-                for _, number in m.blocks:
-                    solution = self.solutions[number]
-                    if solution.method in ("structured", "fourier"):
-                        count, gap = found.get(solution.method, (0, 0.0))
-                        found[solution.method] = (count + 1, max(gap, solution.gap))
+                own = [self.solutions[number] for _, number in m.blocks]
+                for method in {s.method for s in own} & {"structured", "fourier"}:
+                    count, gap = found.get(method, (0, 0.0))
+                    found[method] = (count + 1, max(gap, *(s.gap for s in own if s.method == method)))
         return found
 
     @cached_property

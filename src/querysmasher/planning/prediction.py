@@ -122,7 +122,12 @@ class Predictor:
             "largest",
             tuple(family.key for family in group.families),
             tuple(
-                (m.variance, m.blocks, tuple((s.key, tuple(place[a] for a in s.kept)) for s in shares))
+                (
+                    m.variance,
+                    m.blocks,
+                    tuple(place[a] for a in m.attributes),
+                    tuple((s.key, tuple(place[a] for a in s.kept)) for s in shares),
+                )
                 for m, shares in found
             ),
         )

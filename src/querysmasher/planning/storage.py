@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from querysmasher.arrays import Array
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.files import read_archive, write_archive
 from querysmasher.planning.plan import Plan
@@ -101,7 +102,15 @@ def _strategy_to_data(strategy: Strategy) -> dict[str, Any]:
 
 def _strategy_from_data(data: dict[str, Any]) -> Strategy:
     if "matrix" in data:
-        return DenseStrategy(tuple(data["shape"]), data["matrix"], data["lattice"])
+        return DenseStrategy(tuple(data["shape"]), _floats(data["matrix"]), data["lattice"])
     if "spectrum" in data:
-        return FourierStrategy(data["spectrum"])
-    return DiagonalStrategy(tuple(data["bases"]), data["weights"])
+        return FourierStrategy(_floats(data["spectrum"]))
+    return DiagonalStrategy(tuple(map(_floats, data["bases"])), _floats(data["weights"]))
+
+
+def _floats(array: Any) -> Array:
+    """Return an array of floating-point numbers as it is, and refuse anything else."""
+    if type(array) is not np.ndarray or array.dtype != np.float64:
+        msg = "a strategy is not made of floating-point numbers"
+        raise TypeError(msg)
+    return array

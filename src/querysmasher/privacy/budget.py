@@ -70,8 +70,9 @@ class Budget:
             msg = f"neighbours: expected 'add_remove' or 'replace_one', got {self.neighbours!r}"
             raise BudgetError(msg)
         records = self.records_per_person
-        if isinstance(records, bool) or not isinstance(records, int | np.integer) or records < 1:
-            msg = f"records_per_person: expected a whole number of at least 1, got {records!r}"
+        whole = isinstance(records, int | np.integer) and not isinstance(records, bool)
+        if not whole or not 1 <= records <= 10**9:
+            msg = f"records_per_person: expected a whole number of at least 1, up to 10^9, got {records!r}"
             raise BudgetError(msg)
         object.__setattr__(self, "records_per_person", int(records))
 

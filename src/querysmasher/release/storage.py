@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from fractions import Fraction
@@ -23,13 +24,18 @@ from querysmasher.workload.storage import ragged, unragged, workload_from_data, 
 class LoadedStore:
     """Answers that stay in the file of a saved release and are read one set at a time."""
 
-    def __init__(self, arrays: Sequence[Lazy]) -> None:
-        """Take the arrays, in the order of the attribute sets."""
+    def __init__(self, arrays: Sequence[Lazy], sizes: Sequence[int]) -> None:
+        """Take the arrays, in the order of the attribute sets, and how many numbers each must have."""
         self._arrays = arrays
+        self._sizes = sizes
 
     def __getitem__(self, number: int) -> Numbers:
         """Return the answers of one attribute set."""
-        return self._arrays[number].fetch()
+        answers = self._arrays[number].fetch()
+        if answers.dtype not in (np.int64, np.float64) or answers.shape != (self._sizes[number],):
+            msg = "the release's file does not hold the answers that it says it holds"
+            raise FileError(msg)
+        return answers
 
 
 def save_release(release: Release, path: str | os.PathLike[str]) -> None:
@@ -110,14 +116,16 @@ def _from_data(data: dict[str, Any]) -> Release:
     plan = IntegerPlan(
         workload.schema, Budget.from_json(data["budget"]), strategies, measured, data["max_records"]
     )
-    if len(data["answers"]) != len(measured):
+    answers = data["answers"]
+    if len(answers) != len(measured) or not all(isinstance(one, Lazy) for one in answers):
         msg = "answers are missing"
         raise ValueError(msg)
+    sizes = [math.prod(rows for _, n in m.blocks for rows in strategies[n].rows) for m in measured]
     return Release(
         plan,
         workload,
         tuple(data["centres"][i] for i in data["centre_of"]),
         NoiseRecord(**data["noise"]),
-        LoadedStore(data["answers"]),
+        LoadedStore(answers, sizes),
         data["public_total"],
     )

@@ -7,11 +7,14 @@ from typing import Any
 
 from querysmasher.errors import SchemaError
 from querysmasher.schema import KINDS, Attribute, Binned, Label, Schema
-from querysmasher.spec.findings import Findings, Place, within
+from querysmasher.spec.findings import Findings, Place, shown, within
 from querysmasher.spec.model import ATTRIBUTES, Bins, Section, Values
 
 MAX_VALUES = 1_000_000
 """A range of more values is a slip of the pen."""
+
+EXACT = 2**53
+"""Beyond, neighbouring whole numbers are one and the same in the data."""
 
 
 def build_schema(tables: Sequence[object], findings: Findings, place: Place) -> Schema | None:
@@ -56,12 +59,16 @@ def run(first: float, last: float, step: float = 1) -> list[Label]:
     [0, 5, 10]
     """
     given: list[Any] = [first, last, step]
+    if not all(abs(number) < EXACT for number in given):  # nor NaN
+        msg = f"expected numbers below 2^53 in size, got {shown(given)}"
+        raise SchemaError(msg)
     if step <= 0 or last < first:
         msg = f"expected first <= last and a step above 0, got {given}"
         raise SchemaError(msg)
-    count = int((last - first) / step + 1e-9) + 1
-    if count > MAX_VALUES:
-        msg = f"{count:,} values are more than the {MAX_VALUES:,} allowed, got {given}"
+    steps = (last - first) / step + 1e-9
+    if steps >= MAX_VALUES:
+        msg = f"{steps + 1:,.0f} values are more than the {MAX_VALUES:,} allowed, got {given}"
         raise SchemaError(msg)
+    count = int(steps) + 1
     whole = all(float(number).is_integer() for number in given)
     return [int(first + i * step) if whole else first + i * step for i in range(count)]

@@ -18,8 +18,8 @@ from querysmasher.schema import Label, Schema
 from querysmasher.spec.attributes import build_schema, run
 from querysmasher.spec.findings import Findings
 
-_RANGE = re.compile(r"\s*(-?\d+)\s*\.\.\s*(-?\d+)\s*")
-_WHOLE = re.compile(r"0|-?[1-9]\d*")
+_RANGE = re.compile(r"\s*(-?\d{1,99})\s*\.\.\s*(-?\d{1,99})\s*")
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,99}")  # what is longer is an identifier, not a number
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
 
 
@@ -36,13 +36,17 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     title = f"codebook {path.name}"
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or no path at all
         msg = f"{title}: the file {str(path)!r} cannot be read ({type(error).__name__})"
         raise FileError(msg) from None
     if path.suffix.lower() not in (".csv", ".json"):
         msg = f"{title}: expected a name that ends in .csv or .json"
         raise SpecError(msg)
-    tables = _from_json(title, text) if path.suffix.lower() == ".json" else _from_csv(title, text)
+    try:
+        tables = _from_json(title, text) if path.suffix.lower() == ".json" else _from_csv(title, text)
+    except csv.Error:  # whose message is not shown either
+        msg = f"{title}: it cannot be read as CSV"
+        raise SpecError(msg) from None
     findings = Findings(title)
     schema = build_schema(tables, findings, ())
     findings.finish()
@@ -53,7 +57,7 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
 def _from_json(title: str, text: str) -> list[Any]:
     try:
         tables = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         tables = None
     if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         msg = f"{title}: expected a list of objects with attribute, kind, and values, range or edges"

@@ -89,6 +89,6 @@ def _lines(folder: Path, name: str) -> list[list[str]]:
     try:
         with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
             return [line for line in csv.reader(stream) if line]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:  # ValueError: no UTF-8, or no path at all
         msg = f"the file {name!r} cannot be read ({type(error).__name__})"
         raise WorkloadError(msg) from None

@@ -11,7 +11,8 @@ names = Field(description="a list of names of attributes")
 pair = Field(description="a list of two names of attributes", min_length=2, max_length=2)
 positive = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
 amount = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
-path = Field(default=None, description="a path as text", min_length=1)
+PATH = r"\A[^\x00]+\z"
+path = Field(default=None, description="a path as text", pattern=PATH)
 
 
 class Section(BaseModel):
@@ -98,7 +99,7 @@ class Random(Queries):
     """Random counting queries."""
 
     attributes: list[str] = names
-    count: int = Field(description="a whole number of at least 1", ge=1)
+    count: int = Field(description="a whole number of at least 1, up to 10^9", ge=1, le=10**9)
     p: float = Field(default=0.3, description="a probability above 0", gt=0, le=1)
     seed: int = Field(default=0, description="a whole number of at least 0", ge=0)
 
@@ -140,7 +141,9 @@ class BudgetSection(Section):
     epsilon: float | None = amount
     delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
     neighbours: Literal["add_remove", "replace_one"] = "add_remove"
-    records_per_person: int = Field(default=1, description="a whole number of at least 1", ge=1)
+    records_per_person: int = Field(
+        default=1, description="a whole number of at least 1, up to 10^9", ge=1, le=10**9
+    )
 
 
 class DataSection(Section):
@@ -171,7 +174,7 @@ class MeasureSection(Section):
 class OutputSection(Section):
     """What is written, and where."""
 
-    folder: str = Field(default="out", description="a path as text", min_length=1)
+    folder: str = Field(default="out", description="a path as text", pattern=PATH)
     answers: Literal["parquet", "csv", "none"] = "parquet"
 
 

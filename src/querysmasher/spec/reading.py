@@ -44,7 +44,10 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     except OSError as error:
         msg = f"the file {str(path)!r} cannot be read ({type(error).__name__})"
         raise FileError(msg) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        msg = f"{path.name} is no valid TOML: brackets in brackets, too deep to be read"
+        raise SpecError(msg) from None
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         msg = f"{path.name} is no valid TOML: {error}"
         raise SpecError(msg) from None
     findings = Findings(path.name, text)

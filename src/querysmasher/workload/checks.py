@@ -8,6 +8,9 @@ from numpy.typing import ArrayLike
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
 
+LARGEST = 1e100
+"""The squares of larger entries, summed and weighted, might not be numbers any more."""
+
 
 def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
     """Return a read-only float copy of `given`, refusing wrong dimensions and non-finite entries."""
@@ -21,6 +24,9 @@ def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
         raise WorkloadError(msg)
     if not np.all(np.isfinite(array)):
         msg = f"{name}: every entry must be finite"
+        raise WorkloadError(msg)
+    if np.any(np.abs(array) > LARGEST):
+        msg = f"{name}: every entry must be at most {LARGEST:g} in size"
         raise WorkloadError(msg)
     array.flags.writeable = False
     return array

@@ -56,9 +56,14 @@ class Family:
         """Weights of the single queries, or None where all are 1."""
         return None
 
+    @property
+    def fits_memory(self) -> bool:
+        """Whether the queries can be written out as rows."""
+        return self.rows * self.cells <= MAX_MATRIX_ENTRIES
+
     def matrix(self) -> Array:
         """Return the queries as rows over the cells in row-major order."""
-        if self.rows * self.cells > MAX_MATRIX_ENTRIES:
+        if not self.fits_memory:
             msg = (
                 f"{self}: writing out {self.rows:,} queries over {self.cells:,} cells would take "
                 f"{self.rows * self.cells * 8 / 1e9:.0f} GB; use fewer values or a coarser binning"

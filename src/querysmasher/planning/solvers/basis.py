@@ -39,17 +39,21 @@ def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[So
         msg = f"bases: there is no attribute {unknown[0]!r} in {workload.schema}"
         raise PlanError(msg)
     asked: dict[str, dict[object, Array]] = {a.name: {} for a in workload.schema}
+    tied: set[str] = set()
     for group in workload:
         for names, family in group.parts():
             if len(names) == 1:
                 asked[names[0]].setdefault(family.key, family.gram())
+            else:
+                tied.update(names)
     made: dict[object, Solution] = {}
     solutions = []
     for attribute in workload.schema:
-        grams, basis = asked[attribute.name], given.get(attribute.name)
-        key = (attribute.size, tuple(grams), basis) if basis is None or isinstance(basis, str) else id(basis)
+        grams, basis, whole = asked[attribute.name], given.get(attribute.name), attribute.name in tied
+        same = basis if basis is None or isinstance(basis, str) else id(basis)
+        key = (attribute.size, tuple(grams), same, whole)
         if key not in made:
-            made[key] = _solution(attribute, list(grams.values()), basis)
+            made[key] = _solution(attribute, list(grams.values()), basis, whole)
         solutions.append(made[key])
     return solutions
 
@@ -97,12 +101,20 @@ class BasisLosses:
         return self._duals[basis]
 
 
-def _solution(attribute: Attribute, grams: list[Array], basis: Any) -> Solution:
-    """Return a basis, with how well it does on its own attribute's queries."""
+def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool) -> Solution:
+    """Return a basis, with how well it does on its own attribute's queries.
+
+    Where these tell no values apart, or not all and the basis must serve the `whole` attribute, as queries
+    tie it to others, counts of the single values are asked besides.
+    """
     n = attribute.size
     if n == 1:  # nothing is ever measured on it alone
         return Solution(DenseStrategy((1,), np.ones((1, 1))), 0.0, 0.0, "basis")
     asked = sum(grams, np.zeros((n, n))) if grams else np.eye(n)
+    energies = np.linalg.eigvalsh(_centred(_centred(asked).T))
+    told = np.count_nonzero(energies > RANK * np.trace(asked))
+    if not told or (whole and told < n - 1):
+        asked = asked + np.eye(n) * (np.trace(asked) / n or 1.0)
     rows = _centred(_rows(attribute, asked, basis))
     V = rows.T @ rows
     strategy = square_root(V / np.diagonal(V).max(), RANK)
@@ -129,10 +141,13 @@ def _rows(attribute: Attribute, asked: Array, basis: Any) -> Array:
         rows = np.array(basis, dtype=float)
     except (TypeError, ValueError):
         rows = np.zeros(0)
-    if rows.ndim != 2 or rows.shape[1:] != (n,) or not np.isfinite(rows).all() or not _centred(rows).any():
+    fits = rows.ndim == 2 and rows.shape[1:] == (n,) and np.isfinite(rows).all() and rows.any()
+    if fits:
+        rows = rows / np.abs(rows).max()
+    if not fits or np.abs(_centred(rows)).max() <= RANK:
         msg = (
             f"bases[{attribute.name!r}]: expected a matrix of finite numbers with {n} columns, one per "
-            f"value, whose rows tell values apart; got {type(basis).__name__} of shape {np.shape(basis)}"
+            f"value, whose rows tell values apart; got {type(basis).__name__} of shape {rows.shape}"
         )
         raise PlanError(msg)
     return rows
