@@ -121,6 +121,10 @@ class IntegerPlan:
                 msg = "plan: the noise multipliers of a set are too large for a word"
                 raise PrivacyError(msg)
 
+    def count(self, measured: IntegerMeasured) -> int:
+        """Return how many numbers are released on a set."""
+        return math.prod(rows for _, number in measured.blocks for rows in self.strategies[number].rows)
+
     def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
         """Return the names of a set's attributes."""
         return tuple(self.schema.names[a] for a in measured.attributes)
