@@ -46,7 +46,8 @@ class IntegerStrategy:
             raise PrivacyError(msg)
         for axes, matrix in self.factors:
             if isinstance(matrix, Filter):
-                if matrix.kernel.shape != self.shape or self.multipliers is not None:
+                in_order = axes == tuple(range(len(self.shape)))
+                if not in_order or matrix.kernel.shape != self.shape or self.multipliers is not None:
                     msg = "strategy: a filter does not stand alone on all axes"
                     raise PrivacyError(msg)
                 continue
