@@ -186,3 +186,14 @@ def test_the_table_is_read_once_and_the_total_only_where_it_is_public(table, mon
         asked.clear()
         assert qs.measure(plan, table, 1).public_total == total
         assert asked == ["read"]
+
+
+def test_the_store_is_chosen_for_all_numbers_released(table, monkeypatch):
+    """A filter asks for a number per cell, more than are independent."""
+    asked = []
+    module = importlib.import_module("querysmasher.measure")
+    choose = module.new_store
+    monkeypatch.setattr(module, "new_store", lambda numbers: asked.append(numbers) or choose(numbers))
+    plan = qs.plan(WORKLOAD, qs.PrivacyCost(1.0), solver="fourier")
+    release = qs.measure(plan, table, seed=1)
+    assert asked == [sum(release.store[i].size for i in range(len(release.plan.measured)))]

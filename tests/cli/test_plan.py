@@ -128,3 +128,9 @@ def test_the_estimate_grows_with_the_work(monkeypatch):
 )
 def test_durations(seconds, words):
     assert f"about {words}," in str(estimate_module.Estimate(seconds, 0.1, 1e9, 1))
+
+
+def test_the_estimate_knows_the_matrices_of_a_long_attribute():
+    one = qs.marginals(qs.Schema.of(a=20_000), 1)
+    assert estimate(one).is_big
+    assert estimate(one).memory_bytes > 4 * 20_000**2 * 8

@@ -70,6 +70,8 @@ def test_a_filter_stands_alone_and_fits():
         IntegerStrategy((5,), (((0,), Filter(kernel)),))
     with pytest.raises(qs.PrivacyError, match="stand alone"):
         IntegerStrategy((4,), (((0,), Filter(kernel)),), np.ones(4, dtype=np.int64))
+    with pytest.raises(qs.PrivacyError, match="stand alone"):
+        IntegerStrategy((2, 2), (((1, 0), Filter(kernel.reshape(2, 2))),))
     with pytest.raises(qs.PrivacyError, match="too large"):
         IntegerStrategy((4,), (((0,), Filter(kernel * 2**62)),))
 

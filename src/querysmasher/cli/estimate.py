@@ -29,6 +29,8 @@ NOISE_SECONDS = 4e-7
 """To measure one number."""
 BASE_BYTES = 200_000_000
 """Python and the libraries."""
+GRAM_BYTES = 32
+"""For the matrices of an attribute, times its values squared."""
 BIG_SECONDS, BIG_BYTES = 20.0, 2e9
 MOST_SETS = 3_000_000
 """More attribute sets than this are counted, but not told apart."""
@@ -86,7 +88,8 @@ def estimate(workload: Workload, searches_centres: bool) -> Estimate:
     solving += math.fsum(DENSE_SECONDS * n**3 for n in ordered)
     sets, numbers = _closure(list(kinds), sizes)
     cells = max(math.prod(sizes[a] for a in one) for one in kinds)
-    memory = BASE_BYTES + min(8 * numbers, MEMORY_BYTES) + 40 * cells + 1_000 * sets
+    longest = max((sizes[a] for one in kinds for a in one), default=0)
+    memory = BASE_BYTES + min(8 * numbers, MEMORY_BYTES) + 40 * cells + 1_000 * sets + GRAM_BYTES * longest**2
     planning = 3 * sets * SET_SECONDS + (SEARCH if searches_centres else 1) * solving
     return Estimate(planning, numbers * NOISE_SECONDS, memory, numbers)
 

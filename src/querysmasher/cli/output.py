@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in pairs:
-        table.add_row(name, text)
+        table.add_row(name, _shown(text))
     console().print(table)
 
 
@@ -54,5 +55,10 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: b
     for place, name in enumerate(header):
         table.add_column(name, justify="right" if place and numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_shown, row))
     console().print(table)
+
+
+def _shown(text: str) -> str:
+    """Return a text without control signs: names in a spec or a release may be meant for the terminal."""
+    return "".join("\ufffd" if unicodedata.category(sign) == "Cc" and sign != "\n" else sign for sign in text)

@@ -46,7 +46,8 @@ class IntegerStrategy:
             raise PrivacyError(msg)
         for axes, matrix in self.factors:
             if isinstance(matrix, Filter):
-                if matrix.kernel.shape != self.shape or self.multipliers is not None:
+                in_order = axes == tuple(range(len(self.shape)))
+                if not in_order or matrix.kernel.shape != self.shape or self.multipliers is not None:
                     msg = "strategy: a filter does not stand alone on all axes"
                     raise PrivacyError(msg)
                 continue
@@ -120,6 +121,10 @@ class IntegerPlan:
             if math.prod(largest[number] for _, number in m.blocks) >= WORD:  # or less noise would be added
                 msg = "plan: the noise multipliers of a set are too large for a word"
                 raise PrivacyError(msg)
+
+    def count(self, measured: IntegerMeasured) -> int:
+        """Return how many numbers are released on a set."""
+        return math.prod(rows for _, number in measured.blocks for rows in self.strategies[number].rows)
 
     def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
         """Return the names of a set's attributes."""

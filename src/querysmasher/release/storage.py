@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from fractions import Fraction
@@ -120,12 +119,11 @@ def _from_data(data: dict[str, Any]) -> Release:
     if len(answers) != len(measured) or not all(isinstance(one, Lazy) for one in answers):
         msg = "answers are missing"
         raise ValueError(msg)
-    sizes = [math.prod(rows for _, n in m.blocks for rows in strategies[n].rows) for m in measured]
     return Release(
         plan,
         workload,
         tuple(data["centres"][i] for i in data["centre_of"]),
         NoiseRecord(**data["noise"]),
-        LoadedStore(answers, sizes),
+        LoadedStore(answers, [plan.count(m) for m in measured]),
         data["public_total"],
     )
