@@ -43,6 +43,7 @@ def test_the_budget_scales_hdmm_as_it_scales_the_others(comparison):
         other = by_name(qs.compare(WORKLOAD, budget, ["hdmm"]))["hdmm"]
         scale = (budget.sensitivity(total=False) / budget.privacy_cost) ** 0.5
         assert other.rmse == pytest.approx(by_name(comparison)["hdmm"].rmse * scale)
+        assert ("number of records" in other.note) == (budget.sensitivity(total=True) == 0)
 
 
 def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():

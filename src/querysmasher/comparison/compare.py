@@ -162,7 +162,8 @@ def _hdmm(workload: Workload, budget: Budget) -> Result:
     scale = budget.sensitivity(total=False) / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
-    return rmse, worst, f"its {template} template"
+    secret = "" if budget.sensitivity(total=True) else "; it takes the number of records for a secret"
+    return rmse, worst, f"its {template} template{secret}"
 
 
 MECHANISMS = (

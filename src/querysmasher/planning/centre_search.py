@@ -16,9 +16,11 @@ from scipy.optimize import minimize
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centering import Centres, uniform
 from querysmasher.planning.centre_model import CentreModel
+from querysmasher.planning.decomposition import is_few
 from querysmasher.planning.roles import Roles, find_roles
 from querysmasher.planning.solvers.circulant import is_circulant_gram
 from querysmasher.privacy.budget import Budget
+from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
 
 FINE, COARSE = 64, 16
@@ -108,7 +110,7 @@ def round_centre(centre: Array, fineness: int) -> Array:
 def _all_symmetric(workload: Workload) -> bool:
     """Tell at once whether every family looks the same from every cell."""
     families = {f.key: f for g in workload for f in g.families}
-    return all(len(f.shape) == 1 and is_circulant_gram(f.gram()) for f in families.values())
+    return all(map(_looks_alike, families.values()))
 
 
 def _is_symmetric(roles: Roles, role: int) -> bool:
@@ -119,8 +121,14 @@ def _is_symmetric(roles: Roles, role: int) -> bool:
     """
     if roles.sizes[role] <= 2:
         return True
-    own = [f.family for f in roles.families if role in f.roles]
-    return all(len(f.shape) == 1 and is_circulant_gram(f.gram()) for f in own)
+    return all(_looks_alike(f.family) for f in roles.families if role in f.roles)
+
+
+def _looks_alike(family: Family) -> bool:
+    """Tell whether a family looks the same from every value; few queries on many values never do."""
+    if len(family.shape) > 1 or (not family.closed_form and is_few(family.rows, family.cells, 1)):
+        return False
+    return is_circulant_gram(family.gram())
 
 
 def _is_tied(roles: Roles, role: int) -> bool:

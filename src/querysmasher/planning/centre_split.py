@@ -6,6 +6,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centering import split_axis
+from querysmasher.planning.decomposition import is_few
 from querysmasher.planning.roles import Kept, RoleFamily
 from querysmasher.planning.subworkload import Part
 
@@ -91,8 +92,8 @@ class RoleSplit:
 
 
 def _is_thin(kept: Kept, left: Array) -> bool:
-    """Tell whether what is left on several axes is kept as rows, being fewer than cells."""
-    return len(kept) > 1 and len(left) <= left[0].size
+    """Tell whether what is left is kept as rows, as `decomposition` keeps it: where they are few."""
+    return is_few(len(left), left[0].size, len(kept))
 
 
 def _along(tensor: Array, axis: int, weights: Array) -> Array:

@@ -60,6 +60,11 @@ def split_family(
     }
 
 
+def is_few(rows: int, cells: int, axes: int) -> bool:
+    """Tell whether queries are kept as rows rather than as a Gram matrix."""
+    return rows <= cells if axes > 1 else 2 * rows <= cells and cells > SMALL
+
+
 class Decomposer:
     """Splits groups over attribute sets around given centres, and numbers the distinct parts."""
 
@@ -151,7 +156,7 @@ class Decomposer:
             shape = tuple(self.schema.sizes[p] for p in kept)
             centres = tuple(self.centres[p] for p in kept)
             count, cells = rows.shape
-            thin = count <= cells if len(kept) > 1 else 2 * count <= cells and cells > SMALL
+            thin = is_few(count, cells, len(kept))
             spanning = partial(lattice_rows, family, places, kept, self.centres)
             known = spanning if thin or len(kept) == 1 else None
             part = Part(shape, centres, rows if thin else rows.T @ rows, thin, known)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from querysmasher.arrays import one_core
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.allocation import allocate
 from querysmasher.planning.centering import Centres, uniform
 from querysmasher.planning.centre_search import search_centres
@@ -28,6 +28,9 @@ from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
 
 CENTERINGS = ("optimized", "uniform")
+
+MOST_VALUES = 12_000
+"""Prefixes, ranges and the like on more values are refused: a matrix over them takes gigabytes."""
 
 
 def plan(
@@ -65,6 +68,7 @@ def plan(
         centering = "uniform" if solver in UNIFORM_SOLVERS else "optimized"
     check_asked(workload, budget)
     _check(solver, centering, tolerance)
+    _check_sizes(workload)
     if bases is not None and (solver != "basis" or not isinstance(bases, Mapping)):
         given = f"solver={solver!r}" if solver != "basis" else type(bases).__name__
         msg = f"bases: expected a mapping of attributes to bases, and solver='basis', got {given}"
@@ -201,6 +205,18 @@ def check_asked(workload: object, budget: object) -> None:
     if not isinstance(budget, Budget):
         msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
         raise PlanError(msg)
+
+
+def _check_sizes(workload: Workload) -> None:
+    for group in workload:
+        for names, family in group.parts():
+            if family.closed_form and family.cells > MOST_VALUES:
+                msg = (
+                    f"workload: the family {family} on {names[0]!r}, which has {family.cells:,} values, is "
+                    f"more than can be planned; {MOST_VALUES:,} values are not. Remedies: coarser values or "
+                    "bins, or single queries about it"
+                )
+                raise TooLargeError(msg)
 
 
 def _check(solver: str, centering: str, tolerance: float) -> None:
