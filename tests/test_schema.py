@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 import querysmasher as qs
+from querysmasher.attributes import Attribute, attribute_from_json
 from querysmasher.errors import SchemaError, UnknownAttributeError
-from querysmasher.schema import Attribute, attribute_from_json
 from tests.strategies import schemas
 
 SCHEMA = qs.Schema(

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
     from querysmasher.comparison.compare import Comparison, compare
     from querysmasher.errors import (
         BudgetError,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from querysmasher.privacy.budget import ApproxDP, GaussianDP, PrivacyCost, zCDP
     from querysmasher.release.answers import Answers
     from querysmasher.release.release import Release
-    from querysmasher.schema import Binned, Categorical, Cyclic, Ordinal, Schema
+    from querysmasher.schema import Schema
     from querysmasher.workload.builders import (
         abs_difference,
         affine,
@@ -100,6 +101,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "attributes": ("Binned", "Categorical", "Cyclic", "Ordinal"),
     "comparison.compare": ("Comparison", "compare"),
     "errors": (
         "BudgetError",
@@ -122,7 +124,7 @@ _HOMES = {
     "privacy.budget": ("ApproxDP", "GaussianDP", "PrivacyCost", "zCDP"),
     "release.answers": ("Answers",),
     "release.release": ("Release",),
-    "schema": ("Binned", "Categorical", "Cyclic", "Ordinal", "Schema"),
+    "schema": ("Schema",),
     "workload.builders": (
         "abs_difference",
         "affine",

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
 from querysmasher.errors import SchemaError
-from querysmasher.schema import Binned, Categorical, Cyclic, Ordinal, Schema
+from querysmasher.schema import Schema
 
 SCHEMA = Schema(
     [

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mixed_table import position
 
+from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data.encoding import Encoder
 from querysmasher.errors import DataError
-from querysmasher.schema import Binned, Categorical, Ordinal
 
 
 def codes(attribute, column, dtype=None):

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data import open_table
 from querysmasher.errors import DataError
-from querysmasher.schema import Binned, Categorical, Ordinal, Schema
+from querysmasher.schema import Schema
 
 
 def counts(schema, data, *names, unknown="refuse"):
@@ -157,7 +158,8 @@ def test_enums_and_wide_numbers_of_duckdb():
 LONG_STREAM = """
 import resource, duckdb
 from querysmasher.data import Limits, open_table
-from querysmasher.schema import Categorical, Ordinal, Schema
+from querysmasher.attributes import Categorical, Ordinal
+from querysmasher.schema import Schema
 
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 query = "SELECT range % 3 AS a, repeat('x', 50 + range % 20) AS b FROM range(5_000_000)"

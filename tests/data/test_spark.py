@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from mixed_table import SCHEMA, SETS, clean_rows, counted, spark_frame
 
+from querysmasher.attributes import Categorical, Ordinal
 from querysmasher.data import Limits, open_table
 from querysmasher.data import spark as engine
 from querysmasher.errors import DataError
-from querysmasher.schema import Categorical, Ordinal, Schema
+from querysmasher.schema import Schema
 
 
 def test_many_partitions_and_slabs(spark, monkeypatch):

@@ -34,8 +34,8 @@ from querysmasher.files import write_archive
 from querysmasher.planning.storage import plan_to_data
 from querysmasher.privacy import accounting
 from querysmasher.privacy.accounting import allowed_cost, check_budget, privacy_cost, squared_sensitivity
-from querysmasher.privacy.budget import delta, zcdp_delta
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from querysmasher.privacy.rates import delta, zcdp_delta
 
 SMALL = qs.Schema.of(a=3, b=2, c=2)
 """Twelve cells: few enough to try every change of a table."""

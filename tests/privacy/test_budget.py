@@ -16,18 +16,8 @@ from hypothesis import strategies as st
 
 from querysmasher.errors import BudgetError
 from querysmasher.privacy import budget as module
-from querysmasher.privacy.budget import (
-    ApproxDP,
-    Budget,
-    GaussianDP,
-    PrivacyCost,
-    delta,
-    epsilon,
-    renyi,
-    zCDP,
-    zcdp_delta,
-    zcdp_epsilon,
-)
+from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
+from querysmasher.privacy.rates import delta, epsilon, renyi, zcdp_delta, zcdp_epsilon
 
 EXAMPLES = [PrivacyCost(0.7), zCDP(0.3), GaussianDP(1.1), ApproxDP(1.0, 1e-6)]
 EPSILONS = [1e-6, 1e-3, 0.1, 1.0, 10.0, 1e4]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import querysmasher as qs
-from querysmasher.report.html import Html, element, join, notebook, number, preview, script_data, table
+from querysmasher.html import Html, element, join, notebook, number, preview, script_data, table
 from tests.report.conftest import HOSTILE
 
 

@@ -11,8 +11,8 @@ from querysmasher.cli.output import note, print_json, print_pairs, print_table
 from querysmasher.cli.words import AsJson, ReleasePath, examples
 
 if TYPE_CHECKING:
+    from querysmasher.attributes import Attribute
     from querysmasher.release.release import Release
-    from querysmasher.schema import Attribute
 
 MOST_SETS = 40
 """More sets of attributes are not listed."""

@@ -8,13 +8,13 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.errors import PlanError, QuerySmasherError
 from querysmasher.files import replacing
+from querysmasher.html import notebook, table
 from querysmasher.planning.planner import check_asked, plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -106,8 +106,9 @@ class Comparison:
         return "\n".join(shown)
 
     def _repr_html_(self) -> str:
-        rows = [HEAD, *(self.cells(row) for row in self.rows)]
-        return "<table>" + "".join(map(_html_row, rows, ["th", *["td"] * len(self.rows)])) + "</table>"
+        """Show the table in a notebook."""
+        listed = table(HEAD, map(self.cells, self.rows), numbers=range(1, len(HEAD) - 1))
+        return notebook(f"{self.workload}; {self.budget.describe()}", listed)
 
     def cells(self, row: Row) -> tuple[str, ...]:
         """Return a row as texts, under `HEAD`."""
@@ -134,10 +135,6 @@ def chart_format(path: str | os.PathLike[str]) -> str:
         msg = f"path: expected a name that ends in one of {', '.join(CHARTS)}, got {os.fspath(path)!r}"
         raise PlanError(msg)
     return suffix[1:]
-
-
-def _html_row(cells: tuple[str, ...], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _planned(solver: str, centering: str) -> Callable[[Workload, Budget], Result]:

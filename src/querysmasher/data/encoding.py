@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from querysmasher.attributes import Attribute, Binned
 from querysmasher.errors import DataError
-from querysmasher.schema import Attribute, Binned
 
 Code = NDArray[np.unsignedinteger[Any]]
 """Places of values in a domain, in the smallest type that holds the domain's size."""

@@ -12,13 +12,14 @@ from typing import Any
 
 import duckdb
 
+from querysmasher.attributes import Attribute, Categorical
 from querysmasher.data.counter import Limits
 from querysmasher.data.encoding import Encoder
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.scan import ScanCounter
 from querysmasher.errors import DataError, SchemaError
-from querysmasher.schema import Attribute, Categorical, Schema
+from querysmasher.schema import Schema
 
 # Files are matched column by column on the name. CSV is read as text: no type is guessed from the data.
 READERS = {

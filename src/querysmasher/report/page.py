@@ -11,7 +11,7 @@ from typing import Any
 
 from querysmasher.errors import FileError
 from querysmasher.files import replacing
-from querysmasher.report.html import Html, element, join, script_data
+from querysmasher.html import Html, element, join, script_data
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "

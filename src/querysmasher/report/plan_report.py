@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import PlanError
+from querysmasher.html import Html, count, element, join, notebook, number, search_box, share, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.plan import Plan
 from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
-from querysmasher.report.html import Html, count, element, join, notebook, number, share, table
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import ErrorRow, epsilon_curve, error_rows, overall, shares
 from querysmasher.report.words import (
@@ -163,18 +163,12 @@ def _error(plan: Plan, groups: list[ErrorRow], *, with_curve: bool) -> Html:
                 f" of them to have a standard error of {100 * RELATIVE:.0f}\u00a0% of its answer: "
                 f"error / ({RELATIVE} × share).",
             ),
-            element(
-                "div",
-                element(
-                    "input",
-                    type="search",
-                    id="filter",
-                    placeholder="Filter, e.g. an attribute",
-                    aria_label="Filter groups",
-                ),
+            search_box(
+                "filter",
+                "found",
+                "Filter, e.g. an attribute",
+                "Filter groups",
                 element("select", id="ways", aria_label="Attributes at a time"),
-                element("output", id="found"),
-                class_="control",
             ),
             element("div", element("table", id="groups"), class_="scroll"),
             element("button", "Show more", type="button", id="more"),

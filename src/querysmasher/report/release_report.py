@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from querysmasher.html import Html, count, element, join, notebook, number, search_box, table
 from querysmasher.release.answers import Answers
 from querysmasher.release.release import Release
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
-from querysmasher.report.html import Html, count, element, join, notebook, number, table
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
 from querysmasher.report.words import epsilon_words, guarantee, schema_table, workload_table
@@ -120,18 +120,7 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
             control,
             element("div", id="legend", class_="legend"),
             chart("chart", element("span", id="caption")),
-            element(
-                "div",
-                element(
-                    "input",
-                    type="search",
-                    id="filter",
-                    placeholder="Filter rows, e.g. a value",
-                    aria_label="Filter rows",
-                ),
-                element("output", id="found"),
-                class_="control",
-            ),
+            search_box("filter", "found", "Filter rows, e.g. a value", "Filter rows"),
             element("div", element("table", id="cells"), class_="scroll"),
             element("button", "Show more", type="button", id="more"),
             element(
@@ -154,18 +143,7 @@ def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
     return join(
         [
             element("p", f"Queries that were planned and that are more than a cell of a table. {said}"),
-            element(
-                "div",
-                element(
-                    "input",
-                    type="search",
-                    id="answer-filter",
-                    placeholder="Filter queries",
-                    aria_label="Filter queries",
-                ),
-                element("output", id="answers-found"),
-                class_="control",
-            ),
+            search_box("answer-filter", "answers-found", "Filter queries", "Filter queries"),
             element("div", element("table", id="queries"), class_="scroll"),
             element("button", "Show more", type="button", id="more-answers"),
         ]

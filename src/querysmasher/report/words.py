@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from querysmasher.html import Html, count, element, join, number, preview, table
 from querysmasher.privacy.budget import ApproxDP, Budget
-from querysmasher.report.html import Html, count, element, join, number, preview, table
 from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
 

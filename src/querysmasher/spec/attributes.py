@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from querysmasher.attributes import KINDS, Attribute, Binned, Label
 from querysmasher.errors import SchemaError
-from querysmasher.schema import KINDS, Attribute, Binned, Label, Schema
+from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Place, shown, within
 from querysmasher.spec.model import ATTRIBUTES, Bins, Section, Values
 

@@ -13,8 +13,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from querysmasher.attributes import Label
 from querysmasher.errors import FileError, SpecError
-from querysmasher.schema import Label, Schema
+from querysmasher.schema import Schema
 from querysmasher.spec.attributes import build_schema, run
 from querysmasher.spec.findings import Findings
 

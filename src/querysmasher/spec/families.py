@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.schema import Attribute, Schema
+from querysmasher.schema import Schema
 from querysmasher.spec.findings import not_one_of, shown, suggestion
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from querysmasher.workload.rows import family_for, hierarchy

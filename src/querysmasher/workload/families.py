@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.schema import Attribute
 
 MAX_MATRIX_ENTRIES = 400_000_000
 """A query matrix with more entries (3.2 GB) is refused rather than built."""

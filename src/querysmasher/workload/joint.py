@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.schema import Attribute
+from querysmasher.attributes import Attribute
 from querysmasher.workload.families import Family
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from querysmasher.attributes import Attribute, Binned
 from querysmasher.errors import PredicateError, SchemaError
-from querysmasher.schema import Attribute, Binned, Schema
+from querysmasher.schema import Schema
 from querysmasher.workload.checks import checked_weight
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from querysmasher.arrays import Array
+from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.schema import Attribute, Schema
+from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family, Identity
 

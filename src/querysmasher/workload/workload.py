@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from querysmasher.errors import WorkloadError
-from querysmasher.report.html import element, notebook, table
+from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.groups import Group

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from querysmasher.arrays import Array, pseudo_inverse, square_root
+from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.strategy import DenseStrategy
 from querysmasher.planning.subworkload import Block, Part, Term, split
-from querysmasher.schema import Attribute
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.workload import Workload
 
