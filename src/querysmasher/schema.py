@@ -20,6 +20,7 @@ from querysmasher.html import count, notebook, preview, table
 class Schema:
     """The attributes of a table, in order.
 
+    >>> from querysmasher import Categorical, Ordinal
     >>> schema = Schema([Categorical("sex", ["F", "M"]), Ordinal("age", range(100))])
     >>> schema
     Schema(sex: categorical 2, age: ordinal 100)
