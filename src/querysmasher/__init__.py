@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
     from querysmasher.comparison.compare import Comparison, compare
+    from querysmasher.data.dialect import CSV
     from querysmasher.errors import (
         BudgetError,
         DataError,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CSV",
     "Answers",
     "ApproxDP",
     "Binned",
@@ -103,6 +105,7 @@ __all__ = [
 _HOMES = {
     "attributes": ("Binned", "Categorical", "Cyclic", "Ordinal"),
     "comparison.compare": ("Comparison", "compare"),
+    "data.dialect": ("CSV",),
     "errors": (
         "BudgetError",
         "DataError",

@@ -42,7 +42,8 @@ def measure(
 
     Args:
         plan: what to measure.
-        data: a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or a path to CSV or Parquet.
+        data: a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or a path to CSV or Parquet;
+            `CSV` states how a CSV file is written.
             Columns are matched to the schema by name and value.
         seed: for tests and simulation only: the release then protects nobody, and says so.
         noise: "rounded" (Gaussian rounded to integers: every budget is spent by the exact Gaussian

@@ -191,7 +191,7 @@ def test_a_plan_over_its_budget_is_refused_with_its_own_code(run, folder):
         (
             "sex,age,hour,income\nF,77,0,3\n",
             5,
-            "attribute 'age': the data hold a missing value, or one outside",
+            "attribute 'age': the data hold a value outside",
         ),
         ("sex,years,hour,income\nF,7,0,3\n", 5, "data: no column 'age' for the attribute of that name"),
         ("", 5, "data: "),

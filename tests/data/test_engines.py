@@ -216,7 +216,7 @@ def test_messages_hold_no_value_and_no_count(engine, name):
 
 def test_mixed_objects_are_refused_without_being_shown():
     frame = pd.DataFrame({"age": [1, SENTINEL, 2.5, None]})
-    with pytest.raises(DataError, match="column 'age'") as caught:
+    with pytest.raises(DataError, match="attribute 'age': the data hold a value of another kind") as caught:
         open_table(SCHEMA, frame, ["age"]).records()
     assert SENTINEL not in str(caught.value)
     assert caught.value.__context__ is None

@@ -110,7 +110,7 @@ def _with_data(read: Spec, data: Path | None) -> Spec:
     from querysmasher.spec.source import Source
 
     if data is not None:
-        return replace(read, source=Source(data))
+        return replace(read, source=Source(data, style=read.source.style if read.source else {}))
     if read.source is None:
         msg = f"{read.path.name}: data: missing; name the table under [data], or with --data"
         raise SpecError(msg)

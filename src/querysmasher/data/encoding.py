@@ -1,12 +1,11 @@
 """From the values of a column to codes: the places of the values in the attribute's domain.
 
-A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
-numbers of any width: 3 and 3.0 are the same. Text is never read as a number, nor the other way round.
+Columns come as Arrow arrays, as Python objects, or as the texts of a CSV file. All follow the rule of
+`Places`, which is written there for one value; here it is applied to whole columns.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,97 +17,127 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute, Binned
+from querysmasher.data.texts import Texts, bins
+from querysmasher.data.values import EXACT_FLOATS, Places
 from querysmasher.errors import DataError
 
 Code = NDArray[np.unsignedinteger[Any]]
-"""Places of values in a domain, in the smallest type that holds the domain's size."""
+"""Places of values in a domain, in the smallest type that holds the domain's size and `Places`' codes."""
 
 INT64 = range(-(2**63), 2**63)
-EXACT_FLOATS = 2**53  # from here on, different whole numbers are the same float
+EXACT = {"halffloat": 2**11, "float": 2**24, "double": EXACT_FLOATS}
+"""From here on, a column of such floats cannot tell integers apart."""
+SURE = (pa.string(), pa.large_string(), pa.bool_(), pa.int64(), pa.null())
+"""Types that Arrow infers only for objects that are all of this kind."""
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns columns into codes of one attribute; what is not in the domain gets the code `unknown`."""
+    """Turns columns into codes of one attribute."""
 
     attribute: Attribute
 
+    @cached_property
+    def places(self) -> Places:
+        """The rule for single values."""
+        return Places(self.attribute)
+
     @property
     def unknown(self) -> int:
-        """The code of every value outside the domain, and of a missing one."""
-        return self.attribute.size
-
-    @cached_property
-    def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
-        """The smallest type that holds every code and `unknown`."""
-        return np.min_scalar_type(self.unknown)
-
-    @property
-    def kinds(self) -> tuple[type, ...]:
-        """The kinds of values that the attribute has: `str`, `bool`, and `float` for any number."""
-        return tuple(self._by_kind) or (float,)
+        """The least code that is no place in the domain."""
+        return self.places.unknown
 
     def encode(self, column: Any) -> Code:
-        """Return the code of each value of an Arrow array."""
+        """Return the code of each value of an Arrow array, of Python objects, or of texts."""
+        if isinstance(column, Texts):
+            return column.codes(self.places)
+        if isinstance(column, np.ndarray):
+            return self._objects(column)
+        return self._typed(column)
+
+    def _objects(self, column: NDArray[np.object_]) -> Code:
+        """Return the code of each Python object: no value is converted because of another."""
+        try:
+            typed = pa.array(column, from_pandas=True)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            typed = None
+        if typed is not None and typed.type in SURE and _kind(typed.type) in (None, *self.places.kinds):
+            return self._typed(typed)
+        memory: dict[Any, int] = {}
+        codes = np.empty(len(column), self.places.dtype)
+        for row, value in enumerate(column):
+            try:
+                key = (type(value), value)
+                if key not in memory:
+                    memory[key] = self.places.place(value)
+                codes[row] = memory[key]
+            except TypeError:  # a list, for example, cannot be looked up
+                codes[row] = self.places.place(value)
+        return codes
+
+    def _typed(self, column: Any) -> Code:
         kind = column.type
         if pa.types.is_dictionary(kind):
-            lookup = np.append(self.encode(column.dictionary), self.dtype.type(self.unknown))
+            lookup = np.append(self._typed(column.dictionary), self.places.dtype.type(self.places.missing))
             return lookup.take(_filled(column.indices, len(column.dictionary)))
         if pa.types.is_null(kind):
-            return np.full(len(column), self.unknown, self.dtype)
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            return self._texts(column)
+            return np.full(len(column), self.places.missing, self.places.dtype)
         if kind == pa.string_view():
-            return self._texts(column.cast(pa.large_string()))
-        if pa.types.is_boolean(kind):
-            return self._booleans(column)
-        if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
-            return self._numbers(column.cast(pa.float64()))
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return self._numbers(column)
-        raise self._mismatch(kind)
+            return self._typed(column.cast(pa.large_string()))
+        found = _kind(kind)
+        if found not in self.places.kinds:
+            raise self._mismatch(kind)
+        codes = {str: self._texts, bool: self._booleans, float: self._numbers}[found](column)
+        if column.null_count:
+            codes[np.asarray(column.is_null())] = self.places.missing
+        return codes
 
     def _texts(self, column: Any) -> Code:
-        labels = self._labels(str, column)
+        labels = self.places.by_kind[str]
         found = pc.index_in(column, value_set=pa.array(list(labels), type=column.type))
         return self._lookup(labels.values()).take(_filled(found, len(labels)))
 
     def _booleans(self, column: Any) -> Code:
-        labels = self._labels(bool, column)
+        labels = self.places.by_kind[bool]
         lookup = self._lookup(labels.get(value, self.unknown) for value in (False, True))
         return lookup.take(_filled(column.cast(pa.uint8()), 2))
 
     def _numbers(self, column: Any) -> Code:
-        values = _filled(column, 0)
+        kind = column.type
+        if pa.types.is_decimal(kind):
+            binned = isinstance(self.attribute, Binned)
+            return self._numbers(column.cast(pa.float64())) if binned else self._distinct(column)
+        if pa.types.is_floating(kind) and self.places.largest_integer >= EXACT[str(kind)]:
+            msg = (
+                f"attribute {self.attribute.name!r}: a column of type {kind} cannot tell its large integers "
+                "apart; give it as a column of integers (in pandas Int64, which also holds missing values) "
+                "or of texts"
+            )
+            raise DataError(msg)
+        values = _filled(column.cast(pa.float32()) if pa.types.is_float16(kind) else column, 0)
         if isinstance(self.attribute, Binned):
-            codes = self._bins(values)
-        elif values.dtype.kind == "f":
-            codes = self._floats(values, self._labels(float, column))
-        else:
-            codes = self._integers(values, self._labels(float, column))
-        if column.null_count:
-            codes[np.asarray(column.is_null())] = self.unknown
-        return codes
+            return bins(self.places, values)
+        if values.dtype.kind == "f":
+            return self._floats(values)
+        return self._distinct(column) if self.places.has_large_floats else self._integers(values)
 
-    def _bins(self, values: NDArray[Any]) -> Code:
-        edges = np.array(self.attribute.edges, dtype=np.float64)  # type: ignore[attr-defined]
-        values = values.astype(np.float64, copy=False)
-        bins = np.searchsorted(edges, values, side="right") - 1
-        bins[values == edges[-1]] = self.attribute.size - 1
-        bins[bins < 0] = self.unknown
-        return bins.astype(self.dtype)  # NaN sorts after the last edge, which is `unknown` as well
+    def _distinct(self, column: Any) -> Code:
+        """Return the codes by way of the distinct values, one at a time."""
+        encoded = column.dictionary_encode()
+        lookup = [self.places.place(value) for value in encoded.dictionary.to_pylist()]
+        codes = np.array([*lookup, self.places.missing], self.places.dtype)
+        return codes.take(_filled(encoded.indices, len(lookup)))
 
-    def _integers(self, values: NDArray[Any], labels: dict[Any, int]) -> Code:
-        whole = {int(v): p for v, p in labels.items() if math.isfinite(v) and int(v) == v}
-        places = {v: p for v, p in whole.items() if v in INT64}
+    def _integers(self, values: NDArray[Any]) -> Code:
+        places = {v: p for v, p in self.places.integers.items() if v in INT64}
         if not places:
-            return np.full(len(values), self.unknown, self.dtype)
+            return np.full(len(values), self.unknown, self.places.dtype)
         low, high = min(places), max(places)
         beyond = values > INT64[-1] if values.dtype == np.uint64 else None
         values = values.astype(np.int64, copy=False)
         if high - low < max(2**12, 16 * len(places)):
             # One guard at either end; a difference that wraps around still misses the domain.
-            lookup = np.full(high - low + 3, self.unknown, self.dtype)
+            lookup = np.full(high - low + 3, self.unknown, self.places.dtype)
             for value, place in places.items():
                 lookup[value - low + 1] = place
             codes = lookup.take(values - low + 1, mode="clip")
@@ -118,19 +147,16 @@ class Encoder:
             codes[beyond] = self.unknown
         return codes
 
-    def _floats(self, values: NDArray[Any], labels: dict[Any, int]) -> Code:
-        places = {v: p for v, p in labels.items() if isinstance(v, float) or abs(v) < EXACT_FLOATS}
-        known: NDArray[Any] = np.array(list(places), dtype=np.float64)
-        if values.dtype == np.float32:
-            # 0.1 in a narrow column means the label 0.1, unless that would make two labels one.
-            with np.errstate(over="ignore"):
-                narrow = known.astype(np.float32)
-            known = narrow if len(np.unique(narrow)) == len(narrow) else known
-        return self._search(values, known, list(places.values()))
+    def _floats(self, values: NDArray[Any]) -> Code:
+        places = self.places.floats
+        values = values.astype(np.float64, copy=False)
+        codes = self._search(values, np.array(list(places), dtype=np.float64), list(places.values()))
+        codes[np.isnan(values)] = self.places.missing
+        return codes
 
     def _search(self, values: NDArray[Any], known: NDArray[Any], places: list[int]) -> Code:
         if not len(known):
-            return np.full(len(values), self.unknown, self.dtype)
+            return np.full(len(values), self.unknown, self.places.dtype)
         order = np.argsort(known)
         known = known[order]
         nearest = np.minimum(np.searchsorted(known, values), len(known) - 1)
@@ -140,29 +166,30 @@ class Encoder:
 
     def _lookup(self, places: Any) -> Code:
         """Return the given places as codes, with `unknown` at the end."""
-        return np.array([*places, self.unknown], dtype=self.dtype)
-
-    def _labels(self, kind: type, column: Any) -> dict[Any, int]:
-        """Return the labels of a kind (float: any number) with their places, or refuse the column."""
-        if kind not in self._by_kind:
-            raise self._mismatch(column.type)
-        return self._by_kind[kind]
-
-    @cached_property
-    def _by_kind(self) -> dict[type, dict[Any, int]]:
-        groups: dict[type, dict[Any, int]] = {}
-        if isinstance(self.attribute, Binned):
-            return groups
-        for place, label in enumerate(self.attribute.values):
-            kind = str if isinstance(label, str) else bool if isinstance(label, bool) else float
-            groups.setdefault(kind, {})[label] = place
-        return groups
+        return np.array([*places, self.unknown], dtype=self.places.dtype)
 
     def _mismatch(self, kind: object) -> DataError:
-        words = {str: "texts", bool: "booleans", float: "numbers"}
-        expected = " or ".join(words[k] for k in self.kinds)
         found = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
+        expected = kinds_in_words(self.places)
         return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}")
+
+
+def kinds_in_words(places: Places) -> str:
+    """Return the kinds of values that an attribute has, for a message."""
+    words = {str: "texts", bool: "booleans", float: "numbers"}
+    return " or ".join(words[kind] for kind in places.kinds)
+
+
+def _kind(kind: Any) -> type | None:
+    """Return the kind of values that a column of an Arrow type holds."""
+    types = pa.types
+    if types.is_string(kind) or types.is_large_string(kind):
+        return str
+    if types.is_boolean(kind):
+        return bool
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return float
+    return None
 
 
 def _filled(column: Any, missing: int) -> NDArray[Any]:

@@ -35,20 +35,27 @@ def _step(iterator: Iterator[T]) -> T | None:
     return next(iterator, None)
 
 
-def check_columns(names: Sequence[str], columns: Sequence[object]) -> None:
+def check_columns(names: Sequence[str], columns: Sequence[object], place: str = "", hint: str = "") -> None:
     """Refuse data that lack a column, or have it twice.
 
     A column is named only if it is the attribute's own name, written differently: what stands in the place
     of the names may be the first record of a file without a header.
+
+    Args:
+        names: the columns that are needed.
+        columns: those that are there.
+        place: where, in words, if there are several places.
+        hint: what else to say about a column that is not there.
     """
+    where = f" in {place}" if place else ""
     for name in names:
         if columns.count(name) > 1:
-            msg = f"data: the column {name!r} is there more than once"
+            msg = f"data: the column {name!r} is there more than once{where}"
             raise DataError(msg)
         if name not in columns:
             alike = [str(c) for c in columns if _plain(str(c)) == _plain(name) != ""]
-            hint = f"; the nearest column is {alike[0]!r}" if alike else ""
-            msg = f"data: no column {name!r} for the attribute of that name{hint}"
+            near = f"; the nearest column is {alike[0]!r}" if alike else hint
+            msg = f"data: no column {name!r} for the attribute of that name{where}{near}"
             raise DataError(msg)
 
 

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import pyarrow as pa
 
 from querysmasher.data.counter import Limits
 from querysmasher.data.foreign import check_columns, quietly
-from querysmasher.data.rows import RowEncoder
+from querysmasher.data.rows import Batch, RowEncoder
 from querysmasher.data.scan import ScanCounter
 
 
@@ -26,17 +27,23 @@ def count_frame(rows: RowEncoder, frame: Any, limits: Limits) -> ScanCounter:
     return ScanCounter(rows, partial(_batches, frame, chosen, limits.read_rows), limits)
 
 
-def _batches(frame: Any, names: list[str], rows: int) -> Generator[Any]:
+def _batches(frame: Any, names: list[str], rows: int) -> Generator[Batch]:
     frame = quietly("reading the frame", frame.select, names)
     if isinstance(frame, nw.LazyFrame):
         frame = quietly("collecting the lazy frame", frame.collect)
     for start in range(0, len(frame), rows):
         part = frame[start : start + rows]
-        columns = [quietly(f"reading column {name!r}", _arrow, part, name) for name in names]
-        yield pa.RecordBatch.from_arrays(columns, names=names)
+        columns = {name: quietly(f"reading column {name!r}", _column, part[name]) for name in names}
+        yield Batch(columns, len(part))
 
 
-def _arrow(part: Any, name: str) -> Any:
-    """Return a column as one Arrow array."""
-    column = part[name].to_arrow()
+def _column(series: Any) -> Any:
+    """Return a column as one Arrow array, or as the Python objects that it holds."""
+    native = series.to_native()
+    if str(getattr(native, "dtype", "")) == "object":  # by pandas' own word: narwhals looks at the values
+        return np.asarray(native, dtype=object)
+    try:
+        column = series.to_arrow()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # categories of several kinds
+        return np.asarray(native, dtype=object)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,13 +10,58 @@ from typing import Any
 import numpy as np
 
 from querysmasher.data.counting import Codes
-from querysmasher.data.encoding import Encoder
+from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sets import AttributeSet
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 
 UNKNOWN = ("refuse", "drop")
+STRANGERS = (
+    "a value outside the schema's domain",
+    "a missing value",
+    "a value of another kind than the schema's",
+)
+"""Values without a place in the domain, by how far their code is above `Places.unknown`."""
+
+
+@dataclass(frozen=True, repr=False)
+class Batch:
+    """Some rows of a table whose columns are not all Arrow arrays: what `RowEncoder` needs of a batch."""
+
+    columns: Mapping[str, Any]
+    num_rows: int
+
+    def column(self, name: str) -> Any:
+        """Return the column of that name, in a form that `Encoder.encode` takes."""
+        return self.columns[name]
+
+
+class _Forms:
+    """For each attribute, whether any value had the form of its kind, and whether any had not."""
+
+    def __init__(self, encoders: Mapping[str, Encoder]) -> None:
+        self._encoders = encoders
+        self._formed: set[str] = set()
+        self._malformed: set[str] = set()
+
+    def note(self, name: str, codes: Code) -> None:
+        """Take in the codes of some values."""
+        places = self._encoders[name].places
+        if codes.max(initial=0) == places.malformed:
+            self._malformed.add(name)
+        if name not in self._formed and len(codes) and (codes <= places.unknown).any():
+            self._formed.add(name)
+
+    def check(self) -> None:
+        """Refuse a table with a column none of whose values could match, whatever the domain."""
+        for name in self._malformed - self._formed:
+            kinds = kinds_in_words(self._encoders[name].places)
+            msg = (
+                f"attribute {name!r}: expected a column of {kinds}, but none of its values is one; is the "
+                "decimal sign another, or the column a different one?"
+            )
+            raise DataError(msg)
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,39 +87,51 @@ class RowEncoder:
         self.schema.positions(self.names)
 
     @cached_property
-    def _encoders(self) -> tuple[Encoder, ...]:
-        return tuple(Encoder(self.schema[name]) for name in self.names)
+    def encoders(self) -> dict[str, Encoder]:
+        """The encoder of each attribute that is read."""
+        return {name: Encoder(self.schema[name]) for name in self.names}
 
     def encode(self, batch: Any) -> Codes:
-        """Return the codes of an Arrow record batch."""
+        """Return the codes of a batch: an Arrow record batch, or a `Batch`."""
+        return self._encode(batch, _Forms(self.encoders))
+
+    def _encode(self, batch: Any, forms: _Forms) -> Codes:
         columns = {}
         strangers = []
-        for name, encoder in zip(self.names, self._encoders, strict=True):
+        for name, encoder in self.encoders.items():
             codes = quietly(f"reading attribute {name!r}", encoder.encode, batch.column(name))
             columns[name] = codes
-            if len(codes) and codes.max() == encoder.unknown:
+            if codes.max(initial=0) >= encoder.unknown:
                 strangers.append(name)
+            forms.note(name, codes)
         if not strangers:
             return Codes(columns, batch.num_rows)
         if self.unknown == "refuse":
+            found = columns[strangers[0]].max() - self.encoders[strangers[0]].unknown
             msg = (
-                f"attribute {strangers[0]!r}: the data hold a missing value, or one outside the schema's "
-                "domain; mend the data or the schema, or leave such records out with unknown='drop'"
+                f"attribute {strangers[0]!r}: the data hold {STRANGERS[found]}; mend the data or the schema, "
+                "or leave such records out with unknown='drop'"
             )
             raise DataError(msg)
         kept = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
         return Codes({name: codes[kept] for name, codes in columns.items()}, int(kept.sum()))
 
     def chunks(self, batches: Iterable[Any], rows: int) -> Iterator[Codes]:
-        """Encode batch after batch, and join the codes into chunks of about so many rows."""
+        """Encode batch after batch, and join the codes into chunks of about so many rows.
+
+        After the last batch, a table is refused if no value of some column has the form of its attribute's
+        kind, also where such records are to be dropped: all of them would be.
+        """
         held: list[Codes] = []
         count = 0
+        forms = _Forms(self.encoders)
         for batch in batches:
-            held.append(self.encode(batch))
+            held.append(self._encode(batch, forms))
             count += held[-1].rows
             if count >= rows:
                 yield self._joined(held)
                 held, count = [], 0
+        forms.check()
         if held:
             yield self._joined(held)
 

@@ -9,6 +9,7 @@ import duckdb
 import narwhals as nw
 
 from querysmasher.data.counter import Counter, Limits
+from querysmasher.data.dialect import CSV
 from querysmasher.data.files import count_file, count_relation
 from querysmasher.data.foreign import quietly
 from querysmasher.data.frames import count_frame
@@ -33,7 +34,7 @@ def open_table(
     Args:
         schema: the domain.
         data: a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a CSV or Parquet
-            file; also a glob, or a directory of Parquet files.
+            file, a glob, or a directory of Parquet files; or a `CSV`, which states how a file is written.
         attributes: the attributes that will be counted.
         unknown: "refuse" raises `DataError` when a record has a missing value, or one outside the domain, in
             one of `attributes`; "drop" leaves the whole record out of every count. Attributes that are not
@@ -48,7 +49,7 @@ def open_table(
     names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
     rows = RowEncoder(schema, names, unknown)
     limits = limits or Limits()
-    if isinstance(data, str | os.PathLike):
+    if isinstance(data, str | os.PathLike | CSV):
         return count_file(rows, data, limits)
     native = nw.to_native(data, pass_through=True)
     if isinstance(native, duckdb.DuckDBPyRelation):

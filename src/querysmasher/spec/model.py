@@ -152,6 +152,10 @@ class DataSection(Section):
     path: str | None = path
     database: str | None = path
     table: str | None = Field(default=None, description="the name of a table or a view", min_length=1)
+    delimiter: str | None = Field(default=None, description="a single character")
+    quote: str | None = Field(default=None, description='a single character, or "" for none')
+    encoding: str | None = Field(default=None, description='an encoding such as "utf-8" or "latin-1"')
+    decimal: Literal[".", ","] | None = Field(default=None, description='"." or ","')
 
 
 class PlanSection(Section):

@@ -6,6 +6,7 @@ import os
 import tomllib
 from pathlib import Path
 
+from querysmasher.data.dialect import CSV
 from querysmasher.errors import BudgetError, FileError, SpecError
 from querysmasher.planning.solvers import UNIFORM_SOLVERS
 from querysmasher.planning.solvers.basis import BASES
@@ -27,6 +28,9 @@ from querysmasher.spec.model import (
 from querysmasher.spec.source import Source
 from querysmasher.spec.spec import Spec
 from querysmasher.spec.workloads import build_entries
+
+STYLE = ("delimiter", "quote", "encoding", "decimal")
+"""Keys of [data] that say how a CSV file is written."""
 
 
 def read_spec(path: str | os.PathLike[str]) -> Spec:
@@ -152,9 +156,16 @@ def _check_noise(budget: Budget | None, section: object, findings: Findings) -> 
 def _source(section: object, path: Path, findings: Findings) -> Source | None:
     if not isinstance(section, DataSection):
         return None
+    style = {name: value for name in STYLE if (value := getattr(section, name)) is not None}
     given = [name for name in ("path", "database", "table") if getattr(section, name) is not None]
+    with findings.at(("data",), STYLE):
+        CSV(section.path or "", **style)
     if given == ["path"]:
-        return Source(path.parent / str(section.path))
+        return Source(path.parent / str(section.path), style=style)
+    if style and given:
+        findings.add(
+            ("data", next(iter(style))), "this says how a CSV file is written; it goes with path only"
+        )
     if given == ["database", "table"]:
         return Source(path.parent / str(section.database), section.table)
     if given:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from querysmasher.data.dialect import CSV
 from querysmasher.data.foreign import quietly
 from querysmasher.errors import FileError
 
@@ -17,6 +19,8 @@ class Source:
 
     path: Path
     table: str | None = None
+    style: Mapping[str, str] = field(default_factory=dict)
+    """How a CSV file is written: options of `CSV`."""
 
     def check(self) -> None:
         """Refuse a source that is not there."""
@@ -28,7 +32,8 @@ class Source:
         """Return what `measure` takes. Nothing is read yet, and nothing is ever changed."""
         self.check()
         if self.table is None:
-            return self.path
+            parquet = self.path.is_dir() or self.path.suffix.lower() in (".parquet", ".pq")
+            return CSV(self.path, **self.style) if self.style and not parquet else self.path
         import duckdb  # noqa: PLC0415 - takes a while to load
 
         connection = quietly("opening the database", duckdb.connect, str(self.path), read_only=True)

@@ -71,6 +71,8 @@ records_per_person = 1            # above 1 the promise is for persons, not for 
 
 [data]                            # only `querysmasher release` reads it
 path = "people.csv"               # CSV or Parquet; or database = "people.duckdb" and table = "people"
+# delimiter = ";"                 # how a CSV file is written is stated, never guessed from the records;
+# decimal = ","                   # also quote (default '"') and encoding (default "utf-8")
 
 [measure]
 unknown = "refuse"                # what to do with values outside the schema; or "drop" such records

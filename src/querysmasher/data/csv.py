@@ -1,0 +1,238 @@
+"""Reading CSV files: records framed by the stated dialect, their fields as texts."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv
+
+from querysmasher.data.dialect import CSV, DELIMITERS
+from querysmasher.data.foreign import check_columns, quietly
+from querysmasher.data.framing import (
+    Block,
+    blank_lines,
+    blocks,
+    check,
+    fields,
+    first_record,
+    has_lone_returns,
+    mistake,
+    ragged,
+    record_ends,
+)
+from querysmasher.data.rows import Batch
+from querysmasher.data.texts import Texts
+from querysmasher.errors import DataError
+
+MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+@dataclass(frozen=True)
+class CSVFile:
+    """One file, its dialect, and where the columns that are needed stand."""
+
+    path: str
+    dialect: CSV
+    delimiter: str
+    columns: int
+    places: dict[str, int]
+
+    def batches(self) -> Generator[Batch]:
+        """Go through the records."""
+        with closing(_blocks(self.path, self.dialect)) as parts:
+            for number, block in enumerate(parts):
+                start = 0 if number else first_record(block, self.dialect.quote)
+                line = block.line + block.data.count(b"\n", 0, start)
+                rest = Block(block.data[start:], line)
+                if rest.data:
+                    yield self._parsed(rest)
+
+    def _parsed(self, block: Block) -> Batch:
+        quote = self.dialect.quote
+        check(block, self.delimiter, quote, _words(self.path))
+        wanted = sorted(set(self.places.values())) or [0]
+        ends = record_ends(block.data, quote)
+        empty = int(blank_lines(block.data, ends).sum()) if self.columns > 1 else 0
+        read = self._slowly if has_lone_returns(block.data, quote) else self._quickly
+        columns = read(block, wanted)
+        if columns is None or any(len(column) != len(ends) - empty for column in columns):
+            raise self._misread(block)
+        found = dict(zip(wanted, columns, strict=True))
+        texts = {name: Texts(found[place], self.dialect.decimal) for name, place in self.places.items()}
+        return Batch(texts, len(columns[0]))
+
+    def _slowly(self, block: Block, wanted: list[int]) -> list[Any] | None:
+        """Return the texts of some columns, field by field, or None if a record is ragged."""
+        if ragged(block, self.columns, self.delimiter, self.dialect.quote):
+            return None
+        columns = fields(block.data, self.columns, self.delimiter, self.dialect.quote)
+        return [pa.array([text.decode() for text in columns[place]], pa.large_string()) for place in wanted]
+
+    def _quickly(self, block: Block, wanted: list[int]) -> list[Any] | None:
+        """Return the texts of some columns by way of Arrow, or None if it refuses them."""
+        names = [str(place) for place in range(self.columns)]
+        chosen = [names[place] for place in wanted]
+        try:
+            table = pa.csv.read_csv(
+                pa.BufferReader(block.data),
+                read_options=pa.csv.ReadOptions(column_names=names, block_size=len(block.data) + 1),
+                parse_options=pa.csv.ParseOptions(
+                    delimiter=self.delimiter,
+                    quote_char=self.dialect.quote or False,
+                    double_quote=True,
+                    escape_char=False,
+                    newlines_in_values=self.dialect.quote is not None,
+                    ignore_empty_lines=self.columns > 1,
+                ),
+                convert_options=pa.csv.ConvertOptions(
+                    check_utf8=False,
+                    column_types=dict.fromkeys(chosen, pa.large_string()),
+                    include_columns=chosen,
+                    strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid:  # which quotes the record
+            return None
+        return [_joined(column) for column in table.columns]
+
+    def _misread(self, block: Block) -> DataError:
+        wrong = ragged(block, self.columns, self.delimiter, self.dialect.quote)
+        if wrong is None:
+            words = "the records that begin here cannot be read"
+            return mistake(_words(self.path), block.line, words)
+        line, count = wrong
+        words = (
+            f"a record of {count} {'field' if count == 1 else 'fields'}, where the header has {self.columns}"
+        )
+        return mistake(_words(self.path), line, words)
+
+
+def open_csv(path: str, dialect: CSV, names: Sequence[str]) -> CSVFile:
+    """Read the header of a file, and return the file; the records are not looked at."""
+    with closing(_blocks(path, dialect)) as parts:
+        block = next(parts, None)
+    if block is None:
+        msg = f"data: {_words(path)} is empty; expected a header on the first line"
+        raise DataError(msg)
+    header = _Header(Block(block.data[: first_record(block, dialect.quote)], 1), dialect, path)
+    delimiter, columns = header.read(names)
+    return CSVFile(path, dialect, delimiter, len(columns), {name: columns.index(name) for name in names})
+
+
+@dataclass(frozen=True, repr=False)
+class _Header:
+    """The first record of a file, from which the delimiter is taken if it is not stated."""
+
+    block: Block
+    dialect: CSV
+    path: str
+
+    def read(self, names: Sequence[str]) -> tuple[str, list[str]]:
+        """Return the delimiter and the columns, among them all that are needed."""
+        source = _words(self.path)
+        first = "\t" if self.path.lower().removesuffix(".gz").endswith(".tsv") else ","
+        usual = sorted(DELIMITERS, key=lambda d: d != first)
+        candidates = [self.dialect.delimiter] if self.dialect.delimiter else usual
+        headers = {d: columns for d in candidates if (columns := self._columns(d))}
+        if not headers:
+            check(self.block, candidates[0], self.dialect.quote, source)  # which says what is wrong
+            raise mistake(source, 1, "empty; expected a header")
+        named = {d: len(set(names) & set(columns)) for d, columns in headers.items()}
+        delimiter = max(headers, key=lambda d: (named[d], len(headers[d]) if not any(named.values()) else 0))
+        hint = ""
+        if not named[delimiter]:
+            hint = f"; the first line of {source} names no attribute: is it a header?"
+        check_columns(names, headers[delimiter], place=source, hint=hint)
+        return delimiter, headers[delimiter]
+
+    def _columns(self, delimiter: str) -> list[str]:
+        """Return the names of the columns, or none where quotation marks do not go with the delimiter."""
+        quote = self.dialect.quote
+        try:
+            check(self.block, delimiter, quote, "")
+        except DataError:
+            return []
+        text = self.block.data.decode().removesuffix("\n").removesuffix("\r")
+        style: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **style)
+        return quietly("reading the header", next, reader, [])
+
+
+def _blocks(path: str, dialect: CSV) -> Generator[Block]:
+    with quietly(f"opening {path!r}", _opened, path) as file:
+        yield from blocks(_reader(file, dialect, path), dialect.quote, _words(path))
+
+
+def _opened(path: str) -> BinaryIO:
+    return gzip.open(path) if path.lower().endswith(".gz") else Path(path).open("rb")  # type: ignore[return-value]
+
+
+def _reader(file: BinaryIO, dialect: CSV, path: str) -> Callable[[int], bytes]:
+    """Return what reads the next bytes of a file, as UTF-8 and without a byte order mark."""
+
+    def read(size: int) -> bytes:
+        return quietly("reading the table", file.read, size)
+
+    if not dialect.is_utf8:
+        return _Decoded(read, dialect.encoding, _words(path))
+    start = read(4)
+    mark = next((m for m in MARKS if start.startswith(m)), b"")
+    if MARKS.get(mark, "utf-8") != "utf-8":
+        msg = f"data: {_words(path)} is not UTF-8: it begins like {MARKS[mark]}; state its encoding"
+        raise DataError(msg)
+    rest = start.removeprefix(mark)
+    file.seek(len(start) - len(rest))
+    return read
+
+
+class _Decoded:
+    """Reads the bytes of a file in another encoding as UTF-8."""
+
+    def __init__(self, read: Callable[[int], bytes], encoding: str, source: str) -> None:
+        self._read = read
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="strict")
+        self._source = source
+        self._line = 1
+
+    def __call__(self, size: int) -> bytes:
+        """Return some bytes more, or none at the end."""
+        while True:
+            raw = self._read(size)
+            text = self._decoded(raw)
+            self._line += text.count("\n")
+            if text or not raw:
+                return text.encode()
+
+    def _decoded(self, raw: bytes) -> str:
+        try:
+            return self._decoder.decode(raw, final=not raw)
+        except UnicodeError as error:
+            before = raw[: getattr(error, "start", 0)]
+        words = f"not {self._encoding}; state the file's encoding"
+        raise mistake(self._source, self._line + before.count(b"\n"), words)
+
+
+def _joined(column: Any) -> Any:
+    column = column.combine_chunks()
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _words(path: str) -> str:
+    return f"file {os.path.basename(path)!r}"  # noqa: PTH119 - a path of any system, as given

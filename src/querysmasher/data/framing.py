@@ -1,0 +1,207 @@
+r"""Where records of a CSV file begin and end, by the stated dialect alone.
+
+Quotation marks alternate: the first opens, the next closes, and a doubled one inside a field closes and
+opens again. So a line feed ends a record if an even number of marks stand before it. That is true of every
+file in which a mark opens only at the beginning of a field and closes only at its end, and this is checked
+for each mark. What does not keep to it is refused by the number of its line and the kind of mistake; the
+line itself is never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.errors import DataError
+
+BLOCK_BYTES = 2**24
+LONGEST_RECORD = 2**28
+"""Maximum number of bytes of a record: a quotation mark that is never closed would take in the whole file."""
+
+LINE_FEED, CARRIAGE_RETURN = b"\n\r"
+
+Positions = NDArray[np.intp]
+
+
+@dataclass(frozen=True, repr=False)
+class Block:
+    """Complete records, each ending with a line feed, and the number of the first line."""
+
+    data: bytes
+    line: int
+
+
+def mistake(source: str, line: int, words: str) -> DataError:
+    """Return the error for a mistake in a line of a file."""
+    return DataError(f"data: {source}, line {line}: {words}")
+
+
+def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[Block]:
+    """Cut a stream of UTF-8 into blocks of complete records.
+
+    Args:
+        read: returns up to so many bytes, and none at the end.
+        quote: the quotation mark, or None.
+        source: the file in words, for messages.
+    """
+    held, line = b"", 1
+    while True:
+        more = read(max(BLOCK_BYTES, len(held)))
+        if not more:
+            break
+        held += more
+        end = _end_of_records(held, quote)
+        if end:
+            yield Block(held[:end], line)
+            line += held.count(b"\n", 0, end)
+            held = held[end:]
+        elif len(held) > LONGEST_RECORD:
+            words = (
+                f"a record of more than {LONGEST_RECORD >> 20} MiB, as if a quotation mark were never closed"
+            )
+            raise mistake(source, line, words)
+    if held:
+        yield Block(held if held.endswith(b"\n") else held + b"\n", line)
+
+
+def first_record(block: Block, quote: str | None) -> int:
+    """Return where the first record of a block ends."""
+    return int(record_ends(block.data, quote)[0]) + 1 if quote else block.data.index(b"\n") + 1
+
+
+def check(block: Block, delimiter: str, quote: str | None, source: str) -> None:
+    """Refuse misplaced quotation marks and bytes that are not UTF-8."""
+    data = block.data
+    if not data.isascii():
+        bad = _not_utf8(data)
+        if bad is not None:
+            words = "not UTF-8; state the file's encoding, 'latin-1' for example"
+            raise mistake(source, _line(block, bad), words)
+    if quote and quote.encode() in data:
+        _check_quotes(block, delimiter, quote, source)
+
+
+def has_lone_returns(data: bytes, quote: str | None) -> bool:
+    """Tell whether a carriage return stands outside quotation marks that no line feed follows.
+
+    Some writers leave it unquoted. It is part of its field: only a line feed ends a record.
+    """
+    if b"\r" not in data:
+        return False
+    returns = _positions(data, CARRIAGE_RETURN)
+    returns = returns[_outside(returns, _quotes(data, quote))]
+    return bool((_bytes(data)[np.minimum(returns + 1, len(data) - 1)] != LINE_FEED).any())
+
+
+def record_ends(data: bytes, quote: str | None) -> Positions:
+    """Return the positions of the line feeds that end records, in bytes that begin with a record."""
+    feeds = _positions(data, LINE_FEED)
+    return feeds[_outside(feeds, _quotes(data, quote))]
+
+
+def blank_lines(data: bytes, ends: Positions) -> NDArray[np.bool_]:
+    """Tell for each record whether its line is empty."""
+    lengths = np.diff(ends, prepend=-1)
+    before = _bytes(data)[np.maximum(ends - 1, 0)]
+    return (lengths == 1) | ((lengths == 2) & (before == CARRIAGE_RETURN))
+
+
+def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> tuple[int, int] | None:
+    """Return the line and the number of fields of the first record with too many or too few, or None."""
+    ends = record_ends(block.data, quote)
+    fields = np.diff(np.searchsorted(_delimiters(block.data, delimiter, quote), ends), prepend=0) + 1
+    wrong = np.flatnonzero((fields != columns) & ~blank_lines(block.data, ends))
+    if not len(wrong):
+        return None
+    start = int(ends[wrong[0] - 1]) + 1 if wrong[0] else 0
+    return _line(block, start), int(fields[wrong[0]])
+
+
+def fields(data: bytes, columns: int, delimiter: str, quote: str | None) -> list[list[bytes]]:
+    """Return the fields of each record, one list per column: slowly, and of records that are not ragged."""
+    ends = record_ends(data, quote)
+    kept = ~blank_lines(data, ends) if columns > 1 else np.ones(len(ends), dtype=bool)
+    starts, ends = np.concatenate([[0], ends[:-1] + 1])[kept], ends[kept]
+    ends = ends - ((ends > starts) & (_bytes(data)[np.maximum(ends - 1, 0)] == CARRIAGE_RETURN))
+    inner = _delimiters(data, delimiter, quote).reshape(len(ends), columns - 1)
+    begins = np.column_stack([starts, inner + 1]).T.tolist()
+    stops = np.column_stack([inner, ends]).T.tolist()
+    mark = (quote or "").encode()
+
+    def text(begin: int, stop: int) -> bytes:
+        field = data[begin:stop]
+        return field[1:-1].replace(mark * 2, mark) if mark and field.startswith(mark) else field
+
+    return [[text(b, s) for b, s in zip(*pair, strict=True)] for pair in zip(begins, stops, strict=True)]
+
+
+def _not_utf8(data: bytes) -> int | None:
+    """Return the position of the first byte that is not UTF-8, or None."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
+
+
+def _check_quotes(block: Block, delimiter: str, quote: str, source: str) -> None:
+    data, quotes = block.data, _quotes(block.data, quote)
+    byte = _bytes(data)
+    opening, closing = quotes[0::2], quotes[1::2]
+    before = np.where(opening > 0, byte[opening - 1], LINE_FEED)
+    doubled = np.zeros(len(opening), dtype=bool)
+    doubled[1:] = opening[1:] == closing[: len(opening) - 1] + 1
+    bare = opening[~(doubled | (before == ord(delimiter)) | (before == LINE_FEED))]
+    after = byte[np.minimum(closing + 1, len(byte) - 1)]
+    ended = (
+        (after == ord(delimiter)) | (after == LINE_FEED) | (after == CARRIAGE_RETURN) | (after == ord(quote))
+    )
+    trailing = closing[~ended]
+    if len(bare) and not (len(trailing) and trailing[0] < bare[0]):
+        words = "a quotation mark inside a field that does not begin with one"
+        raise mistake(source, _line(block, int(bare[0])), words)
+    if len(trailing):
+        words = "text after the closing quotation mark of a field"
+        raise mistake(source, _line(block, int(trailing[0])), words)
+    if len(quotes) % 2:
+        raise mistake(source, _line(block, int(quotes[-1])), "a quotation mark that is never closed")
+
+
+def _end_of_records(data: bytes, quote: str | None) -> int:
+    """Return where the last complete record ends, or 0."""
+    if not quote or quote.encode() not in data:
+        return data.rfind(b"\n") + 1
+    ends = record_ends(data, quote)
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _outside(positions: Positions, quotes: Positions) -> Any:
+    """Tell which positions lie outside quotation marks."""
+    return np.searchsorted(quotes, positions) % 2 == 0
+
+
+def _delimiters(data: bytes, delimiter: str, quote: str | None) -> Positions:
+    """Return the positions of the delimiters between fields."""
+    found = _positions(data, ord(delimiter))
+    return found[_outside(found, _quotes(data, quote))]
+
+
+def _quotes(data: bytes, quote: str | None) -> Positions:
+    return _positions(data, ord(quote)) if quote else np.empty(0, dtype=np.intp)
+
+
+def _positions(data: bytes, byte: int) -> Positions:
+    return np.flatnonzero(_bytes(data) == byte)
+
+
+def _bytes(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, dtype=np.uint8)
+
+
+def _line(block: Block, position: int) -> int:
+    """Return the number of the line on which a position lies."""
+    return block.line + block.data.count(b"\n", 0, position)

@@ -1,0 +1,103 @@
+"""Values from the texts of a CSV file. What a text means depends on its attribute alone.
+
+A number is written as ``12``, ``-1.5``, ``+3e4`` or ``.5``, with the file's decimal sign, and may stand
+between spaces; ``nan`` is a missing number and ``inf`` a number outside every domain. A boolean is one of
+`BOOLEANS`, in any case. An empty field is missing, except where the domain holds the empty text. The labels
+of an attribute with labels of several kinds are matched as texts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from querysmasher.attributes import Attribute, Binned
+from querysmasher.data.values import Places
+from querysmasher.errors import DataError
+
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
+    ("false", "f", "no", "n", "0"), False
+)
+INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+NUMBER = r"[+-]?(?:(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))"
+
+
+@dataclass(frozen=True, repr=False)
+class Texts:
+    """A column of a CSV file: an Arrow array of texts, none of them null, and the file's decimal sign."""
+
+    column: Any
+    decimal: str = "."
+
+    def codes(self, places: Places) -> Any:
+        """Return the code of each text; see `Places`."""
+        attribute = places.attribute
+        if isinstance(attribute, Binned):
+            return self._numbers(places)
+        if places.kinds == (float,):
+            pattern = re.compile(NUMBER.format(sign=re.escape(self.decimal)))
+            return self._distinct(places, lambda text: places.place(self._number(pattern, text)))
+        if places.kinds == (bool,):
+            return self._distinct(
+                places, lambda text: places.place(BOOLEANS.get(text.strip(" ").lower(), text))
+            )
+        labels = text_labels(attribute)
+        return self._distinct(places, lambda text: labels.get(text, places.unknown), labels.get("", None))
+
+    def _distinct(self, places: Places, place: Any, empty: int | None = None) -> Any:
+        """Return the codes by way of the distinct texts."""
+        encoded = pc.dictionary_encode(self.column)
+        lookup = [
+            (places.missing if empty is None else empty) if text == "" else place(text)
+            for text in encoded.dictionary.to_pylist()
+        ]
+        return np.array([*lookup, places.missing], dtype=places.dtype).take(np.asarray(encoded.indices))
+
+    def _number(self, pattern: re.Pattern[str], text: str) -> int | float | str:
+        """Return the number that a text writes, or the text."""
+        text = text.strip(" ")
+        if INTEGER.fullmatch(text):
+            return int(text)
+        return float(text.replace(self.decimal, ".")) if pattern.fullmatch(text) else text
+
+    def _numbers(self, places: Places) -> Any:
+        """Return the bin of each number: column-wise, because numbers in bins are mostly different."""
+        try:
+            values = None if self.decimal != "." else self.column.cast(pa.float64())
+        except pa.ArrowInvalid:  # which quotes the text
+            values = None
+        if values is not None:
+            return bins(places, np.asarray(values))
+        texts = pc.utf8_trim(self.column, characters=" ")
+        pattern = f"^{NUMBER.format(sign=re.escape(self.decimal))}$"
+        formed = pc.match_substring_regex(texts, pattern=pattern)
+        plain = pc.replace_substring(texts, pattern=self.decimal, replacement=".")
+        values = pc.if_else(formed, plain, "nan").cast(pa.float64())
+        codes = bins(places, np.asarray(values))
+        codes[~np.asarray(formed) & np.asarray(pc.not_equal(self.column, ""))] = places.malformed
+        return codes
+
+
+def bins(places: Places, values: Any) -> Any:
+    """Return the bin of each number of an array."""
+    edges = np.array(places.attribute.edges, dtype=np.float64)  # type: ignore[attr-defined]
+    values = values.astype(np.float64, copy=False)
+    found = np.searchsorted(edges, values, side="right") - 1
+    found[values == edges[-1]] = places.attribute.size - 1
+    found[found < 0] = places.unknown
+    found[np.isnan(values)] = places.missing
+    return found.astype(places.dtype)
+
+
+def text_labels(attribute: Attribute) -> dict[str, int]:
+    """Return the labels of an attribute as a CSV file writes them, with their places."""
+    labels = {label: place for place, label in enumerate(attribute.labels)}
+    if len(labels) < attribute.size:
+        msg = f"attribute {attribute.name!r}: two of its values are the same text in a CSV file"
+        raise DataError(msg)
+    return labels

@@ -1,0 +1,159 @@
+"""Which value of a column is which value of an attribute: the rule, one value at a time.
+
+A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
+numbers of any width: 3 and 3.0 are the same. Text is never read as a number, nor the other way round.
+
+The rule looks at one value and the schema, never at the other records. So it must give the same place when
+a library stores the same values in a wider type because of one record: integers as floats (one is missing),
+narrow floats as wide ones, or anything as Python objects. Integers of 2^53 and more cannot be told apart as
+floats: an attribute with such labels refuses a column of floats, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from querysmasher.attributes import Attribute, Binned
+
+EXACT_FLOATS = 2**53
+"""From here on, different integers are the same float."""
+
+MISSING_TYPES = ("NAType", "NaTType")
+"""What pandas stores where a value is missing, without importing pandas."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of values in an attribute's domain, and three codes for values that have none."""
+
+    attribute: Attribute
+
+    @property
+    def unknown(self) -> int:
+        """The code of a value outside the domain, and the least code that is no place."""
+        return self.attribute.size
+
+    @property
+    def missing(self) -> int:
+        """The code of a missing value: null, or a float that is not a number."""
+        return self.attribute.size + 1
+
+    @property
+    def malformed(self) -> int:
+        """The code of a value of the wrong kind: a text among numbers, for example."""
+        return self.attribute.size + 2
+
+    @cached_property
+    def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
+        """The smallest type that holds every code."""
+        return np.min_scalar_type(self.malformed)
+
+    @cached_property
+    def by_kind(self) -> dict[type, dict[Any, int]]:
+        """The labels with their places, by kind: `str`, `bool`, and `float` for any number."""
+        groups: dict[type, dict[Any, int]] = {}
+        if isinstance(self.attribute, Binned):
+            return groups
+        for place, label in enumerate(self.attribute.values):
+            kind = str if isinstance(label, str) else bool if isinstance(label, bool) else float
+            groups.setdefault(kind, {})[label] = place
+        return groups
+
+    @property
+    def kinds(self) -> tuple[type, ...]:
+        """The kinds of values that the attribute has."""
+        return tuple(self.by_kind) or (float,)
+
+    @cached_property
+    def integers(self) -> dict[int, int]:
+        """The labels that are integers, as `int` or as small `float`, with their places."""
+        return {
+            int(label): place
+            for label, place in self.by_kind.get(float, {}).items()
+            if isinstance(label, int) or (abs(label) < EXACT_FLOATS and label.is_integer())
+        }
+
+    @cached_property
+    def floats(self) -> dict[float, int]:
+        """The labels as floats, with their places; also as 32-bit floats where that is unambiguous.
+
+        0.1 in a column of 32-bit floats means the label 0.1, also after the column was widened.
+        """
+        labels = self.by_kind.get(float, {})
+        places = {
+            float(label): place
+            for label, place in labels.items()
+            if isinstance(label, float) or abs(label) < EXACT_FLOATS
+        }
+        narrow: dict[float, list[int]] = {}
+        for label, place in places.items():
+            with np.errstate(over="ignore"):
+                rounded = float(np.float32(label))
+            if rounded not in places and math.isfinite(rounded) and not label.is_integer():
+                narrow.setdefault(rounded, []).append(place)
+        return places | {value: found[0] for value, found in narrow.items() if len(found) == 1}
+
+    @cached_property
+    def largest_integer(self) -> int:
+        """The size of the largest integer label, or 0."""
+        return max((abs(v) for v in self.by_kind.get(float, {}) if isinstance(v, int)), default=0)
+
+    @cached_property
+    def has_large_floats(self) -> bool:
+        """Whether a label is a finite float so large that several integers equal it."""
+        labels = self.by_kind.get(float, {})
+        return any(isinstance(v, float) and EXACT_FLOATS <= abs(v) < math.inf for v in labels)
+
+    def place(self, value: Any) -> int:
+        """Return the place of one Python value, or the code that says why it has none."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or type(value).__name__ in MISSING_TYPES:
+            return self.missing
+        if isinstance(value, bool | str):
+            labels = self.by_kind.get(bool if isinstance(value, bool) else str)
+            return self.malformed if labels is None else labels.get(value, self.unknown)
+        if isinstance(value, decimal.Decimal):
+            value = _plain(value)
+        if isinstance(value, float) and math.isnan(value):
+            return self.missing
+        if not isinstance(value, int | float) or float not in self.kinds:
+            return self.malformed
+        return self._bin(value) if isinstance(self.attribute, Binned) else self._number(value)
+
+    def _number(self, value: float) -> int:
+        if isinstance(value, int):
+            place = self.integers.get(value)
+            if place is not None or abs(value) < EXACT_FLOATS:
+                return self.unknown if place is None else place
+            value = _as_float(value)
+        return self.floats.get(value, self.unknown)
+
+    def _bin(self, value: float) -> int:
+        edges = [float(edge) for edge in self.attribute.edges]  # type: ignore[attr-defined]
+        value = _as_float(value)
+        if value == edges[-1]:
+            return self.attribute.size - 1
+        place = bisect_right(edges, value) - 1
+        return place if 0 <= place < self.attribute.size else self.unknown
+
+
+def _plain(value: decimal.Decimal) -> int | float:
+    """Return a decimal as an integer where it is one of moderate size, else as the nearest float."""
+    if value.is_finite() and value.adjusted() < 40 and value == value.to_integral_value():
+        return int(value)
+    return math.nan if value.is_nan() else float(value)
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

@@ -1,0 +1,329 @@
+"""The stated dialect of CSV files, and mistakes in them named by kind and line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from querysmasher.attributes import Binned, Categorical, Ordinal
+from querysmasher.data import framing, open_table
+from querysmasher.data.csv import open_csv
+from querysmasher.data.dialect import CSV
+from querysmasher.errors import DataError
+from querysmasher.schema import Schema
+
+SCHEMA = Schema([Categorical("a", ["x", "y", "é", "x\ny"]), Ordinal("b", [0, 1, 2.5])])
+
+
+def table(data, *names, unknown="refuse"):
+    (counts,) = open_table(SCHEMA, data, names, unknown).marginals([names])
+    return counts.tolist()
+
+
+def texts(path, dialect, names):
+    """Every field of some columns."""
+    file = open_csv(str(path), dialect, names)
+    columns = [[] for _ in names]
+    for batch in file.batches():
+        for column, name in zip(columns, names, strict=True):
+            column.extend(batch.column(name).column.to_pylist())
+    return columns
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a,b\nx,1\nx,1,SECRET\nx,1\n", "line 3: a record of 3 fields, where the header has 2"),
+        (b'a,b\nx,1\n"x\ny",1\nSECRET\n', "line 5: a record of 1 field, where the header has 2"),
+        (b'a,b\nx,1\nx"SECRET,1\n', "line 3: a quotation mark inside a field that does not begin with one"),
+        (b'a,b\nx,1\n"x"SECRET,1\n', "line 3: text after the closing quotation mark of a field"),
+        (b'a,b\nx,1\n\n"SECRET\ny,1\n', "line 4: a quotation mark that is never closed"),
+        (b"a,b\nx,1\n\xe9SECRET,1\n", "line 3: not UTF-8; state the file's encoding"),
+        ("a,b\nx,1\n".encode("utf-16"), "is not UTF-8: it begins like utf-16; state its encoding"),
+        (b"", "is empty; expected a header on the first line"),
+        (b"\na,b\nx,1\n", "line 1: empty; expected a header"),
+        (b"a,b,a\nx,1,SECRET\n", "the column 'a' is there more than once in file 'people.csv'"),
+        (
+            b"x,1\ny,SECRET\n",
+            "no column 'a'.*the first line of file 'people.csv' names no attribute: is it a header?",
+        ),
+        (b"A,b\nx,1\n", "no column 'a'.*the nearest column is 'A'"),
+        (b"c,b\nx,1\n", "no column 'a' for the attribute of that name in file 'people.csv'$"),
+    ],
+)
+def test_mistakes_are_named_by_line_and_kind(tmp_path, content, words):
+    path = tmp_path / "people.csv"
+    for name, packed in ((path, content), (tmp_path / "people.csv.gz", gzip.compress(content))):
+        name.write_bytes(packed)
+        with pytest.raises(DataError, match=words.replace("people.csv", name.name)) as caught:
+            table(name, "a", "b")
+        assert "SECRET" not in str(caught.value)
+        assert caught.value.__context__ is None
+        assert caught.value.__cause__ is None
+
+
+def test_lines_are_counted_across_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(framing, "BLOCK_BYTES", 16)
+    path = tmp_path / "people.csv"
+    path.write_text("a,b\n" + '"x\ny",1\n' * 50 + "x,1,2\n")
+    with pytest.raises(DataError, match="line 102: a record of 3 fields"):
+        table(path, "a", "b")
+    path.write_text("a,b\n" + "x,1\n" * 50 + 'x"y,1\n')
+    with pytest.raises(DataError, match="line 52: a quotation mark inside a field"):
+        table(path, "a", "b")
+
+
+def test_a_record_that_never_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(framing, "BLOCK_BYTES", 2**10)
+    monkeypatch.setattr(framing, "LONGEST_RECORD", 2**20)
+    path = tmp_path / "people.csv"
+    path.write_text('a,b\nx,1\n"' + "SECRET\n" * 2**18)
+    with pytest.raises(
+        DataError, match="line 3: a record of more than 1 MiB, as if a quotation mark were never"
+    ):
+        table(path, "a", "b")
+
+
+def test_encodings(tmp_path):
+    path = tmp_path / "people.csv"
+    for encoding in ("latin-1", "utf-16", "utf-8-sig", "cp1252", "utf-32-be"):
+        path.write_text("a,b\né,1\n" * 1 + "x,1\n", encoding=encoding)
+        assert table(CSV(path, encoding=encoding), "a") == [1, 0, 1, 0]
+    path.write_text("a,b\nx,1\n", encoding="utf-8-sig")
+    assert table(path, "a") == [1, 0, 0, 0]
+    path.write_bytes(b"a,b\nx,1\nx,1\n\xff,1\n")
+    with pytest.raises(DataError, match="line 4: not ascii; state the file's encoding"):
+        table(CSV(path, encoding="ascii"), "a")
+
+
+def test_stated_delimiter_quote_and_decimal_sign(tmp_path):
+    path = tmp_path / "people.txt"
+    path.write_text("a:b\n'x\ny':2,5\n'x':2,50\ny: 1\n")
+    assert table(CSV(path, delimiter=":", quote="'", decimal=","), "a", "b") == [
+        [0, 0, 1],
+        [0, 1, 0],
+        [0, 0, 0],
+        [0, 0, 1],
+    ]
+    path.write_text('a\tb\n"x\t1\ny\t0\n')
+    assert table(CSV(path, quote=None), "b") == [1, 1, 0]
+    assert table(CSV(path, quote=""), "a", unknown="drop") == [0, 1, 0, 0]
+
+
+def test_the_header_alone_tells_the_delimiter(tmp_path):
+    path = tmp_path / "people.csv"
+    for sign in ",;\t|":
+        path.write_text(f"a{sign}b{sign}c\nx{sign}1{sign},;|\n" if sign != "," else 'a,b,c\nx,1,";|"\n')
+        if sign in ";|":
+            path.write_text(f'a{sign}b{sign}c\nx{sign}1{sign}",;|"\n')
+        assert table(path, "a", "b") == [[0, 1, 0], [0] * 3, [0] * 3, [0] * 3]
+
+
+def test_empty_lines(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text("a,b\n\nx,1\r\n\r\n\nx,1\n\n")
+    assert table(path, "a") == [2, 0, 0, 0]
+    path.write_text("a\nx\n\nx\n")  # of a single column, an empty line is a record with nothing in it
+    assert table(path, "a", unknown="drop") == [2, 0, 0, 0]
+    assert table(path, unknown="drop") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"delimiter": ";;"},
+            "delimiter: expected a single ASCII character other than a line break, got ';;'",
+        ),
+        ({"delimiter": "\n"}, "delimiter: expected a single"),
+        ({"delimiter": "§"}, "delimiter: expected a single"),
+        ({"delimiter": 3}, "delimiter: expected a single"),
+        ({"quote": "ab"}, "quote: expected a single"),
+        ({"delimiter": "'", "quote": "'"}, "delimiter: expected another character than the quotation mark"),
+        ({"decimal": ";"}, "decimal: expected '.' or ',', got ';'"),
+        (
+            {"encoding": "klingon"},
+            "encoding: expected an encoding such as 'utf-8' or 'latin-1', got 'klingon'",
+        ),
+        ({"encoding": "rot13"}, "encoding: expected"),
+        ({"encoding": None}, "encoding: expected"),
+        ({"path": 3}, "path: expected a path, got int"),
+    ],
+)
+def test_bad_options(options, words):
+    with pytest.raises(DataError, match=words):
+        CSV(**{"path": "people.csv"} | options)
+
+
+fields = st.lists(st.sampled_from([*'ab""\n\r,;# é\\\'', "\r\n", '""']), max_size=6).map("".join)
+
+
+@settings(max_examples=300)
+@given(
+    st.integers(1, 3).flatmap(lambda n: st.lists(st.lists(fields, min_size=n, max_size=n), max_size=5)),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    st.sampled_from([3, 2**20]),
+)
+def test_what_a_writer_wrote_is_read_back(tmp_path_factory, rows, end, quoting, size):
+    """Against Python's own writer, in blocks so small that every record lies across some."""
+    width = len(rows[0]) if rows else 2
+    names = [f"c{place}" for place in range(width)]
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator=end, quoting=quoting).writerows([names, *rows])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(framing, "BLOCK_BYTES", size)
+        found = texts(path, CSV(path), names)
+    expected = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in names]
+    if end == "\n" and quoting == csv.QUOTE_MINIMAL:  # an unquoted return before the line feed goes with it
+        expected[-1] = [_without_return(text) for text in expected[-1]]
+    assert found == expected
+
+
+def _without_return(text):
+    plain = not set(text) & set('",\n')
+    return text.removesuffix("\r") if plain else text
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(
+        st.sampled_from(["a", "b", ",", ",", "\n", "\n", "\r\n", '"', '"', '""', "\r"]), max_size=24
+    ).map("".join),
+    st.sampled_from([2, 2**20]),
+)
+def test_any_text_is_read_as_a_plain_parser_reads_it_or_refused(tmp_path_factory, body, size):
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_bytes(b"c0,c1\n" + body.encode())
+    expected = plain_parser(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(framing, "BLOCK_BYTES", size)
+        if expected is None:
+            with pytest.raises(DataError, match=r"line \d+: "):
+                texts(path, CSV(path), ["c0", "c1"])
+        else:
+            assert texts(path, CSV(path), ["c0", "c1"]) == expected
+
+
+def plain_parser(body):
+    """The dialect, character by character: columns of two fields each, or None for a file to refuse."""
+    body = body + "\n" if body and not body.endswith("\n") else body
+    rows, row, place = [], [], 0
+    while place < len(body):
+        if body[place] == '"':
+            text, place = "", place + 1
+            while True:
+                if place >= len(body):
+                    return None
+                if body.startswith('""', place):
+                    text, place = text + '"', place + 2
+                elif body[place] == '"':
+                    place += 1
+                    break
+                else:
+                    text, place = text + body[place], place + 1
+            bare = False
+        else:
+            start = place
+            while body[place] not in ",\n":
+                if body[place] == '"':
+                    return None
+                place += 1
+            text, bare = body[start:place], True
+        if bare and body[place] == "\n":
+            text = text.removesuffix("\r")
+        elif not bare and body.startswith("\r\n", place):
+            place += 1
+        if body[place] not in ",\n":
+            return None
+        row.append(text)
+        if body[place] == "\n":
+            if not (bare and row == [""]):
+                rows.append(row)
+            row = []
+        place += 1
+    if any(len(one) != 2 for one in rows):
+        return None
+    return [[one[0] for one in rows], [one[1] for one in rows]]
+
+
+def test_numbers_and_booleans_in_texts(tmp_path):
+    path = tmp_path / "people.csv"
+    schema = Schema(
+        [
+            Ordinal("n", [1, 2**53 + 1, 0.5]),
+            Categorical("t", [True, False]),
+            Binned("x", edges=[0, 0.5, 100]),
+        ]
+    )
+    rows = [
+        ("1", "true", "0.1"),
+        ("+1", "F", " .5"),
+        ("1.0", "Yes", "5e-1"),
+        (" 1 ", "0", "+1e2"),
+        ("1e0", "n", "100."),
+        ("9007199254740993", "T", "0"),
+        (".5", "1", "-0"),
+        ("0,5", "maybe", "1,0"),
+        ("9007199254740992", "", "100.1"),
+        ("1_0", "2", "0x1"),
+        ("nan", "true false", "nan"),
+        ("1e999", "yes", "-inf"),
+        ("9" * 5000, "no", "9" * 5000),
+        ("١", "1.0", "١"),
+        ("", "", ""),
+    ]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([schema.names, *rows])
+
+    def counts(name):
+        (found,) = open_table(schema, path, [name], "drop").marginals([(name,)])
+        return found.tolist()
+
+    assert counts("n") == [5, 1, 1]
+    assert counts("t") == [5, 4]
+    assert counts("x") == [3, 4]
+
+
+number_texts = st.one_of(
+    st.lists(st.sampled_from([*"0123456789+-.,eE ", "nan", "inf", "_"]), max_size=7).map("".join),
+    st.floats().map(str),
+    st.integers().map(str),
+)
+
+
+@settings(max_examples=400)
+@given(st.lists(number_texts, min_size=1, max_size=10), st.sampled_from(".,"))
+def test_a_number_does_not_depend_on_the_texts_around_it(values, decimal):
+    import pyarrow as pa
+
+    from querysmasher.data.encoding import Encoder
+    from querysmasher.data.texts import Texts
+
+    for attribute in (Binned("a", edges=[-5, 0, 0.5, 7, 1e9]), Ordinal("a", [0, 1, 12, 0.5, -3])):
+        encoder = Encoder(attribute)
+
+        def read(some, encoder=encoder):
+            return encoder.encode(Texts(pa.array(some, pa.large_string()), decimal)).tolist()
+
+        assert read(values) == [read([value])[0] for value in values]
+
+
+def test_the_slow_way_agrees_with_the_quick_one(tmp_path):
+    """A lone carriage return makes a block be read field by field."""
+    rows = [["x", "1", 'a "quoted", note'], ["x\ny", "0", ""], ["", "2.5", "\n"]]
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer).writerows([["a", "b", "note"], *rows])
+    path = tmp_path / "people.csv"
+    path.write_bytes(buffer.getvalue().encode())
+    quick = texts(path, CSV(path), ["a", "b", "note"])
+    path.write_bytes(buffer.getvalue().encode() + b"y,1,lone\rreturn\r\n\r\n")
+    slow = texts(path, CSV(path), ["a", "b", "note"])
+    assert [column[:-1] for column in slow] == quick
+    assert [column[-1] for column in slow] == ["y", "1", "lone\rreturn"]

@@ -1,0 +1,220 @@
+"""One record moves one count by one, whatever it holds and whatever engine reads the table."""
+
+from __future__ import annotations
+
+import csv
+
+import neighbours
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from neighbours import CSV_WRITERS, FRAMES, SCHEMA, TYPES, as_text, excess
+
+from querysmasher.attributes import Binned, Categorical, Ordinal
+from querysmasher.data import Limits, open_table
+from querysmasher.data.dialect import CSV
+from querysmasher.data.encoding import Encoder
+from querysmasher.errors import DataError
+from querysmasher.schema import Schema
+
+tables = st.lists(neighbours.records, min_size=1, max_size=8)
+
+
+def counts(schema, data, *names, unknown="drop"):
+    (table,) = open_table(schema, data, names, unknown).marginals([names])
+    return table.tolist()
+
+
+@pytest.mark.parametrize("writer", CSV_WRITERS)
+@settings(max_examples=60)
+@given(tables, neighbours.names)
+def test_csv(tmp_path_factory, writer, rows, names):
+    path = tmp_path_factory.mktemp("neighbours") / "people.csv"
+    for place in range(len(rows)):
+        assert excess(rows, place, lambda some: CSV_WRITERS[writer](some, path), names, as_text) == 0
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@settings(max_examples=60)
+@given(tables, neighbours.names)
+def test_frames(frame, rows, names):
+    may_refuse = frame == "pandas inferred" and "big number" in names
+    for place in range(len(rows)):
+        found = excess(rows, place, FRAMES[frame], names)
+        assert found == 0 or (may_refuse and found is None)
+
+
+@settings(max_examples=60)
+@given(tables, neighbours.names)
+def test_parquet(tmp_path_factory, rows, names):
+    path = tmp_path_factory.mktemp("neighbours") / "people.parquet"
+    for place in range(len(rows)):
+        assert excess(rows, place, lambda some: neighbours.parquet(some, path), names) == 0
+
+
+@settings(max_examples=3)
+@given(tables)
+def test_spark(spark, rows):
+    assert excess(rows, 0, lambda some: neighbours.spark_frame(some, spark), SCHEMA.names[:3]) == 0
+
+
+@settings(max_examples=8)
+@given(st.lists(neighbours.records, min_size=1, max_size=3), st.sampled_from(["csv", "csv with line feeds"]))
+def test_csv_of_more_rows_than_a_reader_would_sample(tmp_path_factory, rows, writer):
+    """Plain records first, and then those with quotation marks, line breaks and the rest."""
+    path = tmp_path_factory.mktemp("neighbours") / "people.csv"
+    plain = dict.fromkeys(TYPES.names) | {"label": "A", "free text": "nothing"}
+    rows = [plain] * 21_000 + rows
+    for place in (0, len(rows) - 1):
+        assert excess(rows, place, lambda some: CSV_WRITERS[writer](some, path), ("label",), as_text) == 0
+
+
+def test_a_late_field_of_many_line_breaks_is_one_record(tmp_path):
+    rows = [("A", "x")] * 30_000
+    path = tmp_path / "people.csv"
+    for extra in ([], [("A", "line\n" * 10_000)]):
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([("label", "note"), *rows, *extra])
+        assert counts(Schema([Categorical("label", ["A"])]), path, "label") == [30_000 + len(extra)]
+
+
+@pytest.mark.parametrize("last", ["'A'", "# end", '"A"', "A;B;C", "A|B\tC"])
+def test_one_record_does_not_change_how_others_are_read(tmp_path, last):
+    schema = Schema([Categorical("label", ["A", "'A'", "#A"])])
+    rows = [["label", "note"]] + [["'A'", "x;y"]] * 100 + [["#A", "z"]] * 108
+    path = tmp_path / "people.csv"
+    before = None
+    for extra in ([], [[last, last]]):
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows(rows + extra)
+        found = np.array(counts(schema, path, "label"))
+        assert before is None or np.abs(found - before).sum() <= 1
+        before = found
+
+
+@pytest.mark.parametrize("labels", [[2**53, 2**53 + 1], [2**60 + 1], [-(2**55) - 1, 5]])
+def test_one_missing_value_among_large_integers(labels):
+    schema = Schema([Ordinal("a", labels)])
+    assert sum(counts(schema, pd.DataFrame({"a": labels * 9}), "a")) == 9 * len(labels)
+    whole = pd.DataFrame({"a": pd.Series([*labels * 9, None], dtype="Int64")})
+    assert counts(schema, whole, "a") == [9] * len(labels)
+    assert counts(schema, whole.astype(object), "a") == [9] * len(labels)
+    floats = pd.DataFrame({"a": [*labels * 9, None]})
+    assert floats["a"].dtype == float
+    with pytest.raises(
+        DataError, match=r"attribute 'a': a column of type double cannot tell its large int.*Int64"
+    ):
+        counts(schema, floats, "a")
+
+
+def test_narrow_floats():
+    with pytest.raises(DataError, match="a column of type float cannot tell its large integers apart"):
+        counts(Schema([Ordinal("a", [2**24 + 1])]), pd.DataFrame({"a": np.float32([1])}), "a")
+    schema = Schema([Ordinal("a", [0.1, 0.25, 2**20])])
+    narrow = pd.DataFrame({"a": np.float32([0.1, 0.25, 2**20])})
+    assert counts(schema, narrow, "a") == [1, 1, 1]
+    # one wide value makes pandas widen the column
+    wide = pd.concat([narrow, pd.DataFrame({"a": [0.7]})])
+    assert wide["a"].dtype == np.float64
+    assert counts(schema, wide, "a") == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "stranger", ["x", b"F", 1, 2.5, None, True, [1], {"a": 1}, pd.NA, pd.Timestamp(0), 10**30]
+)
+@pytest.mark.parametrize(
+    ("attribute", "good"),
+    [
+        (Categorical("a", ["F", "M"]), "F"),
+        (Ordinal("a", [2, 3]), 2),
+        (Ordinal("a", [0.5, 3]), 0.5),
+        (Categorical("a", [True, False]), False),
+        (Binned("a", edges=[5, 6, 7]), 6),
+    ],
+)
+def test_one_value_of_another_type_in_a_column_of_objects(attribute, good, stranger):
+    frame = pd.DataFrame({"a": pd.Series([good] * 20 + [stranger], dtype=object)})
+    found = np.array(counts(Schema([attribute]), frame, "a"))
+    place = 1 if isinstance(attribute, Binned) else list(attribute.values).index(good)
+    assert found[place] == 20
+    assert found.sum() <= 21
+    for rows in (1, 7):  # also in steps that hold objects of one kind only
+        (again,) = open_table(Schema([attribute]), frame, ["a"], "drop", Limits(read_rows=rows)).marginals(
+            [("a",)]
+        )
+        assert np.array_equal(found, again)
+
+
+def test_categories_of_several_kinds():
+    frame = pd.DataFrame({"a": pd.Categorical(["F", 1, None, "F"])})
+    assert counts(Schema([Categorical("a", ["F", "M"])]), frame, "a") == [2, 0]
+
+
+objects = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.sampled_from([0, 1, 2, 2**53, 2**53 + 1, 0.1, float(np.float32(0.1)), 1.0, float(2**53), "1", "x"]),
+    st.floats(),
+    st.text(max_size=2),
+    st.decimals(allow_nan=True),
+    st.binary(max_size=2),
+    st.integers(0, 3).map(np.int8),
+    st.floats(width=32).map(np.float32),
+)
+attributes = st.sampled_from(
+    [
+        Categorical("a", ["1", "x", ""]),
+        Ordinal("a", [0, 1, 2]),
+        Ordinal("a", [0.1, 1, 2.0**53]),
+        Ordinal("a", [2**53, 2**53 + 1]),
+        Categorical("a", [True, False]),
+        Categorical("a", ["1", 1.5, False]),
+        Binned("a", edges=[0, 0.1, 1, 2**53]),
+    ]
+)
+
+
+@settings(max_examples=400)
+@given(attributes, st.lists(objects, min_size=1, max_size=12))
+def test_objects_are_read_one_at_a_time(attribute, values):
+    """The code of a value does not depend on its neighbours in the column."""
+    encoder = Encoder(attribute)
+
+    def column(some):
+        array = np.empty(len(some), dtype=object)
+        array[:] = some
+        return array
+
+    together = encoder.encode(column(values)).tolist()
+    assert together == [encoder.encode(column([value]))[0] for value in values]
+    assert together == [encoder.places.place(value) for value in values]
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_a_column_that_cannot_match_by_form_is_refused(tmp_path, decimal):
+    path = tmp_path / "people.csv"
+    other = {".": ",", ",": "."}[decimal]
+    path.write_text("a;b\n" + f"1{other}5;x\n;x\n2{other}5;x\n")
+    for attribute in (Ordinal("a", [1.5, 2.5]), Binned("a", edges=[0, 2, 4])):
+        for unknown in ("drop", "refuse"):
+            with pytest.raises(DataError, match="attribute 'a'"):
+                counts(Schema([attribute]), CSV(path, decimal=decimal), "a", unknown=unknown)
+        with pytest.raises(DataError, match="expected a column of numbers, but none of its values is one"):
+            counts(Schema([attribute]), CSV(path, decimal=decimal), "a")
+        assert counts(Schema([attribute]), CSV(path, decimal=other), "a") == [1, 1]
+
+
+def test_an_existing_file_is_read_as_itself(tmp_path):
+    schema = Schema.of(a=3)
+    for value, name in enumerate(("people1", "people[1]", "people*")):
+        (tmp_path / f"{name}.csv").write_text(f"a\n{value}\n")
+        pa.parquet.write_table(pa.table({"a": [value]}), tmp_path / f"{name}.parquet")
+    for ending in (".csv", ".parquet"):
+        assert counts(schema, tmp_path / f"people[1]{ending}", "a") == [0, 1, 0]
+        assert counts(schema, tmp_path / f"people*{ending}", "a") == [0, 0, 1]
+        assert counts(schema, tmp_path / f"p*[1-9]{ending}", "a") == [1, 0, 0]
