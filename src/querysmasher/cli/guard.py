@@ -12,6 +12,7 @@ import typer
 
 from querysmasher.cli.exits import ExitCode, exit_code
 from querysmasher.cli.output import print_json
+from querysmasher.errors import QuerySmasherError
 
 P = ParamSpec("P")
 
@@ -51,6 +52,8 @@ def _message(error: BaseException) -> str:
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or type(error).__name__}{where}"
+    if isinstance(error, QuerySmasherError):
+        return error.for_spec()
     return str(error) or "there is not enough memory."
 
 

@@ -1,7 +1,9 @@
 """From the values of a column to codes: the places of the values in the attribute's domain.
 
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
-numbers of any width: 3 and 3.0 are the same. Text is never read as a number, nor the other way round.
+numbers of any width: 3 and 3.0 are the same. Text is never read as a number, nor the other way round. A date
+matches dates and timestamps (see `dates`) and its ISO text. A missing value matches nothing, unless the
+attribute declares the value that stands for missing ones.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +21,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute, Binned
+from querysmasher.data.dates import day_number, days, is_date_column
+from querysmasher.data.missing import is_missing
 from querysmasher.errors import DataError
 
 Code = NDArray[np.unsignedinteger[Any]]
@@ -45,14 +50,21 @@ class Encoder:
 
     @property
     def kinds(self) -> tuple[type, ...]:
-        """The kinds of values that the attribute has: `str`, `bool`, and `float` for any number."""
+        """The kinds of values that the attribute has: `str`, `bool`, `date`, and `float` for any number."""
         return tuple(self._by_kind) or (float,)
 
     def encode(self, column: Any) -> Code:
         """Return the code of each value of an Arrow array."""
+        codes = self._codes(column)
+        if self.attribute.missing is not None:
+            codes[is_missing(column)] = self.attribute.position(self.attribute.missing)
+        return codes
+
+    def _codes(self, column: Any) -> Code:
+        """Return the code of each value, where a missing one is unknown."""
         kind = column.type
         if pa.types.is_dictionary(kind):
-            lookup = np.append(self.encode(column.dictionary), self.dtype.type(self.unknown))
+            lookup = np.append(self._codes(column.dictionary), self.dtype.type(self.unknown))
             return lookup.take(_filled(column.indices, len(column.dictionary)))
         if pa.types.is_null(kind):
             return np.full(len(column), self.unknown, self.dtype)
@@ -62,6 +74,8 @@ class Encoder:
             return self._texts(column.cast(pa.large_string()))
         if pa.types.is_boolean(kind):
             return self._booleans(column)
+        if is_date_column(kind):
+            return self._dates(column)
         if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
             return self._numbers(column.cast(pa.float64()))
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -69,7 +83,9 @@ class Encoder:
         raise self._mismatch(kind)
 
     def _texts(self, column: Any) -> Code:
-        labels = self._labels(str, column)
+        labels = {str(day): place for day, place in self._by_kind.get(date, {}).items()}
+        if not labels or str in self._by_kind:
+            labels |= self._labels(str, column)
         found = pc.index_in(column, value_set=pa.array(list(labels), type=column.type))
         return self._lookup(labels.values()).take(_filled(found, len(labels)))
 
@@ -77,6 +93,10 @@ class Encoder:
         labels = self._labels(bool, column)
         lookup = self._lookup(labels.get(value, self.unknown) for value in (False, True))
         return lookup.take(_filled(column.cast(pa.uint8()), 2))
+
+    def _dates(self, column: Any) -> Code:
+        labels = self._labels(date, column)
+        return self._search(days(column), np.array([*map(day_number, labels)]), list(labels.values()))
 
     def _numbers(self, column: Any) -> Code:
         values = _filled(column, 0)
@@ -154,12 +174,12 @@ class Encoder:
         if isinstance(self.attribute, Binned):
             return groups
         for place, label in enumerate(self.attribute.values):
-            kind = str if isinstance(label, str) else bool if isinstance(label, bool) else float
+            kind = next((k for k in (str, bool, date) if isinstance(label, k)), float)
             groups.setdefault(kind, {})[label] = place
         return groups
 
     def _mismatch(self, kind: object) -> DataError:
-        words = {str: "texts", bool: "booleans", float: "numbers"}
+        words = {str: "texts", bool: "booleans", float: "numbers", date: "dates"}
         expected = " or ".join(words[k] for k in self.kinds)
         found = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
         return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}")

@@ -13,10 +13,16 @@ from querysmasher.data.counting import Codes
 from querysmasher.data.encoding import Encoder
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sets import AttributeSet
-from querysmasher.errors import DataError
+from querysmasher.errors import DataError, Remedy
 from querysmasher.schema import Schema
 
 UNKNOWN = ("refuse", "drop")
+STRANGERS = Remedy(
+    "mend the data or the schema (an attribute's `missing` stands for missing values), or leave such records "
+    "out with unknown='drop'; `qs.check` shows the custodian which they are",
+    "mend the data or the schema ([[schema]] missing stands for missing values), or leave such records out "
+    'with [measure] unknown = "drop"; `querysmasher check` shows the custodian which they are',
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,10 +64,9 @@ class RowEncoder:
             return Codes(columns, batch.num_rows)
         if self.unknown == "refuse":
             msg = (
-                f"attribute {strangers[0]!r}: the data hold a missing value, or one outside the schema's "
-                "domain; mend the data or the schema, or leave such records out with unknown='drop'"
+                f"attribute {strangers[0]!r}: the data hold a missing value, or one outside the schema's domain"
             )
-            raise DataError(msg)
+            raise DataError(msg, STRANGERS)
         kept = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
         return Codes({name: codes[kept] for name, codes in columns.items()}, int(kept.sum()))
 
