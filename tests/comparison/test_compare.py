@@ -29,7 +29,7 @@ def test_every_row_is_what_the_mechanism_plans(comparison):
         assert rows[solver].rmse == plan.weighted_rmse
         assert rows[solver].worst == pytest.approx(plan.variances(WORKLOAD).max() ** 0.5)
     assert all(row.seconds > 0 and row.megabytes > 0 for row in comparison.rows)
-    assert rows["hdmm"].note.endswith("template")
+    assert rows["hdmm"].note.endswith("template.")
 
 
 def test_the_best_comes_first_and_ties_keep_their_order(comparison):
@@ -50,8 +50,8 @@ def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():
     result = qs.compare(WORKLOAD + qs.affine(SCHEMA, "sex", "age"), BUDGET)
     row = result.rows[-1]
     assert (row.mechanism, row.rmse, row.worst) == ("hdmm", None, None)
-    assert row.note.startswith("not for this workload: HDMM takes products")
-    assert repr(result).splitlines()[-1].startswith("HDMM: cannot measure")
+    assert row.note.startswith("It does not take this workload: HDMM takes products")
+    assert repr(result).splitlines()[-1].startswith("HDMM: It is here for its errors only")
 
 
 def test_table_and_json(comparison):

@@ -40,7 +40,7 @@ MISTAKES = [
     ),
     (
         SMALL.replace("values = [0,", "valeus = [0,"),
-        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range)",
+        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing)",
     ),
     (
         SMALL.replace("edges = [0, 10, 25.5]", "edges = [0]"),
@@ -214,7 +214,7 @@ MISTAKES = [
     ),
     (
         SMALL.replace("rho = 0.5", "mu = 1") + '[measure]\nnoise = "discrete"',
-        "line 28: measure.noise: mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so GaussianDP(mu=1.0) cannot be met with it; ask for zCDP(rho=0.5), rho = mu²/2, instead",
+        "line 28: measure.noise: mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so Gaussian DP with mu = 1.0 cannot be met with it; ask for [budget] rho = 0.5, which is mu²/2, instead",
     ),
     (
         SMALL + '[output]\nanswers = "xlsx"',
