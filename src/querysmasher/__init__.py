@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
     from querysmasher.comparison.compare import Comparison, compare
+    from querysmasher.data.check import Check, check
     from querysmasher.errors import (
         BudgetError,
         DataError,
@@ -64,6 +65,7 @@ __all__ = [
     "Binned",
     "BudgetError",
     "Categorical",
+    "Check",
     "Comparison",
     "Cyclic",
     "DataError",
@@ -88,6 +90,7 @@ __all__ = [
     "abs_difference",
     "affine",
     "all_kway",
+    "check",
     "compare",
     "hierarchy",
     "linear",
@@ -103,6 +106,7 @@ __all__ = [
 _HOMES = {
     "attributes": ("Binned", "Categorical", "Cyclic", "Ordinal"),
     "comparison.compare": ("Comparison", "compare"),
+    "data.check": ("Check", "check"),
     "errors": (
         "BudgetError",
         "DataError",

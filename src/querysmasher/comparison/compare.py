@@ -19,6 +19,7 @@ from querysmasher.html import notebook, table
 from querysmasher.planning.planner import check_asked, plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
+from querysmasher.report.words import promise
 from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30
@@ -99,7 +100,7 @@ class Comparison:
         """Show the table."""
         lines = [HEAD, *(self.cells(row) for row in self.rows)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD) - 1)]
-        shown = [f"{self.workload}; {self.budget.describe()}"]
+        shown = [f"{self.workload}; {promise(self.budget)}"]
         for line in lines:
             name, *numbers = (cell.rjust(w) for cell, w in zip(line, widths, strict=False))
             shown.append("  ".join([name.strip().ljust(widths[0]), *numbers]))
@@ -109,7 +110,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         """Show the table in a notebook."""
         listed = table(HEAD, map(self.cells, self.rows), numbers=range(1, len(HEAD) - 1))
-        return notebook(f"{self.workload}; {self.budget.describe()}", listed)
+        return notebook(f"{self.workload}; {promise(self.budget)}", listed)
 
     def cells(self, row: Row) -> tuple[str, ...]:
         """Return a row as texts, under `HEAD`."""
