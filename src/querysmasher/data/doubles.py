@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from querysmasher.data.foreign import check_columns
-from querysmasher.errors import DataError
 
 
 def without_doubles(native: Any, names: Sequence[str]) -> Any:
-    """Return a pandas or Arrow frame without names that are there twice, which narwhals takes no part of.
+    """Return a pandas or Arrow frame with the needed columns only, if a name is there twice.
 
     Where a needed column is there twice, the frame is refused.
     """
@@ -23,12 +21,8 @@ def without_doubles(native: Any, names: Sequence[str]) -> Any:
         columns = list(native.columns)
     else:
         return native
-    times = Counter(columns)
-    if len(times) == len(columns):
+    if len(set(columns)) == len(columns):
         return native
     check_columns(names, columns)
-    chosen = list(names) or [column for column in columns if times[column] == 1][:1]
-    if not chosen:
-        msg = "data: every column is there more than once"
-        raise DataError(msg)
-    return native.select(chosen) if isinstance(native, pa.Table) else native[chosen]
+    places = [columns.index(name) for name in names] or [0]  # one column at least, to know the number of rows
+    return native.select(places) if isinstance(native, pa.Table) else native.iloc[:, places]
