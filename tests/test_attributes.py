@@ -1,4 +1,4 @@
-"""Dates as values, and the value that stands for missing ones: what is taken, what is refused, what is kept."""
+"""Dates as values, and the value that stands for missing ones: what is taken, refused and kept."""
 
 import json
 from datetime import UTC, date, datetime
@@ -112,7 +112,9 @@ def test_attributes_come_back_from_json(values, data):
 
 
 def test_plans_and_releases_keep_dates_and_stand_ins(tmp_path):
-    schema = qs.Schema([qs.Ordinal("day", [*DAYS, "unknown"], missing="unknown"), qs.Categorical("s", ["F", "M"])])
+    schema = qs.Schema(
+        [qs.Ordinal("day", [*DAYS, "unknown"], missing="unknown"), qs.Categorical("s", ["F", "M"])]
+    )
     plan = qs.plan(qs.all_kway(schema, [1, 2]), qs.zCDP(1.0))
     plan.save(tmp_path / "plan")
     assert qs.Plan.load(tmp_path / "plan").workload == plan.workload

@@ -154,7 +154,9 @@ def test_only_the_command_and_the_public_name_know_what_shows_records():
     sources = package_sources()
     modules = set(map(module_name, sources))
     knowing = {
-        module_name(path) for path, text in sources.items() if "data.check" in set(imports(text, path, modules))
+        module_name(path)
+        for path, text in sources.items()
+        if "data.check" in set(imports(text, path, modules))
     }
     assert knowing == {"", "cli.check"}
 

@@ -111,7 +111,12 @@ class Attribute:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
-        return {"kind": self.kind, "name": self.name, "values": [*map(_plain, self.values)], **self._stand_in()}
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "values": [*map(_plain, self.values)],
+            **self._stand_in(),
+        }
 
     def _stand_in(self) -> dict[str, Any]:
         return {} if self.missing is None else {"missing": _plain(self.missing)}

@@ -71,8 +71,8 @@ def measure(
         raise DataError(msg)
     if unknown == "drop" and plan.budget.sensitivity(total=True) == 0:
         msg = (
-            "records cannot be dropped: with replace_one neighbours the number of records is published, and a "
-            "record replaced by one outside the schema's domain would change it"
+            "records cannot be dropped: with replace_one neighbours the number of records is published, and "
+            "a record replaced by one outside the schema's domain would change it"
         )
         raise PrivacyError(msg, REFUSE)
     source = noise_source(noise, seed)

@@ -236,7 +236,7 @@ def test_two_columns_of_one_name_are_named_as_such():
     ]
     for data in tables:
         for names in (["sex"], ["age", "sex"]):
-            with pytest.raises(DataError, match="^data: the column 'sex' is there more than once"):
+            with pytest.raises(DataError, match=r"^data: the column 'sex' is there more than once"):
                 open_table(SCHEMA, data, names)
         assert open_table(SCHEMA, data, ["age"]).records() == 1  # what is not needed is no matter
         assert open_table(SCHEMA, data, []).records() == 1

@@ -71,7 +71,9 @@ IN_MEMORY = {
 
 def counts(schema, data, unknown="drop"):
     names = schema.names
-    return [table.tolist() for table in open_table(schema, data, names, unknown).marginals([(n,) for n in names])]
+    return [
+        table.tolist() for table in open_table(schema, data, names, unknown).marginals([(n,) for n in names])
+    ]
 
 
 @pytest.mark.parametrize("make", IN_MEMORY.values(), ids=IN_MEMORY)
@@ -97,7 +99,9 @@ def test_dates_match_in_spark(spark):
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @given(
-    st.lists(st.tuples(st.sampled_from([*DAYS, date(2024, 3, 2)]), st.sampled_from([-1, 0, 0, 1])), max_size=8)
+    st.lists(
+        st.tuples(st.sampled_from([*DAYS, date(2024, 3, 2)]), st.sampled_from([-1, 0, 0, 1])), max_size=8
+    )
 )
 def test_only_midnight_is_a_date(unit, moments):
     """Against Python: a moment is a date of the domain, or nothing."""
@@ -109,7 +113,8 @@ def test_only_midnight_is_a_date(unit, moments):
 
 
 @pytest.mark.parametrize(
-    "text", ["2024-3-1", "20240301", " 2024-03-01", "2024-03-01 ", "2024-W09-5", "01.03.2024", "2024-03-01T00:00"]
+    "text",
+    ["2024-3-1", "20240301", " 2024-03-01", "2024-03-01 ", "2024-W09-5", "01.03.2024", "2024-03-01T00:00"],
 )
 def test_only_iso_texts_are_dates(text):
     assert counts(DAY, pa.table({"day": [text]})) == [[0, 0, 0, 0]]
@@ -152,7 +157,9 @@ def standing(rows=ROWS):
 
 def standing_csv(folder):
     with (folder / "t.csv").open("w", newline="") as stream:
-        csv.writer(stream).writerows([STANDING.names, *(["" if v is None else v for v in row] for row in ROWS)])
+        csv.writer(stream).writerows(
+            [STANDING.names, *(["" if v is None else v for v in row] for row in ROWS)]
+        )
     return folder / "t.csv"
 
 

@@ -85,7 +85,12 @@ def answer(
         print_table(
             ("query", "value", "standard error", f"{100 * level:.10g} % interval"),
             (
-                (a["query"], f"{a['value']:,.1f}", f"± {a['std']:,.1f}", f"{a['low']:,.1f} to {a['high']:,.1f}")
+                (
+                    a["query"],
+                    f"{a['value']:,.1f}",
+                    f"± {a['std']:,.1f}",
+                    f"{a['low']:,.1f} to {a['high']:,.1f}",
+                )
                 for a in found
                 if "error" not in a
             ),

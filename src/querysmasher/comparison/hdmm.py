@@ -130,7 +130,9 @@ def _kronecker(workload: Workload) -> Errors:
 
     if not _can_look(workload):
         return Errors(math.exp(total), None)
-    return Errors(math.exp(total), max(math.prod(largest(a, k) for a, k in enumerate(own)) for own in used.tolist()))
+    return Errors(
+        math.exp(total), max(math.prod(largest(a, k) for a, k in enumerate(own)) for own in used.tolist())
+    )
 
 
 def _log_sum(logarithms: Array) -> float:

@@ -88,7 +88,7 @@ class Check:
         return fits and not any(column.problem for column in self.columns)
 
     def verdict(self, drop: str = "unknown='drop'") -> str:
-        """Say in a sentence what measuring would do; `drop` is how the reader says that records are dropped."""
+        """Say in a sentence what measuring would do; `drop` is how the reader asks to drop records."""
         if self.problem:
             return f"The table is refused: {self.problem}."
         if self.records > self.max_records:
@@ -168,13 +168,21 @@ def check(
     if not isinstance(schema, Schema):
         msg = f"schema: expected a Schema, got {type(schema).__name__}"
         raise DataError(msg)
-    names = schema.names if attributes is None else (attributes,) if isinstance(attributes, str) else tuple(attributes)
+    names = (
+        schema.names
+        if attributes is None
+        else (attributes,)
+        if isinstance(attributes, str)
+        else tuple(attributes)
+    )
     schema.positions(names)
     open_table(schema, data, [], "drop")  # refuses what is no table at all
     problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
     readable = [name for name in names if name not in problems]
     found, problem = _inspected(open_table(schema, data, readable, "drop"))
-    columns = [_column(schema[n], found.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names]
+    columns = [
+        _column(schema[n], found.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
+    ]
     return Check(tuple(columns), found.records, found.bad_records, max_records, problem)
 
 

@@ -63,9 +63,8 @@ class RowEncoder:
         if not strangers:
             return Codes(columns, batch.num_rows)
         if self.unknown == "refuse":
-            msg = (
-                f"attribute {strangers[0]!r}: the data hold a missing value, or one outside the schema's domain"
-            )
+            what = "the data hold a missing value, or one outside the schema's domain"
+            msg = f"attribute {strangers[0]!r}: {what}"
             raise DataError(msg, STRANGERS)
         kept = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
         return Codes({name: codes[kept] for name, codes in columns.items()}, int(kept.sum()))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
-from querysmasher.attributes import KINDS, Attribute, Binned, Label
+from querysmasher.attributes import KINDS, Attribute, Binned, Label, literal
 from querysmasher.errors import SchemaError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Place, shown, within
@@ -76,7 +76,10 @@ def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
         if type(first) is not date or type(last) is not date or type(step) is not int:
             msg = f"expected two dates and perhaps an integer number of days, got {shown(given)}"
             raise SchemaError(msg)
-        return [first + timedelta(n) for n in run(0, (last - first).days, step)]  # type: ignore[arg-type]
+        if last < first:
+            msg = f"expected first <= last, got {literal(first)} and {literal(last)}"
+            raise SchemaError(msg)
+        return [first + timedelta(n) for n in range(0, len(run(0, (last - first).days, step)) * step, step)]
     if not all(abs(number) < EXACT for number in given):  # nor NaN
         msg = f"expected numbers below 2^53 in size, got {shown(given)}"
         raise SchemaError(msg)

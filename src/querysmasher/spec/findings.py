@@ -141,7 +141,11 @@ def home_of(key: str) -> str:
 
 def shown(value: object) -> str:
     """Return a value as it may have been written, shortened."""
-    text = literal(value) if isinstance(value, str | date) else json.dumps(value, default=str, ensure_ascii=False)
+    text = (
+        literal(value)
+        if isinstance(value, str | date)
+        else json.dumps(value, default=str, ensure_ascii=False)
+    )
     return text if len(text) <= 60 else text[:57] + "..."
 
 

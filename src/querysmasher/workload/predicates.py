@@ -6,7 +6,8 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date
 from itertools import pairwise
 from typing import Any
@@ -36,6 +37,7 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
 }
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _LONE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BARE_DATE = re.compile(r"(?<!['\"\d])\d{4}-\d\d-\d\d(?!['\"\d])")
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -200,12 +202,10 @@ class _Reader:
         dates = any(isinstance(v, date) for v in attribute.values)
         if not dates or not isinstance(value, str) or value in attribute.values:
             return value
-        try:
-            if len(value) != len("2024-03-01"):  # Python knows more ways to write a date
-                raise ValueError
-            return date.fromisoformat(value)
-        except ValueError:
-            raise self.error(f"{value!r} is no date; write it as in '2024-03-01'") from None
+        with suppress(ValueError):
+            if _ISO_DATE.fullmatch(value):  # Python knows more ways to write a date
+                return date.fromisoformat(value)
+        raise self.error(f"{value!r} is no date; write it as in '2024-03-01'")
 
     @staticmethod
     def kind(value: Any) -> type:
@@ -230,7 +230,7 @@ class _Reader:
             return places, apply(cells, self.edge_position(attribute, sign, value))
         value = self.date(attribute, value)
         kinds = {self.kind(v) for v in (*attribute.values, value)}
-        if len(kinds) == 1 and str not in kinds and all(a < b for a, b in pairwise(attribute.values)):
+        if len(kinds) == 1 and str not in kinds and _increase(attribute.values):
             return places, apply(np.array(attribute.values), value)
         return places, apply(cells, self.value_position(attribute, value))
 
@@ -266,3 +266,7 @@ class _Reader:
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
             return self.join(self.number(node.left), self.number(node.right), _ARITHMETIC[type(node.op)])
         raise self.error(f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *")
+
+
+def _increase(values: Sequence[Any]) -> bool:
+    return all(a < b for a, b in pairwise(values))
