@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
-from querysmasher.report.words import promise, remarks
+from querysmasher.report.words import guarantee, promise, remarks
 
 ROOT = Path(qs.__file__).parent
 SCHEMA = qs.Schema.of(a=2, b=3)
@@ -25,6 +25,7 @@ def shown(budget):
     release = qs.measure(plan, pd.DataFrame({"a": [0, 1], "b": [2, 0]}))
     comparison = qs.compare(plan.workload, budget, ["residual"], progress=False)
     texts = [repr(plan), repr(release), release.guarantee, repr(comparison)]
+    texts.append(guarantee(budget))  # which both pages show
     return [*texts, *(value._repr_html_() for value in (plan, release, comparison))]
 
 
