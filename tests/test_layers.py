@@ -29,7 +29,7 @@ LAYERS = (
     {"measure"},
     {"comparison", "spec"},
     {""},  # the package itself, which gathers the public names
-    {"demo", "cli", "__main__"},  # what is run
+    {"demo", "truth", "cli", "__main__"},  # what is run
 )
 """A module may import from its own layer and from those before it."""
 
@@ -40,6 +40,7 @@ FORBIDDEN = (
     ("privacy", ("planning", "release")),
     ("release", ("data", "privacy.measurement", "privacy.noise")),
     ("report", ("data", "privacy.measurement", "privacy.noise")),
+    *((folder, ("data.check",)) for folder in ("privacy", "measure", "spec", "comparison", "demo")),
 )
 """Said outright, whatever the layers: planning is data-independent and not trusted by what guards privacy,
 releasing is post-processing."""
@@ -138,12 +139,26 @@ def test_the_walk_sees_the_imports_that_are_there():
         ("html", "from querysmasher.schema import x", "html -> schema"),
         ("report/plan_data", "from ..release import answers", "report.plan_data -> release.answers"),
         ("report/release_data", "from querysmasher.data import x", "report.release_data -> data"),
+        ("measure", "from querysmasher.data import check", "measure -> data.check"),
+        ("privacy/measurement", "from ..data.check import check", "privacy.measurement -> data.check"),
+        ("spec/spec", "import querysmasher.data.check", "spec.spec -> data.check"),
     ],
 )
 def test_a_planted_wrong_arrow_is_found(path, line, arrow):
     sources = package_sources()
     sources[path] += "\n" + line
     assert wrong_arrows(sources) == [arrow]
+
+
+def test_only_the_command_and_the_public_name_know_what_shows_records():
+    sources = package_sources()
+    modules = set(map(module_name, sources))
+    knowing = {
+        module_name(path)
+        for path, text in sources.items()
+        if "data.check" in set(imports(text, path, modules))
+    }
+    assert knowing == {"", "cli.check"}
 
 
 def test_a_module_without_a_place_is_reported():

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
     from querysmasher.comparison.compare import Comparison, compare
+    from querysmasher.data.check import Check, check
     from querysmasher.data.dialect import CSV
     from querysmasher.errors import (
         BudgetError,
@@ -66,6 +67,7 @@ __all__ = [
     "Binned",
     "BudgetError",
     "Categorical",
+    "Check",
     "Comparison",
     "Cyclic",
     "DataError",
@@ -90,6 +92,7 @@ __all__ = [
     "abs_difference",
     "affine",
     "all_kway",
+    "check",
     "compare",
     "hierarchy",
     "linear",
@@ -106,6 +109,7 @@ _HOMES = {
     "attributes": ("Binned", "Categorical", "Cyclic", "Ordinal"),
     "comparison.compare": ("Comparison", "compare"),
     "data.dialect": ("CSV",),
+    "data.check": ("Check", "check"),
     "errors": (
         "BudgetError",
         "DataError",

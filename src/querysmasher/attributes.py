@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from querysmasher.errors import SchemaError
 
-Label = str | int | float | bool
+Label = str | int | float | bool | date
 """What a value of an attribute may be."""
 
 
@@ -20,10 +21,20 @@ class Attribute:
     """A discrete attribute: a name and its possible values, in order.
 
     Use one of the four kinds: `Categorical`, `Ordinal`, `Binned`, `Cyclic`.
+
+    Args:
+        name: the name of the attribute, and of its column.
+        values: texts, numbers, booleans or dates (`datetime.date`; a `datetime` at midnight is its date).
+        missing: one of the values, which then stands for missing ones as well. Like all of the schema it is
+            public knowledge, stated without looking at the data.
+
+    >>> Categorical("race", ["A", "B", "unknown"], missing="unknown").missing
+    'unknown'
     """
 
     name: str
     values: Sequence[Label]
+    missing: Label | None = field(default=None, kw_only=True)
 
     kind: ClassVar[str] = ""
     ordered: ClassVar[bool] = False
@@ -46,8 +57,25 @@ class Attribute:
             raise SchemaError(msg)
         if len(set(self.values)) != len(self.values):
             twice = next(v for i, v in enumerate(self.values) if self._positions[v] != i)
-            msg = f"values of attribute {self.name!r}: {twice!r} is given more than once"
+            msg = f"values of attribute {self.name!r}: {literal(twice)} is given more than once"
             raise SchemaError(msg)
+        both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
+        if both:
+            msg = f"values of attribute {self.name!r}: {literal(both[0])} is given both as a date and as text"
+            raise SchemaError(msg)
+        if self.missing is not None:
+            object.__setattr__(self, "missing", self._declared(self.missing))
+
+    def _declared(self, value: object) -> Label:
+        """Return the label that equals `value`, or refuse it as a stand-in for missing values."""
+        try:
+            return self.values[self.position(_label(self.name, value))]
+        except SchemaError:
+            msg = (
+                f"missing of attribute {self.name!r}: expected one of its values, {_some(self.values)}, got "
+                f"{literal(value)}"
+            )
+            raise SchemaError(msg) from None
 
     @property
     def size(self) -> int:
@@ -59,6 +87,11 @@ class Attribute:
         """The values as text, for tables and charts."""
         return tuple(map(str, self.values))
 
+    @property
+    def literals(self) -> tuple[str, ...]:
+        """The values as predicates write them: texts and dates in quotes."""
+        return tuple(map(literal, self.values))
+
     @cached_property
     def _positions(self) -> dict[Label, int]:
         return {value: position for position, value in enumerate(self.values)}
@@ -68,12 +101,25 @@ class Attribute:
         try:
             return self._positions[value]  # type: ignore[index]
         except (KeyError, TypeError):
-            msg = f"attribute {self.name!r} has no value {value!r}"
+            msg = f"attribute {self.name!r} has no value {literal(value)}"
             raise SchemaError(msg) from None
+
+    def as_texts(self) -> Categorical:
+        """Return the attribute as a file of texts has it: every value, and `missing`, as its text."""
+        missing = None if self.missing is None else str(self.missing)
+        return Categorical(self.name, self.labels, missing=missing)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
-        return {"kind": self.kind, "name": self.name, "values": list(self.values)}
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "values": [*map(_plain, self.values)],
+            **self._stand_in(),
+        }
+
+    def _stand_in(self) -> dict[str, Any]:
+        return {} if self.missing is None else {"missing": _plain(self.missing)}
 
 
 @dataclass(frozen=True)
@@ -124,7 +170,7 @@ class Binned(Attribute):
             msg = f"edges of attribute {self.name!r}: expected a list of numbers, got {self.edges!r}"
             raise SchemaError(msg)
         edges = tuple(_label(self.name, e) for e in self.edges)
-        if any(isinstance(e, str | bool) or abs(e) > 1e300 for e in edges):
+        if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in edges):
             msg = f"edges of attribute {self.name!r}: expected finite numbers, got {list(edges)!r}"
             raise SchemaError(msg)
         if len(edges) < 2:
@@ -141,7 +187,7 @@ class Binned(Attribute):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
-        return {"kind": self.kind, "name": self.name, "edges": list(self.edges)}
+        return {"kind": self.kind, "name": self.name, "edges": list(self.edges), **self._stand_in()}
 
 
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}
@@ -154,17 +200,65 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
     if kind not in KINDS:
         msg = f"kind: expected one of {sorted(KINDS)}, got {kind!r}"
         raise SchemaError(msg)
+    if isinstance(fields.get("values"), list):
+        fields["values"] = [*map(_from_plain, fields["values"])]
+    if "missing" in fields:
+        fields["missing"] = _from_plain(fields["missing"])
     return KINDS[kind](**fields)
+
+
+def literal(value: object) -> str:
+    """Return a value as predicates and messages write it: texts and dates in quotes.
+
+    >>> literal("F"), literal(3), literal(date(2024, 3, 1))
+    ("'F'", '3', "'2024-03-01'")
+    """
+    return repr(str(value)) if type(value) is date else repr(value)
+
+
+def _some(values: Sequence[Label], most: int = 8) -> str:
+    return ", ".join([*map(literal, values[:most]), *["…"] * (len(values) > most)])
+
+
+def _plain(value: Label) -> Any:
+    """Return a label as JSON has it: a date is told apart from its text."""
+    return {"date": str(value)} if isinstance(value, date) else value
+
+
+def _from_plain(value: Any) -> Any:
+    if not isinstance(value, dict) or set(value) != {"date"}:
+        return value
+    try:
+        return date.fromisoformat(value["date"])
+    except (TypeError, ValueError):
+        msg = f"date: expected a text such as '2024-03-01', got {value['date']!r}"
+        raise SchemaError(msg) from None
 
 
 def _label(name: str, value: Any) -> Label:
     """Return `value` as a plain Python label, or refuse it."""
+    if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
+        day = value.astype("datetime64[D]")
+        if day != value:  # also what is no time at all
+            raise _no_day(name, value)
+        value = day
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # a numpy scalar
-    if not isinstance(value, str | int | float | bool):
-        msg = f"values of attribute {name!r}: expected texts or numbers, got {value!r}"
+    if isinstance(value, datetime):
+        midnight = datetime.combine(value.date(), time.min) if value == value else None  # noqa: PLR0124 - NaT
+        if value.tzinfo is not None or value != midnight:
+            raise _no_day(name, value)
+        return value.date()
+    if not isinstance(value, str | int | float | bool | date):
+        msg = f"values of attribute {name!r}: expected texts, numbers or dates, got {value!r}"
         raise SchemaError(msg)
     if isinstance(value, float) and math.isnan(value):
         msg = f"values of attribute {name!r}: NaN cannot be a value"
         raise SchemaError(msg)
     return value
+
+
+def _no_day(name: str, value: object) -> SchemaError:
+    return SchemaError(
+        f"values of attribute {name!r}: expected dates without a time of day or a time zone, got {value}"
+    )

@@ -19,6 +19,8 @@ from rich.table import Table
 
 import querysmasher as qs
 from querysmasher.arrays import Array
+from querysmasher.report.words import promise
+from querysmasher.truth import true_answers
 
 STATES = (
     "Alabama; Alaska; Arizona; Arkansas; California; Colorado; Connecticut; Delaware; District of "
@@ -74,7 +76,7 @@ def plan_without_data(console: Console) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     console.rule("1. Plan without data: the CPS schema, all hybrid queries on up to 3 attributes")
     console.print(f"[bold]Asked[/]      {_asked(workload)}")
-    console.print(f"[bold]Guarantee[/]  {plan.budget.describe()}")
+    console.print(f"[bold]Guarantee[/]  {promise(plan.budget)}")
     console.print(
         f"[bold]Expected[/]   root mean square error {plan.rmse:.3f}, certified within {plan.gap:.4%} of the "
         f"optimum, planned in {seconds:.2f} s"
@@ -179,13 +181,6 @@ def made_up_people() -> tuple[Any, str]:
         "qob_minus_kw": quarters,
     }
     return pa.table(columns), f"{MADE_UP:,} made-up people, place and quarter of birth, veterans, home owners"
-
-
-def true_answers(workload: qs.Workload, people: object) -> Array:
-    """Return exact answers, which only a demo may look at: a release without noise to speak of."""
-    certain = qs.plan(workload, qs.PrivacyCost(1e12))
-    simulated = qs.measure(certain, people, seed=0, noise="gaussian", max_records=MAX_RECORDS)
-    return simulated.answer(workload).values
 
 
 def rms(values: Array) -> float:

@@ -17,16 +17,37 @@
     └── SpecError                (ValueError)   a spec file, or a codebook, that cannot be
 
 Messages name the argument, what was given and what is allowed. They never contain data.
+
+A remedy that names an option names it twice: as an argument, for those who call the library, and as a key
+of the spec file, for those who run the command. The error carries both, and each reader sees one.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Remedy(NamedTuple):
+    """What to do about an error, in the words of the library (`python`) and of a spec file (`spec`)."""
+
+    python: str
+    spec: str
 
 
 class QuerySmasherError(Exception):
     """Root of every error this library raises on purpose."""
+
+    def __init__(self, problem: str = "", remedy: Remedy | None = None) -> None:
+        """Say what is wrong and, in the words of the library, what to do about it."""
+        super().__init__(problem if remedy is None else f"{problem}; {remedy.python}")
+        self.problem = problem
+        self.remedy = remedy
+
+    def for_spec(self) -> str:
+        """Return the message with its remedy in the words of a spec file."""
+        return str(self) if self.remedy is None else f"{self.problem}; {self.remedy.spec}"
 
 
 class SchemaError(QuerySmasherError, ValueError):

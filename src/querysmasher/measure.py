@@ -7,7 +7,7 @@ from typing import Any
 
 from querysmasher.arrays import one_core
 from querysmasher.data import open_table
-from querysmasher.errors import DataError, PlanError, PrivacyError
+from querysmasher.errors import DataError, PlanError, PrivacyError, Remedy
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import allowed_cost, check_budget
@@ -16,6 +16,11 @@ from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.release.store import new_store
+
+REFUSE = Remedy(
+    "use unknown='refuse', and mend the data or the schema where records are refused",
+    'use [measure] unknown = "refuse", and mend the data or the schema where records are refused',
+)
 
 
 def measure(
@@ -67,10 +72,10 @@ def measure(
         raise DataError(msg)
     if unknown == "drop" and plan.budget.sensitivity(total=True) == 0:
         msg = (
-            "unknown='drop': with replace_one neighbours the number of records is published, and a record "
-            "replaced by one outside the schema's domain would change it; mend the data or the schema instead"
+            "records cannot be dropped: with replace_one neighbours the number of records is published, and "
+            "a record replaced by one outside the schema's domain would change it"
         )
-        raise PrivacyError(msg)
+        raise PrivacyError(msg, REFUSE)
     source = noise_source(noise, seed)
     whole = integer_plan(plan, allowed_cost(plan.budget, noise), max_records)
     check_budget(whole, noise)

@@ -1,11 +1,15 @@
 """Mechanisms side by side."""
 
 import json
+import warnings
 
+import numpy as np
 import pytest
 
 import querysmasher as qs
 from querysmasher.comparison import compare as module
+from querysmasher.comparison import hdmm as hdmm_module
+from querysmasher.comparison.hdmm import hdmm
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(12))])
 WORKLOAD = qs.all_kway(SCHEMA, [1, 2])
@@ -29,7 +33,7 @@ def test_every_row_is_what_the_mechanism_plans(comparison):
         assert rows[solver].rmse == plan.weighted_rmse
         assert rows[solver].worst == pytest.approx(plan.variances(WORKLOAD).max() ** 0.5)
     assert all(row.seconds > 0 and row.megabytes > 0 for row in comparison.rows)
-    assert rows["hdmm"].note.endswith("template")
+    assert rows["hdmm"].note.endswith("template.")
 
 
 def test_the_best_comes_first_and_ties_keep_their_order(comparison):
@@ -50,8 +54,8 @@ def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():
     result = qs.compare(WORKLOAD + qs.affine(SCHEMA, "sex", "age"), BUDGET)
     row = result.rows[-1]
     assert (row.mechanism, row.rmse, row.worst) == ("hdmm", None, None)
-    assert row.note.startswith("not for this workload: HDMM takes products")
-    assert repr(result).splitlines()[-1].startswith("HDMM: cannot measure")
+    assert row.note.startswith("It does not take this workload: HDMM takes products")
+    assert repr(result).splitlines()[-1].startswith("HDMM: It is here for its errors only")
 
 
 def test_table_and_json(comparison):
@@ -98,3 +102,38 @@ def test_bad_input(arguments, message):
 def test_slow_mechanisms_are_run_once(monkeypatch):
     monkeypatch.setattr(module, "MEASURED_SECONDS", 0)
     assert qs.compare(WORKLOAD, BUDGET, ["residual"]).rows[0].megabytes is None
+
+
+def test_notes_are_sentences(comparison):
+    odd = qs.compare(WORKLOAD + qs.affine(SCHEMA, "sex", "age"), qs.zCDP(0.5, neighbours="replace_one"))
+    for row in (*comparison.rows, *odd.rows):
+        for said in filter(None, (row.cannot, row.note)):
+            assert all(s[0].isupper() for s in said.removesuffix(".").split(". ")), said
+            assert said.endswith(".")
+            assert not said.endswith("..")
+
+
+def test_no_warning_of_a_library_is_printed(recwarn, monkeypatch):
+    def loud(*_):
+        warnings.warn("overflow encountered in reduce", RuntimeWarning, stacklevel=1)
+        return np.float64(1e308) * 1e308, None, ""
+
+    known = module.MECHANISMS
+    monkeypatch.setattr(module, "MECHANISMS", (*known[:-1], module.Mechanism("hdmm", "HDMM", "", loud)))
+    assert qs.compare(WORKLOAD, BUDGET, ["hdmm"], progress=False).rows[0].rmse == np.inf
+    assert list(recwarn) == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_very_many_attributes_do_not_overflow(monkeypatch):
+    """The Kronecker template starts from a product of 250 losses of 20, beyond any float."""
+    schema = qs.Schema.of({f"a{i}": 20 for i in range(250)})
+    workload = qs.queries(schema, a0="identity") + qs.queries(schema, a1="prefix")
+    small = qs.Schema.of(a0=20, a1=20)
+    expected = hdmm(qs.queries(small, a0="identity") + qs.queries(small, a1="prefix"), "kronecker")
+    assert hdmm(workload, "kronecker").weighted_loss == pytest.approx(expected.weighted_loss, rel=1e-5)
+    monkeypatch.setattr(hdmm_module, "LARGEST", 0.0)
+    row = qs.compare(workload, BUDGET, ["hdmm"], progress=False).rows[0]
+    assert "union" in row.note
+    with pytest.raises(qs.TooLargeError, match="on all 250 attributes together"):
+        hdmm(workload, "kronecker")

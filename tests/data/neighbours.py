@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from datetime import date
 
 import duckdb
 import numpy as np
@@ -28,6 +29,7 @@ SCHEMA = Schema(
         Ordinal("score", [0.1, 1, 2.5, 7]),
         Categorical("yes;no", [True, False]),
         Binned("income", edges=[0, 0.1, 10, 2**53]),
+        Ordinal("day", [date(1969, 12, 31), date(2024, 2, 29)]),
     ]
 )
 TYPES = pa.schema(
@@ -37,6 +39,7 @@ TYPES = pa.schema(
         ("score", pa.float64()),
         ("yes;no", pa.bool_()),
         ("income", pa.float64()),
+        ("day", pa.date32()),
         ("free text", pa.string()),
     ]
 )
@@ -52,6 +55,7 @@ records = st.fixed_dictionaries(
         "score": st.one_of(st.sampled_from([0.1, 1.0, 2.5, 7.0]), st.sampled_from([0.2, 3.0]), st.none()),
         "yes;no": st.sampled_from([True, False, None]),
         "income": st.one_of(st.sampled_from([0.0, 0.1, 9.5, 1e15, -1.0]), st.none()),
+        "day": st.sampled_from([*SCHEMA["day"].values, date(2024, 3, 1), None]),
         "free text": st.one_of(texts, st.none()),
     }
 )
@@ -115,9 +119,7 @@ FRAMES = {
 
 
 def spark_frame(rows, session):
-    types = (
-        "label string, `big number` long, score double, `yes;no` boolean, income double, `free text` string"
-    )
+    types = "label string, `big number` long, score double, `yes;no` boolean, income double, day date, `free text` string"
     return session.createDataFrame([tuple(row[n] for n in TYPES.names) for row in rows], schema=types)
 
 

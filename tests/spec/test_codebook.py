@@ -1,6 +1,7 @@
 """Codebooks: the same schema from CSV and JSON, and no word of a file that is something else."""
 
 import json
+from datetime import date
 
 import pytest
 
@@ -119,3 +120,19 @@ def test_files_that_cannot_be_read(tmp_path, refuses):
     (tmp_path / "b.csv").write_bytes(b"\xff\xff")
     with refuses(FileError, ValueError, "cannot be read"):
         read_codebook(tmp_path / "b.csv")
+
+
+def test_dates(tmp_path):
+    path = tmp_path / "codebook.csv"
+    path.write_text(
+        "attribute,kind,values,type\n"
+        "day,ordinal,2024-02-28..2024-03-01,\nholiday,categorical,2024-01-01;2024-12-25,\n"
+        "text,categorical,2024-01-01;2024-12-25,text\nno,categorical,2024-02-30;2024-01-01,\n"
+        "mixed,categorical,2024-01-01;unknown,\n"
+    )
+    schema = read_codebook(path)
+    assert schema["day"].values == (date(2024, 2, 28), date(2024, 2, 29), date(2024, 3, 1))
+    assert schema["holiday"].values == (date(2024, 1, 1), date(2024, 12, 25))
+    assert schema["text"].values == ("2024-01-01", "2024-12-25")
+    assert schema["no"].values == ("2024-02-30", "2024-01-01")
+    assert schema["mixed"].values == ("2024-01-01", "unknown")

@@ -40,7 +40,7 @@ MISTAKES = [
     ),
     (
         SMALL.replace("values = [0,", "valeus = [0,"),
-        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range)",
+        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing)",
     ),
     (
         SMALL.replace("edges = [0, 10, 25.5]", "edges = [0]"),
@@ -65,6 +65,40 @@ MISTAKES = [
     (
         SMALL.replace('["F", "M"]', '["F", "F"]'),
         "line 4: schema[0].values: values of attribute 'sex': 'F' is given more than once",
+    ),
+    (
+        SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nmissing = "?"'),
+        "line 5: schema[0].missing: missing of attribute 'sex': expected one of its values, 'F', 'M', got '?'",
+    ),
+    (
+        SMALL + '[data]\nmissing = {sex = "?"}',
+        "line 28: data.missing.sex: missing of attribute 'sex': expected one of its values, 'F', 'M', got '?'",
+    ),
+    (
+        SMALL + '[data]\nmissing = {sexe = "F"}',
+        f"line 28: data.missing.sexe: unknown attribute 'sexe'; did you mean 'sex'? {HAS}",
+    ),
+    (
+        SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nmissing = "F"')
+        + '[data]\nmissing = {sex = "M"}',
+        "line 29: data.missing.sex: the schema says 'F', got 'M'; say it once",
+    ),
+    (
+        SMALL + '[data]\nmissing = "?"',
+        "line 28: data.missing: expected a table of attributes and the value that stands for missing ones, got '?'",
+    ),
+    (SMALL + '[data]\nunknown = "drop"', "line 28: data.unknown: unknown key; it belongs under [measure]"),
+    (
+        SMALL.replace("range = [0, 9]", "range = [2024-01-01, 9]"),
+        'line 9: schema[1].range: expected two dates and perhaps an integer number of days, got ["2024-01-01", 9, 1]',
+    ),
+    (
+        SMALL.replace("range = [0, 9]", "range = [2024-01-02, 2024-01-01]"),
+        "line 9: schema[1].range: expected first <= last, got '2024-01-02' and '2024-01-01'",
+    ),
+    (
+        SMALL.replace("range = [0, 9]", "values = [2024-01-02T12:00:00]"),
+        "line 9: schema[1].values: values of attribute 'age': expected dates without a time of day or a time zone, got 2024-01-02 12:00:00",
     ),
     (SMALL.replace('"age"', '"sex"'), "line 1: schema: attributes: the name 'sex' is used more than once"),
     (SMALL.replace('"age"', "5"), "line 7: schema[1].name: expected a name as text, got 5"),
@@ -214,7 +248,7 @@ MISTAKES = [
     ),
     (
         SMALL.replace("rho = 0.5", "mu = 1") + '[measure]\nnoise = "discrete"',
-        "line 28: measure.noise: mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so GaussianDP(mu=1.0) cannot be met with it; ask for zCDP(rho=0.5), rho = mu²/2, instead",
+        "line 28: measure.noise: mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so Gaussian DP with mu = 1.0 cannot be met with it; ask for [budget] rho = 0.5, which is mu²/2, instead",
     ),
     (
         SMALL + '[output]\nanswers = "xlsx"',

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from datetime import date
 
 import pytest
 
@@ -194,3 +195,17 @@ def test_a_file_that_cannot_be_read(tmp_path, refuses):
 
 def test_a_byte_order_mark_does_not_matter(tmp_path):
     assert read(tmp_path, "\ufeff" + SMALL).schema == SCHEMA
+
+
+def test_dates_and_stand_ins(tmp_path):
+    text = SMALL.replace("range = [0, 9]", "range = [2024-02-28, 2024-03-03, 2]\nmissing = 2024-03-01")
+    text = text.replace("edges = [0, 10, 25.5]", 'edges = [0, 10, 25.5]\nmissing = "[0, 10)"')
+    spec = read(tmp_path, text + "[data]\nmissing = {hour = 6, age = 2024-03-01}\n")
+    days = (date(2024, 2, 28), date(2024, 3, 1), date(2024, 3, 3))
+    assert spec.schema["age"] == qs.Ordinal("age", days, missing=days[1])
+    assert spec.schema["hour"].missing == 6
+    assert spec.schema["income"].missing == "[0, 10)"
+    assert spec.schema["sex"].missing is None
+    assert spec.workload.schema == spec.schema
+    listed = read(tmp_path, SMALL.replace("range = [0, 9]", "values = [2024-02-28, 2024-02-29]"))
+    assert listed.schema["age"].values == (date(2024, 2, 28), date(2024, 2, 29))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from querysmasher.cli.exits import exit_code
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table
+from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table
 from querysmasher.cli.words import AsJson, ReleasePath, examples
 
 if TYPE_CHECKING:
     from querysmasher.attributes import Attribute
     from querysmasher.release.release import Release
+
+NAMES = ("value", "std", "low", "high")
+"""What an answer has."""
 
 MOST_SETS = 40
 """More sets of attributes are not listed."""
@@ -28,6 +32,7 @@ def add_to(app: typer.Typer) -> None:
             "querysmasher answer out \"age >= 18 and sex == 'F'\"",
             'querysmasher answer out "age < 18" "18 <= age < 65" "age >= 65" --level 0.9',
             "querysmasher answer out \"sex in ['F', 'M']\" --json",
+            'querysmasher answer out "[hours-per-week] >= 40"',
         ),
     )(answer)
 
@@ -45,36 +50,55 @@ def answer(
     """Tell how many records satisfy a predicate: the answer, its standard error and an interval.
 
     This reads the release only, not the data, and costs no privacy: ask as often as you like. Predicates
-    compare attributes with values and are joined by `and`, `or`, `not`; texts need quotes of their own.
+    compare attributes with values and are joined by `and`, `or`, `not`. Texts and dates need quotes of their
+    own, and names with spaces or signs need brackets: "[hours-per-week] >= 40". A predicate that cannot be
+    answered does not keep the others from it.
     """
     from querysmasher.cli.folder import load_release
+    from querysmasher.errors import PredicateError, QuerySmasherError
     from querysmasher.workload.predicates import where
 
     stored = load_release(release)
     if not predicates:
         _describe(stored, as_json)
         return
-    asked = [where(stored.plan.schema, text) for text in predicates]
-    answers = stored.answer(sum(asked[1:], start=asked[0]))
-    low, high = answers.interval(level)
-    columns = [array.tolist() for array in (answers.values, answers.std, low, high)]
-    rows = list(zip(predicates, *columns, strict=True))
+    found: list[dict[str, Any]] = []
+    codes = []
+    for text in predicates:
+        try:
+            answers = stored.answer(where(stored.plan.schema, text))
+        except QuerySmasherError as error:
+            if len(predicates) == 1:
+                raise
+            said = error.for_spec() if isinstance(error, PredicateError) else f"{text!r}: {error.for_spec()}"
+            codes.append(exit_code(error))
+            found.append({"query": text, "error": {"code": int(codes[-1]), "message": said}})
+        else:
+            low, high = answers.interval(level)
+            numbers = zip(NAMES, (answers.values, answers.std, low, high), strict=True)
+            found.append({"query": text, **{name: float(array[0]) for name, array in numbers}})
     if not stored.noise.is_private:
         note(f"Guarantee: {stored.guarantee}")
     if as_json:
-        names = ("query", "value", "std", "low", "high")
-        print_json(
-            {
-                "level": level,
-                "guarantee": stored.guarantee,
-                "answers": [dict(zip(names, row, strict=True)) for row in rows],
-            }
+        print_json({"level": level, "guarantee": stored.guarantee, "answers": found})
+    elif len(codes) < len(found):
+        print_table(
+            ("query", "value", "standard error", f"{100 * level:.10g} % interval"),
+            (
+                (
+                    a["query"],
+                    f"{a['value']:,.1f}",
+                    f"± {a['std']:,.1f}",
+                    f"{a['low']:,.1f} to {a['high']:,.1f}",
+                )
+                for a in found
+                if "error" not in a
+            ),
         )
-        return
-    print_table(
-        ("query", "value", "standard error", f"{100 * level:.10g} % interval"),
-        ((query, f"{v:,.1f}", f"± {s:,.1f}", f"{a:,.1f} to {b:,.1f}") for query, v, s, a, b in rows),
-    )
+    for failure in (a["error"] for a in found if "error" in a):
+        complain(failure["message"])
+    if codes:
+        raise typer.Exit(int(codes[0]))
 
 
 def _describe(stored: Release, as_json: bool) -> None:
@@ -90,9 +114,12 @@ def _describe(stored: Release, as_json: bool) -> None:
     print_table(
         ("attribute", "kind", "values"), ((a.name, a.kind, _values(a)) for a in schema), numbers=False
     )
-    typer.echo("Ask with predicates on these sets of attributes, such as \"age >= 18 and sex == 'F'\".")
+    typer.echo(
+        "Ask with predicates on these sets of attributes, such as \"age >= 18 and sex == 'F'\". Names with "
+        'spaces or signs stand in brackets: "[hours-per-week] >= 40".'
+    )
 
 
 def _values(attribute: Attribute) -> str:
-    texts = list(attribute.labels) if attribute.kind == "binned" else list(map(repr, attribute.values))
+    texts = attribute.labels if attribute.kind == "binned" else attribute.literals
     return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "…", texts[-1]])

@@ -35,6 +35,7 @@ def compare(
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.compare import HEAD, chart_format
+    from querysmasher.report.words import promise
     from querysmasher.spec import read_spec
 
     read = read_spec(spec)
@@ -49,6 +50,6 @@ def compare(
         print_json(result.to_json())
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    print_pairs([("Asked", str(read.workload)), ("Guarantee", read.budget.describe())])
+    print_pairs([("Asked", str(read.workload)), ("Guarantee", promise(read.budget))])
     print_table(HEAD[:-1], [cells[:-1] for cells in words.values()])
     print_pairs([(title, cells[-1]) for title, cells in words.items() if cells[-1]])

@@ -10,6 +10,7 @@ from typing import Any
 from querysmasher.planning.plan import GroupSummary, Plan
 from querysmasher.privacy.accounting import allowed_cost
 from querysmasher.progress import Bar
+from querysmasher.report.words import promise
 from querysmasher.spec import Spec
 from querysmasher.workload.groups import Group
 
@@ -109,7 +110,7 @@ class Expectations:
             "queries": plan.workload.query_count,
             "expected_error": self.rmse,
             "gap": plan.gap,
-            "guarantee": plan.budget.describe(),
+            "guarantee": promise(plan.budget),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),

@@ -11,7 +11,8 @@ from typing import ParamSpec
 import typer
 
 from querysmasher.cli.exits import ExitCode, exit_code
-from querysmasher.cli.output import print_json
+from querysmasher.cli.output import complain, print_json
+from querysmasher.errors import QuerySmasherError
 
 P = ParamSpec("P")
 
@@ -30,8 +31,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         else:
             return
         # Out here the error, whose frames may hold what must not be shown, is gone.
-        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(message, err=True)
+        complain(message)
         if options.get("as_json"):
             print_json({"error": {"code": int(code), "message": message}})
         raise typer.Exit(int(code))
@@ -51,6 +51,8 @@ def _message(error: BaseException) -> str:
     if isinstance(error, OSError):
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or type(error).__name__}{where}"
+    if isinstance(error, QuerySmasherError):
+        return error.for_spec()
     return str(error) or "there is not enough memory."
 
 

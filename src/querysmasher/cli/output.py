@@ -27,6 +27,12 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def complain(message: str) -> None:
+    """Say what went wrong on standard error."""
+    typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    typer.echo(message, err=True)
+
+
 def console() -> Console:
     """Return a console for standard output that takes texts as they are."""
     from rich.console import Console

@@ -78,13 +78,15 @@ def plan(
 
 def show(expected: Expectations, every: bool) -> None:
     """Print what is planned."""
+    from querysmasher.report.words import promise
+
     planned, source = expected.plan, expected.spec.source
     gap = "less than 0.01 %" if planned.gap < 1e-4 else f"at most {100 * planned.gap:.2g} %"
     error = f"± {expected.rmse:.3g} (root mean square over all queries), certified {gap} above the optimum"
     print_pairs(
         [
             ("Asked", f"{planned.workload.query_count:,} queries in {len(planned.workload.groups):,} groups"),
-            ("Guarantee", planned.budget.describe()),
+            ("Guarantee", promise(planned.budget)),
             ("In other words", expected.equivalents()),
             ("Expected error", f"{error} of its kind"),
             ("To measure", f"{planned.measurements:,} noisy numbers on {len(planned.measured):,} sets"),

@@ -168,6 +168,8 @@ def _write(folder: Path, planned: Plan, measured: Release, summary: dict[str, An
 
 def _hint(read: Spec) -> str:
     """Return a predicate that this release can answer."""
+    from querysmasher.workload.names import written_name
+
     first = read.workload.groups[0].attributes or read.schema.names
     attribute = read.schema[first[0]]
-    return f"{attribute.name} == {attribute.values[0]!r}"
+    return f"{written_name(attribute.name)} == {attribute.literals[0]}"

@@ -6,6 +6,7 @@ import math
 import os
 import time
 import tracemalloc
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from querysmasher.html import notebook, table
 from querysmasher.planning.planner import check_asked, plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
+from querysmasher.report.words import promise
 from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30
@@ -33,7 +35,7 @@ HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB",
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A mechanism to compare: its name here, what it is known as, and what it cannot do."""
+    """A mechanism to compare: its name here, what it is known as, and what it cannot do, in sentences."""
 
     name: str
     title: str
@@ -98,7 +100,7 @@ class Comparison:
         """Show the table."""
         lines = [HEAD, *(self.cells(row) for row in self.rows)]
         widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD) - 1)]
-        shown = [f"{self.workload}; {self.budget.describe()}"]
+        shown = [f"{self.workload}; {promise(self.budget)}"]
         for line in lines:
             name, *numbers = (cell.rjust(w) for cell, w in zip(line, widths, strict=False))
             shown.append("  ".join([name.strip().ljust(widths[0]), *numbers]))
@@ -108,7 +110,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         """Show the table in a notebook."""
         listed = table(HEAD, map(self.cells, self.rows), numbers=range(1, len(HEAD) - 1))
-        return notebook(f"{self.workload}; {self.budget.describe()}", listed)
+        return notebook(f"{self.workload}; {promise(self.budget)}", listed)
 
     def cells(self, row: Row) -> tuple[str, ...]:
         """Return a row as texts, under `HEAD`."""
@@ -124,7 +126,7 @@ class Comparison:
             number(row.worst, ",.4g"),
             number(row.seconds, ".2f"),
             number(row.megabytes, ".0f"),
-            "; ".join(filter(None, (row.cannot, row.note))),
+            " ".join(filter(None, (row.cannot, row.note))),
         )
 
 
@@ -159,27 +161,40 @@ def _hdmm(workload: Workload, budget: Budget) -> Result:
     scale = budget.sensitivity(total=False) / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
-    secret = "" if budget.sensitivity(total=True) else "; it takes the number of records for a secret"
-    return rmse, worst, f"its {template} template{secret}"
+    secret = "" if budget.sensitivity(total=True) else " It takes the number of records for a secret."
+    return rmse, worst, f"These are the errors of its {template} template.{secret}"
 
 
 MECHANISMS = (
     Mechanism("optimal", "QuerySmasher", "", _planned("optimal", "optimized")),
-    Mechanism("uniform", "QuerySmasher, uniform centres", "choose centres", _planned("optimal", "uniform")),
+    Mechanism(
+        "uniform",
+        "QuerySmasher, uniform centres",
+        "It does not choose centres.",
+        _planned("optimal", "uniform"),
+    ),
     Mechanism(
         "basis",
         "ResidualPlanner+",
-        "fit an attribute's basis to what it is combined with, or to queries that tie attributes",
+        "It cannot fit an attribute's basis to what it is combined with, nor to queries that tie attributes.",
         _planned("basis", "uniform"),
     ),
-    Mechanism("residual", "ResidualPlanner", "fit anything but marginals", _planned("residual", "uniform")),
+    Mechanism(
+        "residual", "ResidualPlanner", "It can fit nothing but marginals.", _planned("residual", "uniform")
+    ),
     Mechanism(
         "fourier",
         "Weighted Fourier Factorizations",
-        "tell the ends of an attribute from its middle",
+        "It cannot tell the ends of an attribute from its middle.",
         _planned("fourier", "uniform"),
     ),
-    Mechanism("hdmm", "HDMM", "measure (errors only); certify; take queries that are no products", _hdmm),
+    Mechanism(
+        "hdmm",
+        "HDMM",
+        "It is here for its errors only, and cannot measure. It certifies nothing, and takes no queries but "
+        "products.",
+        _hdmm,
+    ),
 )
 """What `compare` knows."""
 
@@ -224,16 +239,20 @@ def compare(
 
 def _row(mechanism: Mechanism, workload: Workload, budget: Budget) -> Row:
     """Run a mechanism for its errors and time, and once more for its memory."""
-    head, cannot = (mechanism.name, mechanism.title), f"cannot {mechanism.cannot}" if mechanism.cannot else ""
-    start = time.perf_counter()
-    try:
-        rmse, worst, note = mechanism.run(workload, budget)
-    except (QuerySmasherError, MemoryError) as error:
-        why = "there is not enough memory" if isinstance(error, MemoryError) else error
-        return Row(*head, None, None, None, None, cannot, f"not for this workload: {why}")
-    seconds = time.perf_counter() - start
-    megabytes = _megabytes(mechanism, workload, budget) if seconds < MEASURED_SECONDS else None
-    return Row(*head, rmse, worst, seconds, megabytes, cannot, note)
+    head = (mechanism.name, mechanism.title)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a library has to say of numbers is no part of the table
+        start = time.perf_counter()
+        try:
+            rmse, worst, note = mechanism.run(workload, budget)
+        except (QuerySmasherError, MemoryError) as error:
+            why = "there is not enough memory" if isinstance(error, MemoryError) else error
+            return Row(
+                *head, None, None, None, None, mechanism.cannot, f"It does not take this workload: {why}."
+            )
+        seconds = time.perf_counter() - start
+        megabytes = _megabytes(mechanism, workload, budget) if seconds < MEASURED_SECONDS else None
+    return Row(*head, rmse, worst, seconds, megabytes, mechanism.cannot, note)
 
 
 def _megabytes(mechanism: Mechanism, workload: Workload, budget: Budget) -> float | None:

@@ -37,6 +37,9 @@ MOST_ATTRIBUTES = 14
 
 RANK = 1e-11
 
+LARGEST = 300 * math.log(10)
+"""The logarithm of the largest sum of variances that is told."""
+
 
 @dataclass(frozen=True)
 class Errors:
@@ -88,18 +91,17 @@ def _kronecker(workload: Workload) -> Errors:
     numbers = {key: i for i, key in enumerate(kinds)}
     used = np.array([[numbers[key] for key in own] for own in uses])
     grams = [np.ones((k, k)) if isinstance(k, int) else k.gram() for k in kinds.values()]
-    weights = np.array([g.weight for g in workload])
+    weights = np.log([g.weight for g in workload])
     designs = [_even(n) for n in schema.sizes]
-    losses = np.array(
-        [[_loss(designs[a], grams[k]) for a, k in enumerate(own)] for own in used.tolist()]
-    )  # of every group on every attribute
+    # Of every group on every attribute, as logarithms: a product over many attributes may be any size.
+    losses = np.log([[_loss(designs[a], grams[k]) for a, k in enumerate(own)] for own in used.tolist()])
     known: dict[object, tuple[Array, Array]] = {}
-    total = float(weights @ losses.prod(axis=1))
+    total = _log_sum(weights + losses.sum(axis=1))
     for _ in range(SWEEPS):
         before = total
         for a in range(len(schema)):
-            rest = weights * losses.prod(axis=1) / losses[:, a]
-            shares = np.bincount(used[:, a], rest, len(grams))
+            rest = weights + losses.sum(axis=1) - losses[:, a]
+            shares = np.bincount(used[:, a], np.exp(rest - rest.max()), len(grams))
             present = np.flatnonzero(shares)
             shares = shares / shares.max()
             key = (schema.sizes[a], tuple((int(k), float(f"{shares[k]:.9e}")) for k in present))
@@ -107,11 +109,14 @@ def _kronecker(workload: Workload) -> Errors:
                 blend = sum((shares[k] * grams[k] for k in present), np.zeros_like(grams[present[0]]))
                 known[key] = _solved(blend, designs[a][0])
             designs[a] = known[key]
-            by_kind = {int(k): _loss(designs[a], grams[k]) for k in present}
+            by_kind = {int(k): math.log(_loss(designs[a], grams[k])) for k in set(used[:, a].tolist())}
             losses[:, a] = [by_kind[k] for k in used[:, a].tolist()]
-        total = float(weights @ losses.prod(axis=1))
-        if total > (1 - CONVERGED) * before:
+        total = _log_sum(weights + losses.sum(axis=1))
+        if total > before + math.log1p(-CONVERGED):
             break
+    if total > LARGEST:
+        msg = f"its strategy on all {len(schema)} attributes together has an error beyond 10^150"
+        raise TooLargeError(msg)
     worst: dict[tuple[int, int], float] = {}
     families = list(kinds.values())
 
@@ -124,8 +129,16 @@ def _kronecker(workload: Workload) -> Errors:
         return worst[id(rows), kind]
 
     if not _can_look(workload):
-        return Errors(total, None)
-    return Errors(total, max(math.prod(largest(a, k) for a, k in enumerate(own)) for own in used.tolist()))
+        return Errors(math.exp(total), None)
+    return Errors(
+        math.exp(total), max(math.prod(largest(a, k) for a, k in enumerate(own)) for own in used.tolist())
+    )
+
+
+def _log_sum(logarithms: Array) -> float:
+    """Return the logarithm of a sum, from the logarithms of its terms."""
+    peak = float(logarithms.max())
+    return peak + math.log(float(np.exp(logarithms - peak).sum()))
 
 
 def _even(n: int) -> tuple[Array, Array]:
@@ -201,7 +214,7 @@ def _marginals(workload: Workload) -> Errors:
 
     def gradient(lam: Array) -> Array:
         """−∂/∂θ_B of Σ g/λ: sums over subsets."""
-        slopes = np.where(energy > 0, energy / np.maximum(lam, 1e-300) ** 2, 0.0).reshape([2] * d)
+        slopes = np.where(energy > 0, energy / np.maximum(lam, 1e-150) ** 2, 0.0).reshape([2] * d)
         for axis in range(d):
             low, high = np.moveaxis(slopes, axis, 0)
             slopes = np.moveaxis(np.stack([low, low + high]), 0, axis)

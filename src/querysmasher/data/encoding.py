@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute, Binned
+from querysmasher.data.dates import day_number, days, is_date_column
 from querysmasher.data.texts import Texts, bins
 from querysmasher.data.values import EXACT_FLOATS, Places
 from querysmasher.errors import DataError
@@ -48,6 +50,16 @@ class Encoder:
         return self.places.unknown
 
     def encode(self, column: Any) -> Code:
+        """Return the code of each value, where a missing one counts as its stand-in."""
+        return self.stood_in(self.codes(column))
+
+    def stood_in(self, codes: Code) -> Code:
+        """Return the codes with the value that stands for missing ones in their place, if there is one."""
+        if self.places.stand_in is not None:
+            codes[codes == self.places.missing] = self.places.stand_in
+        return codes
+
+    def codes(self, column: Any) -> Code:
         """Return the code of each value of an Arrow array, of Python objects, or of texts."""
         if isinstance(column, Texts):
             return column.codes(self.places)
@@ -85,15 +97,16 @@ class Encoder:
         if kind == pa.string_view():
             return self._typed(column.cast(pa.large_string()))
         found = _kind(kind)
-        if found not in self.places.kinds:
+        if found not in self.places.kinds and not (found is str and self.places.texts):
             raise self._mismatch(kind)
-        codes = {str: self._texts, bool: self._booleans, float: self._numbers}[found](column)
+        encoders = {str: self._texts, bool: self._booleans, float: self._numbers, date: self._dates}
+        codes = encoders[found](column)
         if column.null_count:
             codes[np.asarray(column.is_null())] = self.places.missing
         return codes
 
     def _texts(self, column: Any) -> Code:
-        labels = self.places.by_kind[str]
+        labels = self.places.texts
         found = pc.index_in(column, value_set=pa.array(list(labels), type=column.type))
         return self._lookup(labels.values()).take(_filled(found, len(labels)))
 
@@ -101,6 +114,10 @@ class Encoder:
         labels = self.places.by_kind[bool]
         lookup = self._lookup(labels.get(value, self.unknown) for value in (False, True))
         return lookup.take(_filled(column.cast(pa.uint8()), 2))
+
+    def _dates(self, column: Any) -> Code:
+        labels = self.places.by_kind[date]
+        return self._search(days(column), np.array([*map(day_number, labels)]), list(labels.values()))
 
     def _numbers(self, column: Any) -> Code:
         kind = column.type
@@ -176,7 +193,7 @@ class Encoder:
 
 def kinds_in_words(places: Places) -> str:
     """Return the kinds of values that an attribute has, for a message."""
-    words = {str: "texts", bool: "booleans", float: "numbers"}
+    words = {str: "texts", bool: "booleans", float: "numbers", date: "dates"}
     return " or ".join(words[kind] for kind in places.kinds)
 
 
@@ -187,6 +204,8 @@ def _kind(kind: Any) -> type | None:
         return str
     if types.is_boolean(kind):
         return bool
+    if is_date_column(kind):
+        return date
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return float
     return None

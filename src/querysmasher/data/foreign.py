@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
 from querysmasher.errors import DataError, QuerySmasherError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_noted: ContextVar[list[str] | None] = ContextVar("noted", default=None)
 
 
 def quietly(doing: str, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -48,17 +52,33 @@ def check_columns(names: Sequence[str], columns: Sequence[object], place: str = 
         hint: what else to say about a column that is not there.
     """
     where = f" in {place}" if place else ""
+    if (noted := _noted.get()) is not None:
+        noted[:] = map(str, columns)
     for name in names:
         if columns.count(name) > 1:
             msg = f"data: the column {name!r} is there more than once{where}"
             raise DataError(msg)
         if name not in columns:
-            alike = [str(c) for c in columns if _plain(str(c)) == _plain(name) != ""]
+            alike = [str(c) for c in columns if plain_name(str(c)) == plain_name(name) != ""]
             near = f"; the nearest column is {alike[0]!r}" if alike else hint
             msg = f"data: no column {name!r} for the attribute of that name{where}{near}"
             raise DataError(msg)
 
 
-def _plain(name: str) -> str:
+@contextmanager
+def noting_columns() -> Iterator[list[str]]:
+    """Give a list that holds the columns of the table last opened in this context: for `check` alone.
+
+    They never go into an error, because they may be a record.
+    """
+    columns: list[str] = []
+    token = _noted.set(columns)
+    try:
+        yield columns
+    finally:
+        _noted.reset(token)
+
+
+def plain_name(name: str) -> str:
     """Return a name without case, spaces and signs."""
     return "".join(filter(str.isalnum, name.casefold()))

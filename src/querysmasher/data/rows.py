@@ -13,7 +13,7 @@ from querysmasher.data.counting import Codes
 from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
 from querysmasher.data.sets import AttributeSet
-from querysmasher.errors import DataError
+from querysmasher.errors import DataError, Remedy
 from querysmasher.schema import Schema
 
 UNKNOWN = ("refuse", "drop")
@@ -23,6 +23,12 @@ STRANGERS = (
     "a value of another kind than the schema's",
 )
 """Values without a place in the domain, by how far their code is above `Places.unknown`."""
+MENDING = Remedy(
+    "mend the data or the schema (an attribute's `missing` stands for missing values), or leave such records "
+    "out with unknown='drop'; `qs.check` shows the custodian which they are",
+    "mend the data or the schema ([[schema]] missing stands for missing values), or leave such records out "
+    'with [measure] unknown = "drop"; `querysmasher check` shows the custodian which they are',
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,10 +43,11 @@ class Batch:
         return self.columns[name]
 
 
-class _Forms:
+class Forms:
     """For each attribute, whether any value had the form of its kind, and whether any had not."""
 
     def __init__(self, encoders: Mapping[str, Encoder]) -> None:
+        """Start with no values."""
         self._encoders = encoders
         self._formed: set[str] = set()
         self._malformed: set[str] = set()
@@ -55,13 +62,22 @@ class _Forms:
 
     def check(self) -> None:
         """Refuse a table with a column none of whose values could match, whatever the domain."""
-        for name in self._malformed - self._formed:
-            kinds = kinds_in_words(self._encoders[name].places)
-            msg = (
-                f"attribute {name!r}: expected a column of {kinds}, but none of its values is one; is the "
-                "decimal sign another, or the column a different one?"
-            )
+        for name in self.formless:
+            msg = f"attribute {name!r}: {formless(self._encoders[name])}"
             raise DataError(msg)
+
+    @property
+    def formless(self) -> list[str]:
+        """The attributes none of whose values had the form of its kind, though some had another."""
+        return sorted(self._malformed - self._formed)
+
+
+def formless(encoder: Encoder) -> str:
+    """Say of a column that none of its values could match, whatever the domain."""
+    return (
+        f"expected a column of {kinds_in_words(encoder.places)}, but none of its values is one; is the "
+        "decimal sign another, or the column a different one?"
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,26 +109,23 @@ class RowEncoder:
 
     def encode(self, batch: Any) -> Codes:
         """Return the codes of a batch: an Arrow record batch, or a `Batch`."""
-        return self._encode(batch, _Forms(self.encoders))
+        return self._encode(batch, Forms(self.encoders))
 
-    def _encode(self, batch: Any, forms: _Forms) -> Codes:
+    def _encode(self, batch: Any, forms: Forms) -> Codes:
         columns = {}
         strangers = []
         for name, encoder in self.encoders.items():
-            codes = quietly(f"reading attribute {name!r}", encoder.encode, batch.column(name))
-            columns[name] = codes
+            codes = quietly(f"reading attribute {name!r}", encoder.codes, batch.column(name))
+            forms.note(name, codes)
+            columns[name] = codes = encoder.stood_in(codes)
             if codes.max(initial=0) >= encoder.unknown:
                 strangers.append(name)
-            forms.note(name, codes)
         if not strangers:
             return Codes(columns, batch.num_rows)
         if self.unknown == "refuse":
             found = columns[strangers[0]].max() - self.encoders[strangers[0]].unknown
-            msg = (
-                f"attribute {strangers[0]!r}: the data hold {STRANGERS[found]}; mend the data or the schema, "
-                "or leave such records out with unknown='drop'"
-            )
-            raise DataError(msg)
+            msg = f"attribute {strangers[0]!r}: the data hold {STRANGERS[found]}"
+            raise DataError(msg, MENDING)
         kept = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
         return Codes({name: codes[kept] for name, codes in columns.items()}, int(kept.sum()))
 
@@ -124,7 +137,7 @@ class RowEncoder:
         """
         held: list[Codes] = []
         count = 0
-        forms = _Forms(self.encoders)
+        forms = Forms(self.encoders)
         for batch in batches:
             held.append(self._encode(batch, forms))
             count += held[-1].rows

@@ -17,8 +17,8 @@ class ScanCounter:
 
     def __init__(self, rows: RowEncoder, read: Callable[[], Generator[Any]], limits: Limits) -> None:
         """Count what `read` yields: Arrow record batches, the same rows at each call."""
-        self._rows = rows
-        self._read = read
+        self.rows = self._rows = rows
+        self.read = self._read = read
         self._limits = limits
         self._kept: list[Codes] | None = None
         self._records: int | None = None

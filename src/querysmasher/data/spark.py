@@ -18,6 +18,7 @@ import pyarrow as pa
 from querysmasher.data.counter import Counts, Limits
 from querysmasher.data.counting import Tally, batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
+from querysmasher.data.inspection import Inspection
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sets import AttributeSet
 from querysmasher.errors import DataError
@@ -47,7 +48,7 @@ class SparkCounter:
         # By number, because Spark stumbles over some names that it allows, like those with a dot.
         selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(chosen)]
         self._frame = quietly("selecting the columns", frame.selectExpr, *selection)
-        self._rows = rows
+        self.rows = self._rows = rows
         self._limits = limits
         self._records: int | None = None
 
@@ -65,6 +66,11 @@ class SparkCounter:
         if self._records is None:
             self._records = int(next(self.marginals([()])))
         return self._records
+
+    def inspect(self) -> list[bytes]:
+        """Return what `Inspection` finds in each partition: for `check`, which shows records."""
+        frame = self._frame.mapInArrow(partial(_inspect_partition, self._rows), MESSAGE_SCHEMA)
+        return [bytes(found) for _, found in quietly("looking through the table in Spark", _collected, frame)]
 
     def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
         for batch in batches(sets, cells, self._limits.batch_cells):
@@ -122,6 +128,13 @@ def _count_partition(
     flat = np.concatenate([table.reshape(-1) for table in tally.tables()])
     for slab, start in enumerate(range(0, len(flat), SLAB_CELLS)):
         yield _message(slab, flat[start : start + SLAB_CELLS].tobytes())
+
+
+def _inspect_partition(rows: RowEncoder, parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield what is found in a partition."""
+    names = list(rows.names)
+    named = (part.rename_columns(names) for part in parts) if names else parts
+    yield _message(0, Inspection.of(rows, named).to_bytes())
 
 
 def _sum_partition(parts: Iterable[Any]) -> Iterator[Any]:

@@ -10,6 +10,7 @@ import narwhals as nw
 
 from querysmasher.data.counter import Counter, Limits
 from querysmasher.data.dialect import CSV
+from querysmasher.data.doubles import without_doubles
 from querysmasher.data.files import count_file, count_relation
 from querysmasher.data.foreign import quietly
 from querysmasher.data.frames import count_frame
@@ -56,6 +57,7 @@ def open_table(
         return count_relation(rows, native, limits)
     if is_spark_frame(native):
         return SparkCounter(rows, native, limits)
+    native = without_doubles(native, names)
     frame = quietly("opening the frame", nw.from_native, native, pass_through=True)
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
         msg = (

@@ -1,7 +1,9 @@
 """Which value of a column is which value of an attribute: the rule, one value at a time.
 
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
-numbers of any width: 3 and 3.0 are the same. Text is never read as a number, nor the other way round.
+numbers of any width: 3 and 3.0 are the same. Text is never read as a number, nor the other way round. A date
+matches dates and timestamps (see `dates`) and its ISO text. A missing value matches nothing, unless the
+attribute declares the value that stands for missing ones.
 
 The rule looks at one value and the schema, never at the other records. So it must give the same place when
 a library stores the same values in a wider type because of one record: integers as floats (one is missing),
@@ -15,12 +17,14 @@ import decimal
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from querysmasher.attributes import Attribute, Binned
+from querysmasher.data.dates import midnight
 
 EXACT_FLOATS = 2**53
 """From here on, different integers are the same float."""
@@ -57,12 +61,12 @@ class Places:
 
     @cached_property
     def by_kind(self) -> dict[type, dict[Any, int]]:
-        """The labels with their places, by kind: `str`, `bool`, and `float` for any number."""
+        """The labels with their places, by kind: `str`, `bool`, `date`, and `float` for any number."""
         groups: dict[type, dict[Any, int]] = {}
         if isinstance(self.attribute, Binned):
             return groups
         for place, label in enumerate(self.attribute.values):
-            kind = str if isinstance(label, str) else bool if isinstance(label, bool) else float
+            kind = next((k for k in (str, bool, date) if isinstance(label, k)), float)
             groups.setdefault(kind, {})[label] = place
         return groups
 
@@ -70,6 +74,18 @@ class Places:
     def kinds(self) -> tuple[type, ...]:
         """The kinds of values that the attribute has."""
         return tuple(self.by_kind) or (float,)
+
+    @cached_property
+    def texts(self) -> dict[str, int]:
+        """The labels that a text matches, with their places: texts, and dates by their ISO texts."""
+        days = {str(day): place for day, place in self.by_kind.get(date, {}).items()}
+        return days | self.by_kind.get(str, {})
+
+    @property
+    def stand_in(self) -> int | None:
+        """The place of the value that stands for missing ones, if the attribute declares one."""
+        missing = self.attribute.missing
+        return None if missing is None else self.attribute.position(missing)
 
     @cached_property
     def integers(self) -> dict[int, int]:
@@ -117,9 +133,11 @@ class Places:
             value = value.item()
         if value is None or type(value).__name__ in MISSING_TYPES:
             return self.missing
-        if isinstance(value, bool | str):
-            labels = self.by_kind.get(bool if isinstance(value, bool) else str)
-            return self.malformed if labels is None else labels.get(value, self.unknown)
+        if isinstance(value, str):
+            return self.texts.get(value, self.unknown) if self.texts else self.malformed
+        if isinstance(value, bool | date):
+            labels = self.by_kind.get(bool if isinstance(value, bool) else date)
+            return self.malformed if labels is None else labels.get(midnight(value), self.unknown)
         if isinstance(value, decimal.Decimal):
             value = _plain(value)
         if isinstance(value, float) and math.isnan(value):

@@ -19,6 +19,7 @@ from querysmasher.planning.limit import MAX_DIMENSION, Limit, dimension, root_lo
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget
+from querysmasher.report.words import promise
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -192,7 +193,7 @@ class Plan:
         methods = Counter(self.solutions[number].method for m in self.measured for _, number in m.blocks)
         return (
             f"Plan for {self.workload}\n"
-            f"  guarantee     {self.budget.describe()}\n"
+            f"  guarantee     {promise(self.budget)}\n"
             f"  expected RMSE {self.rmse:.4g}, certified at most {self.gap:.2%} above the optimum "
             f"({self.centering} centres)\n"
             f"  measures      {self.measurements:,} numbers on {len(self.measured):,} attribute sets "

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from querysmasher.errors import BudgetError
+from querysmasher.errors import BudgetError, Remedy
 from querysmasher.privacy.rates import (
     SLACK,
     Vector,
@@ -215,10 +215,15 @@ class GaussianDP(Budget):
 
     def _discrete_cost(self) -> float:
         msg = (
-            "mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so GaussianDP"
-            f"(mu={self.mu}) cannot be met with it; ask for zCDP(rho={self.mu**2 / 2}), rho = mu²/2, instead"
+            "mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so Gaussian DP with mu = "
+            f"{self.mu} cannot be met with it"
         )
-        raise BudgetError(msg)
+        rho = self.mu**2 / 2
+        remedy = Remedy(
+            f"ask for zCDP(rho={rho}), rho = mu²/2, instead",
+            f"ask for [budget] rho = {rho}, which is mu²/2, instead",
+        )
+        raise BudgetError(msg, remedy)
 
     def _claim(self) -> str:
         return f"Gaussian differential privacy with mu = {self.mu}"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import PrivacyError
+from querysmasher.errors import PrivacyError, Remedy
 from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian, checked_size, exact_variance
 
 NOISES = ("rounded", "discrete", "opendp", "gaussian")
@@ -80,6 +80,9 @@ class FloatGaussian:
         return self._generator.normal(0.0, math.sqrt(variance), checked_size(size))
 
 
+SEEDED = Remedy("use noise='discrete' for a simulation", 'use [measure] noise = "discrete" for a simulation')
+
+
 def noise_source(name: str, seed: int | None) -> NoiseSource | FloatGaussian:
     """Return the noise called `name`; a seed makes it a simulation."""
     if name not in NOISES:
@@ -90,8 +93,8 @@ def noise_source(name: str, seed: int | None) -> NoiseSource | FloatGaussian:
         raise PrivacyError(msg)
     if name == "opendp":
         if seed is not None:
-            msg = "seed: OpenDP's noise cannot be seeded; use noise='discrete' for a simulation"
-            raise PrivacyError(msg)
+            msg = "seed: OpenDP's noise cannot be seeded"
+            raise PrivacyError(msg, SEEDED)
         return OpenDPDiscreteGaussian()
     if name == "gaussian":
         return FloatGaussian(seed)

@@ -19,6 +19,7 @@ from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.release.store import Store
+from querysmasher.report.words import remarks
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -61,7 +62,9 @@ class Release:
         """What the release promises, in words."""
         if not self.noise.is_private:
             return f"NONE: this is a simulation. {self.noise.description}"
-        return f"{self.plan.budget.describe()} Noise: {self.noise.description}"
+        return " ".join(
+            [self.plan.budget.describe(), f"Noise: {self.noise.description}", *remarks(self.plan.budget)]
+        )
 
     @cached_property
     def predictor(self) -> Predictor:

@@ -17,6 +17,7 @@ from querysmasher.report.words import (
     delta_of,
     epsilon_words,
     guarantee,
+    promise,
     schema_table,
     scientific,
     workload_table,
@@ -285,6 +286,6 @@ def plan_notebook(plan: Plan) -> str:
         ("expected RMSE", f"± {number(plan.rmse)}"),
         ("certified", f"at most {share(plan.gap)} above the optimum"),
         ("measures", f"{plan.measurements:,} numbers on {count(len(plan.measured), 'attribute set')}"),
-        ("guarantee", plan.budget.describe()),
+        ("guarantee", promise(plan.budget)),
     ]
     return notebook(f"Plan for {plan.workload.query_count:,} queries", table(["", ""], rows))

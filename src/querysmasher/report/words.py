@@ -45,6 +45,10 @@ LETTERS = "xyzuvwst"
 DELTA = 1e-6
 """The δ at which ε is told for budgets that state none."""
 
+LARGE_EPSILON = 10
+LARGE_DELTA = 1e-4
+"""Larger ones are remarked upon."""
+
 FALSE_ALARMS = (0.01, 0.05, 0.1)
 MOST = 30
 """How many attributes of a schema a page lists before the rest is folded away."""
@@ -148,6 +152,36 @@ def scientific(value: float) -> str:
     return power if mantissa == "1" else f"{mantissa} × {power}"
 
 
+def promise(budget: Budget) -> str:
+    """Say what is guaranteed, and what is to be remarked about it."""
+    return " ".join([budget.describe(), *remarks(budget)])
+
+
+def remarks(budget: Budget) -> list[str]:
+    """Return what a reader should know of a large budget, in sentences; none are refused for it.
+
+    >>> from querysmasher import ApproxDP
+    >>> remarks(ApproxDP(epsilon=1.0, delta=1e-6))
+    []
+    """
+    delta = delta_of(budget)
+    stated = isinstance(budget, ApproxDP)
+    epsilon = budget.epsilon if isinstance(budget, ApproxDP) else budget.epsilon_at(delta)
+    said = []
+    if epsilon > LARGE_EPSILON:
+        where = "" if stated else f" (at delta = {delta:g})"
+        said.append(
+            f"Remark: epsilon = {epsilon:.4g}{where} is above {LARGE_EPSILON}, and promises little: whoever "
+            "knows the other records may tell almost surely what one record says."
+        )
+    if delta > LARGE_DELTA:
+        said.append(
+            f"Remark: delta = {delta:g} is above {LARGE_DELTA:g}; it is usually chosen well below one in the "
+            "number of people in the table."
+        )
+    return said
+
+
 def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
     """Say what is guaranteed, to whom, and what an attacker could still find out."""
     replace = budget.neighbours == "replace_one"
@@ -171,6 +205,7 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
     return join(
         [
             element("p", budget.describe(), class_="lead"),
+            *(element("p", remark, class_="warning") for remark in remarks(budget)),
             element("h3", "What an attacker could learn"),
             element(
                 "p",

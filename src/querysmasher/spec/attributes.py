@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
 from typing import Any
 
-from querysmasher.attributes import KINDS, Attribute, Binned, Label
+from querysmasher.attributes import KINDS, Attribute, Binned, Label, literal
 from querysmasher.errors import SchemaError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Place, shown, within
@@ -42,7 +44,8 @@ def build_schema(tables: Sequence[object], findings: Findings, place: Place) -> 
 def _attribute(kind: str, entry: Section) -> Attribute:
     if isinstance(entry, Bins):
         with within("edges"):
-            return Binned(entry.name, edges=entry.edges)
+            attribute: Attribute = Binned(entry.name, edges=entry.edges)
+        return standing_in(attribute, entry.missing)
     assert isinstance(entry, Values)  # noqa: S101 - there is no third model
     if (entry.values is None) == (entry.range is None):
         given = "neither" if entry.values is None else "both"
@@ -50,16 +53,33 @@ def _attribute(kind: str, entry: Section) -> Attribute:
         raise SchemaError(msg)
     with within("values" if entry.range is None else "range"):
         values = run(*entry.range) if entry.range else entry.values
-        return KINDS[kind](entry.name, values or ())
+        attribute = KINDS[kind](entry.name, values or ())
+    return standing_in(attribute, entry.missing)
 
 
-def run(first: float, last: float, step: float = 1) -> list[Label]:
-    """Return the numbers from `first` to `last`, both included.
+def standing_in(attribute: Attribute, missing: Label | None) -> Attribute:
+    """Return the attribute with the value that stands for missing ones."""
+    with within("missing"):
+        return attribute if missing is None else replace(attribute, missing=missing)
+
+
+def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
+    """Return the numbers, or the dates, from `first` to `last`, both included; a step of dates is in days.
 
     >>> run(0, 10, 5)
     [0, 5, 10]
+    >>> [str(day) for day in run(date(2024, 2, 28), date(2024, 3, 1))]
+    ['2024-02-28', '2024-02-29', '2024-03-01']
     """
     given: list[Any] = [first, last, step]
+    if any(isinstance(end, date) for end in given):
+        if type(first) is not date or type(last) is not date or type(step) is not int:
+            msg = f"expected two dates and perhaps an integer number of days, got {shown(given)}"
+            raise SchemaError(msg)
+        if last < first:
+            msg = f"expected first <= last, got {literal(first)} and {literal(last)}"
+            raise SchemaError(msg)
+        return [first + timedelta(n) for n in range(0, len(run(0, (last - first).days, step)) * step, step)]
     if not all(abs(number) < EXACT for number in given):  # nor NaN
         msg = f"expected numbers below 2^53 in size, got {shown(given)}"
         raise SchemaError(msg)

@@ -10,6 +10,7 @@ import csv
 import json
 import os
 import re
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from querysmasher.spec.findings import Findings
 _RANGE = re.compile(r"\s*(-?\d{1,99})\s*\.\.\s*(-?\d{1,99})\s*")
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,99}")  # what is longer is an identifier, not a number
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+_DATE = r"\d{4}-\d\d-\d\d"
+_DATES = re.compile(rf"({_DATE})(?:\s*\.\.\s*({_DATE}))?")
 
 
 def read_codebook(path: str | os.PathLike[str]) -> Schema:
@@ -29,8 +32,9 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
 
     A CSV file has the columns `attribute`, `kind` and `values`. Values are separated by semicolons; `0..99`
     stands for all whole numbers from 0 to 99; for binned attributes the values are the edges. Lines with the
-    same attribute add up. Values that are all written as numbers are numbers (`01` is not), unless an
-    optional column `type` says `text`. A JSON file holds a list of objects with `attribute`, `kind` and
+    same attribute add up. Values that are all written as numbers are numbers (`01` is not), and those all
+    written as `2024-03-01` are dates (`2024-01-01..2024-12-31` stands for all days), unless an optional
+    column `type` says `text`. A JSON file holds a list of objects with `attribute`, `kind` and
     `values`, `range` or `edges`.
     """
     path = Path(path)
@@ -99,10 +103,12 @@ def _table(name: str, kind: str, texts: list[str], as_text: bool) -> dict[str, A
 
 
 def _values(texts: list[str], as_text: bool) -> list[Label]:
-    """Return what the texts stand for: texts, or numbers if all look like numbers."""
+    """Return what the texts stand for: texts, or numbers or dates if all look like them."""
     stripped = [text.strip() for text in texts]
     if as_text:
         return list(stripped)
+    if all(map(_DATES.fullmatch, stripped)):
+        return _days(stripped)
     numbers: list[Label] = []
     for text in stripped:
         if span := _RANGE.fullmatch(text):
@@ -114,3 +120,14 @@ def _values(texts: list[str], as_text: bool) -> list[Label]:
         else:
             return list(stripped)
     return numbers
+
+
+def _days(texts: list[str]) -> list[Label]:
+    days: list[Label] = []
+    for text in texts:
+        first, last = _DATES.fullmatch(text).groups()  # type: ignore[union-attr]
+        try:
+            days += run(date.fromisoformat(first), date.fromisoformat(last or first))
+        except ValueError:  # the 30th of February; also ours, of a range that runs backwards
+            return list(texts)
+    return days

@@ -8,14 +8,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from querysmasher.attributes import literal
 from querysmasher.errors import QuerySmasherError, SpecError
 from querysmasher.spec.lines import line_of
-from querysmasher.spec.model import Section
+from querysmasher.spec.model import SECTIONS, Section
 
 Place = tuple[str | int, ...]
 """The way to a key: ("workload", 2, "family")."""
@@ -30,7 +32,6 @@ class LocatedError(QuerySmasherError):
         """Keep both."""
         super().__init__(problem)
         self.steps = steps
-        self.problem = problem
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def within(*steps: str) -> Iterator[None]:
     try:
         yield
     except QuerySmasherError as error:
-        raise LocatedError(steps, str(error)) from None
+        raise LocatedError(steps, error.for_spec()) from None
 
 
 @dataclass
@@ -64,8 +65,9 @@ class Findings:
         except LocatedError as error:
             self.add((*place, *error.steps), error.problem)
         except QuerySmasherError as error:
-            named, _, rest = str(error).partition(": ")
-            self.add(*(((*place, named), rest) if named in keys else (place, str(error))))
+            message = error.for_spec()
+            named, _, rest = message.partition(": ")
+            self.add(*(((*place, named), rest) if named in keys else (place, message)))
 
     def section(self, model: type[S], data: object, place: Place) -> S | None:
         """Return a table of the file as its model, or note what is wrong with it."""
@@ -126,9 +128,24 @@ def suggestion(given: object, allowed: Collection[str]) -> str:
     return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 
+def unknown_key(key: str, allowed: Collection[str]) -> str:
+    """Say that a key is not known, and which ones are."""
+    return f"unknown key{suggestion(key, allowed)} (allowed: {', '.join(allowed)})"
+
+
+def home_of(key: str) -> str:
+    """Say in which section a key belongs, or nothing."""
+    homes = [name for name, model in SECTIONS.items() if key in model.model_fields]
+    return f"unknown key; it belongs under [{homes[0]}]" if homes else ""
+
+
 def shown(value: object) -> str:
     """Return a value as it may have been written, shortened."""
-    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    text = (
+        literal(value)
+        if isinstance(value, str | date)
+        else json.dumps(value, default=str, ensure_ascii=False)
+    )
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -145,7 +162,8 @@ def written(place: Place) -> str:
 
 def _problem(key: str, kind: str, fields: Mapping[str, FieldInfo], data: Mapping[str, Any]) -> str:
     if kind == "extra_forbidden":
-        return f"unknown key{suggestion(key, fields)} (allowed: {', '.join(fields)})"
+        near = suggestion(key, fields)
+        return home_of(key) if home_of(key) and not near else unknown_key(key, fields)
     about = fields[key]
     if allowed := _choices(about.annotation):
         return not_one_of(allowed, data[key])

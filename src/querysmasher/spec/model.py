@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,6 +14,8 @@ positive = Field(default=1.0, description="a positive number", gt=0, allow_inf_n
 amount = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
 PATH = r"\A[^\x00]+\z"
 path = Field(default=None, description="a path as text", pattern=PATH)
+
+stand_in = Field(default=None, description="one of the values, which stands for missing ones")
 
 
 class Section(BaseModel):
@@ -39,10 +42,13 @@ class Values(Section):
 
     name: str = Field(description="a name as text", min_length=1)
     kind: str
-    values: list[Any] | None = Field(default=None, description="a list of texts or numbers", min_length=1)
-    range: list[int | float] | None = Field(
+    values: list[Any] | None = Field(
+        default=None, description="a list of texts, numbers or dates", min_length=1
+    )
+    range: list[int | float | date] | None = Field(
         default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
     )
+    missing: str | int | float | bool | date | None = stand_in
 
 
 class Bins(Section):
@@ -51,6 +57,7 @@ class Bins(Section):
     name: str = Field(description="a name as text", min_length=1)
     kind: str
     edges: list[int | float] = Field(description="a list of increasing numbers", min_length=2)
+    missing: str | None = stand_in
 
 
 ATTRIBUTES: dict[str, type[Section]] = {
@@ -156,6 +163,9 @@ class DataSection(Section):
     quote: str | None = Field(default=None, description='a single character, or "" for none')
     encoding: str | None = Field(default=None, description='an encoding such as "utf-8" or "latin-1"')
     decimal: Literal[".", ","] | None = Field(default=None, description='"." or ","')
+    missing: dict[str, str | int | float | bool | date] | None = Field(
+        default=None, description="a table of attributes and the value that stands for missing ones"
+    )
 
 
 class PlanSection(Section):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 from querysmasher.data.dialect import CSV
-from querysmasher.errors import BudgetError, FileError, SpecError
+from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
 from querysmasher.planning.solvers import UNIFORM_SOLVERS
 from querysmasher.planning.solvers.basis import BASES
 from querysmasher.privacy.accounting import allowed_cost
@@ -15,7 +16,7 @@ from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCos
 from querysmasher.schema import Schema
 from querysmasher.spec.attributes import build_schema
 from querysmasher.spec.codebook import read_codebook
-from querysmasher.spec.findings import Findings, not_one_of, suggestion
+from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
 from querysmasher.spec.model import (
     SECTIONS,
     BudgetSection,
@@ -66,7 +67,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         name: findings.section(model, getattr(file, name), (name,)) for name, model in SECTIONS.items()
     }
     budget, source = _budget(sections["budget"], findings), _source(sections["data"], path, findings)
-    schema = _schema(file, path, findings)
+    schema = _with_missing(_schema(file, path, findings), sections["data"], findings)
     entries = build_entries(file.workload, schema, path.parent, findings)
     _check_plan(sections["plan"], schema, findings)
     _check_noise(budget, sections["measure"], findings)
@@ -86,10 +87,7 @@ def _top_keys() -> list[str]:
 
 def _stranger(key: str) -> str:
     """Say of an unknown key where it belongs, or which one may be meant."""
-    homes = [name for name, model in SECTIONS.items() if key in model.model_fields]
-    if homes:
-        return f"unknown key; it belongs under [{homes[0]}]"
-    return f"unknown key{suggestion(key, _top_keys())} (allowed: {', '.join(_top_keys())})"
+    return home_of(key) or unknown_key(key, _top_keys())
 
 
 def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
@@ -102,6 +100,20 @@ def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
         with findings.at(("codebook",)):
             return read_codebook(path.parent / file.codebook)
     return None
+
+
+def _with_missing(schema: Schema | None, section: object, findings: Findings) -> Schema | None:
+    """Return the schema with the values that [data] says stand for missing ones."""
+    if schema is None or not isinstance(section, DataSection) or not section.missing:
+        return schema
+    attributes = {a.name: a for a in schema}
+    for name, value in section.missing.items():
+        with findings.at(("data", "missing", name)):
+            if schema[name].missing not in (None, value):
+                msg = f"the schema says {shown(schema[name].missing)}, got {shown(value)}; say it once"
+                raise SchemaError(msg)
+            attributes[name] = replace(schema[name], missing=value)
+    return Schema(list(attributes.values()))
 
 
 def _budget(section: object, findings: Findings) -> Budget | None:

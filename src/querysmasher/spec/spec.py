@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from querysmasher.errors import SpecError
 from querysmasher.measure import measure
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import plan
@@ -44,6 +45,14 @@ class Spec:
     def folder(self) -> Path:
         """Where the release goes: relative paths start where the spec file is."""
         return self.path.parent / self.output.folder
+
+    def table(self, path: Path | None = None) -> Source:
+        """Return where the table is: at `path` if one is given, else where [data] says."""
+        source = self.source if path is None else Source(path)
+        if source is None:
+            msg = f"{self.path.name}: data: missing; name the table under [data], or with --data"
+            raise SpecError(msg)
+        return source
 
     @property
     def searches_centres(self) -> bool:

@@ -21,7 +21,7 @@ _SCHEMA = """
 [[schema]]
 name = "sex"
 kind = "categorical"              # values without an order
-values = ["F", "M"]
+values = ["F", "M"]               # texts, numbers or dates; `missing` may name one for missing values
 
 [[schema]]
 name = "age"

@@ -135,7 +135,7 @@ class Identity(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [f"{a.name} == {v!r}" for v in a.values]
+        return [f"{a.name} == {v}" for v in a.literals]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Prefix(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [f"{a.name} <= {v!r}" for v in a.values]
+        return [f"{a.name} <= {v}" for v in a.literals]
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ class Range(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        v = a.values
-        return [f"{v[b]!r} <= {a.name} <= {v[c]!r}" for b in range(self.n) for c in range(b, self.n)]
+        v = a.literals
+        return [f"{v[b]} <= {a.name} <= {v[c]}" for b in range(self.n) for c in range(b, self.n)]
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ class Circular(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        n, v = self.n, a.values
-        return [f"{a.name} in {v[s]!r} .. {v[(s + m) % n]!r}" for s in range(n) for m in range(n)]
+        n, v = self.n, a.literals
+        return [f"{a.name} in {v[s]} .. {v[(s + m) % n]}" for s in range(n) for m in range(n)]
 
 
 ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Identity, Prefix, Range, Circular)}

@@ -6,7 +6,9 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import date
 from itertools import pairwise
 from typing import Any
 
@@ -14,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute, Binned
-from querysmasher.errors import PredicateError, SchemaError
+from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import checked_weight
 from querysmasher.workload.groups import Group
+from querysmasher.workload.names import QuotedNames, bare_names, written_name
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
@@ -33,8 +36,9 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.NotEq: ("!=", operator.ne),
 }
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_BACKTICKS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`([^`]*)`""")
 _LONE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_BARE_DATE = re.compile(r"(?<!['\"\d])\d{4}-\d\d-\d\d(?!['\"\d])")
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -50,12 +54,14 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
 
     Predicates compare attributes with values (`age >= 18`, `sex == 'F'`, `region in ['N', 'S']`,
     `18 <= age < 65`) or numeric attributes with each other (`hours + travel <= 10`), joined by
-    `and`, `or`, `not`. Backticks quote names that are no identifiers. Conditions on different
-    attributes joined by `and` stay a product, so they may span many attributes at no cost.
+    `and`, `or`, `not`. Texts and dates (`day < '2024-03-01'`) stand in quotes. Names that are no
+    identifiers stand in brackets, which survive a shell (`[hours-per-week] >= 40`), or in backticks.
+    Conditions on different attributes joined by `and` stay a product, so they may span many attributes at
+    no cost.
 
-    >>> schema = Schema.of(age=100, sex=2)
-    >>> where(schema, "age >= 18 and sex == 1").groups[0].attributes
-    ('age', 'sex')
+    >>> schema = Schema.of({"hours-per-week": 99}, sex=2)
+    >>> where(schema, "[hours-per-week] >= 40 and sex == 1").groups[0].attributes
+    ('hours-per-week', 'sex')
     """
     if not isinstance(predicate, str) or not predicate.strip():
         msg = f"predicate: expected a text such as 'age >= 18', got {predicate!r}"
@@ -65,6 +71,11 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
     except (RecursionError, MemoryError):
         msg = f"predicate {predicate[:40] + '…'!r}: it cannot be read, it is nested too deeply"
         raise PredicateError(msg) from None
+    except (PredicateError, UnknownAttributeError):
+        for name, mended in bare_names(predicate, schema.names):
+            msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
+            raise PredicateError(msg) from None
+        raise
     attributes = tuple(schema.names[p] for places, _ in masks for p in places)
     families = tuple(
         Rows(mask.shape, mask.reshape(1, -1).astype(float), row_labels=(text,), title="where")
@@ -79,27 +90,17 @@ class _Reader:
     def __init__(self, schema: Schema, text: str) -> None:
         self.schema = schema
         self.text = text
-        self.quoted: dict[str, str] = {}
-        self.stem = "quoted_"
-        while self.stem in text:
-            self.stem += "_"
+        self.names = QuotedNames(text.strip(), schema.names)
         try:
-            self.tree = ast.parse(_BACKTICKS.sub(self._quote, text.strip()), mode="eval").body
+            self.tree = ast.parse(self.names.text.strip(), mode="eval").body
         except (SyntaxError, ValueError):
             hint = "; equality is written ==" if _LONE_EQUALS.search(text) else ""
+            bare = _BARE_DATE.search(text)
+            hint = f"; dates need quotes, as in '{bare[0]}'" if bare else hint
             raise self.error(f"it cannot be read{hint}") from None
 
-    def _quote(self, match: re.Match[str]) -> str:
-        if match[1] is None:
-            return match[0]  # a text, whatever stands in it
-        name = f"{self.stem}{len(self.quoted)}_"
-        self.quoted[name] = match[1]
-        return name
-
     def error(self, why: str) -> PredicateError:
-        for name, meant in self.quoted.items():
-            why = why.replace(name, f"`{meant}`")
-        return PredicateError(f"predicate {self.text!r}: {why}")
+        return PredicateError(f"predicate {self.text!r}: {self.names.restored(why)}")
 
     def conditions(self) -> list[Mask]:
         """Return masks on disjoint attributes whose conjunction is the predicate."""
@@ -166,7 +167,7 @@ class _Reader:
         sign, apply = _COMPARE[type(op)]
         bare = right.id if isinstance(right, ast.Name) and right.id not in self.schema else None
         if attribute is not None and bare in attribute.values:
-            raise self.error(f"texts need quotes, as in {attribute.name} {sign} {bare!r}")
+            raise self.error(f"texts need quotes, as in {written_name(attribute.name)} {sign} {bare!r}")
         other = self.attribute(right)
         if attribute is not None and other is None and self.is_constant(right):
             return self.against_value(attribute, sign, self.constant(right))
@@ -178,7 +179,7 @@ class _Reader:
         return places, mask
 
     def attribute(self, node: ast.expr) -> Attribute | None:
-        return self.schema[self.quoted.get(node.id, node.id)] if isinstance(node, ast.Name) else None
+        return self.schema[self.names.meant.get(node.id, node.id)] if isinstance(node, ast.Name) else None
 
     def is_constant(self, node: ast.expr) -> bool:
         try:
@@ -196,9 +197,24 @@ class _Reader:
             raise self.error(f"{ast.unparse(node)!r} is not a value (texts need quotes)")
         return value
 
+    def date(self, attribute: Attribute, value: Any) -> Any:
+        """Return the date that an ISO text means for an attribute of dates; other values as they are."""
+        dates = any(isinstance(v, date) for v in attribute.values)
+        if not dates or not isinstance(value, str) or value in attribute.values:
+            return value
+        with suppress(ValueError):
+            if _ISO_DATE.fullmatch(value):  # Python knows more ways to write a date
+                return date.fromisoformat(value)
+        raise self.error(f"{value!r} is no date; write it as in '2024-03-01'")
+
+    @staticmethod
+    def kind(value: Any) -> type:
+        """Return what a value can be compared with: texts, dates, or numbers."""
+        return str if isinstance(value, str) else date if isinstance(value, date) else float
+
     def value_position(self, attribute: Attribute, value: Any) -> int:
         try:
-            return attribute.position(value)
+            return attribute.position(self.date(attribute, value))
         except SchemaError as error:
             raise self.error(str(error)) from None
 
@@ -212,10 +228,10 @@ class _Reader:
             raise self.error(f"{attribute.name!r} is categorical, so {sign} means nothing; use == or in")
         if isinstance(attribute, Binned) and not isinstance(value, str):
             return places, apply(cells, self.edge_position(attribute, sign, value))
-        numbers = [v for v in attribute.values if not isinstance(v, str)]
-        increasing = len(numbers) == attribute.size and all(a < b for a, b in pairwise(numbers))
-        if increasing and not isinstance(value, str):
-            return places, apply(np.array(numbers), value)
+        value = self.date(attribute, value)
+        kinds = {self.kind(v) for v in (*attribute.values, value)}
+        if len(kinds) == 1 and str not in kinds and _increase(attribute.values):
+            return places, apply(np.array(attribute.values), value)
         return places, apply(cells, self.value_position(attribute, value))
 
     def edge_position(self, attribute: Binned, sign: str, value: float) -> int:
@@ -234,8 +250,10 @@ class _Reader:
         """Return the value of an arithmetic expression on every cell of its attributes."""
         attribute = self.attribute(node)
         if attribute is not None:
-            if any(isinstance(v, str) for v in attribute.values):
-                raise self.error(f"{attribute.name!r} has values that are no numbers")
+            if any(isinstance(v, str | date) for v in attribute.values):
+                bare = _BARE_DATE.search(self.text)
+                hint = f"; dates need quotes, as in '{bare[0]}'" if bare else ""
+                raise self.error(f"{attribute.name!r} has values that are no numbers{hint}")
             return (self.schema.position(attribute.name),), np.array(attribute.values, dtype=float)
         if self.is_constant(node):
             value = self.constant(node)
@@ -248,3 +266,7 @@ class _Reader:
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
             return self.join(self.number(node.left), self.number(node.right), _ARITHMETIC[type(node.op)])
         raise self.error(f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *")
+
+
+def _increase(values: Sequence[Any]) -> bool:
+    return all(a < b for a, b in pairwise(values))

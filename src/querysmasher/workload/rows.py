@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
@@ -149,7 +149,8 @@ def hierarchy(
             missing = [v for v in a.values if v not in level]
             if missing:
                 msg = (
-                    f"level {number} of the hierarchy on {attribute!r} has no group for value {missing[0]!r}"
+                    f"level {number} of the hierarchy on {attribute!r} has no group for value "
+                    f"{literal(missing[0])}"
                 )
                 raise WorkloadError(msg)
             level = [level[v] for v in a.values]  # noqa: PLW2901

@@ -70,7 +70,7 @@ def solve(
     msg = (
         f"a subworkload on {len(block.shape)} attributes of sizes {block.shape} mixes "
         f"{len(block.terms)} families of queries over {block.cells:,} cells, more than the {allowed} that "
-        f"solver={solver!r} can take. Remedies: coarser values or bins for the largest attribute; fewer "
+        f"the solver {solver!r} can take. Remedies: coarser values or bins for the largest attribute; fewer "
         "attributes at a time; one family per attribute set, which is solved at any size"
     )
     raise TooLargeError(msg)

@@ -1,0 +1,54 @@
+"""`querysmasher check`: what in the table does not fit the schema, for the custodian."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from querysmasher.cli.exits import ExitCode
+from querysmasher.cli.guard import guarded
+from querysmasher.cli.output import print_json, print_table
+from querysmasher.cli.words import SPEC, AsJson, SpecPath, examples
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "check",
+        short_help="Show the custodian what in the table does not fit.",
+        epilog=examples("querysmasher check", "querysmasher check survey.toml --data people.parquet"),
+    )(check)
+
+
+@guarded
+def check(
+    spec: SpecPath = SPEC,
+    data: Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what in the table does not fit the schema: for the custodian's eyes only.
+
+    What it prints shows values of single records: it is for those who may see the table, and must not be
+    published. All columns that the queries ask about are looked at: missing ones, types, missing values,
+    values outside the schema, and how many records would be refused or dropped. Nothing is written, and no
+    budget is spent. Mend the schema from public knowledge only, never from what is shown here.
+    """
+    from querysmasher.data.check import HEAD, NOTICE
+    from querysmasher.data.check import check as look
+    from querysmasher.spec import read_spec
+
+    read = read_spec(spec)
+    asked = {name for group in read.workload.groups for name in group.attributes}
+    names = [name for name in read.schema.names if name in asked]
+    found = look(read.schema, read.table(data).open(), names, max_records=read.measuring.max_records)
+    verdict = found.verdict('[measure] unknown = "drop"')
+    if as_json:
+        print_json({**found.to_json(), "verdict": verdict})
+    else:
+        typer.echo(NOTICE)
+        print_table(HEAD, [column.cells() for column in found], numbers=False)
+        typer.echo(verdict)
+    if not found.ok:
+        raise typer.Exit(int(ExitCode.DATA))

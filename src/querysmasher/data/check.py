@@ -1,0 +1,232 @@
+"""`check`: what in a table does not fit a schema, for the custodian's eyes only.
+
+This is the one place that shows records on purpose. It stands apart from the private path: nothing that
+plans, measures, releases or reports imports it (`tests/test_layers.py`), nothing is written, and what it
+returns refuses to be pickled. It is not differentially private.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+import narwhals as nw
+
+from querysmasher.attributes import Attribute, literal
+from querysmasher.data.foreign import noting_columns, plain_name
+from querysmasher.data.inspection import ColumnTally, Inspection
+from querysmasher.data.scan import ScanCounter
+from querysmasher.data.spark import SparkCounter
+from querysmasher.data.table import open_table
+from querysmasher.errors import DataError
+from querysmasher.html import count
+from querysmasher.schema import Schema
+
+NOTICE = "For the custodian's eyes only: this shows values of single records. Do not publish it."
+HEAD = ("attribute", "column", "missing", "do not match", "what is wrong")
+MOST_SHOWN = 5
+"""Maximum number of values that are shown of a column."""
+
+
+@dataclass(frozen=True)
+class ColumnCheck:
+    """What a column has to do with its attribute."""
+
+    name: str
+    type: str
+    """The type of the column; empty where there is none, or no record."""
+    problem: str
+    """Why the column as a whole does not fit, or nothing."""
+    missing: int
+    stand_in: str
+    """The value that missing ones count as, as the schema declares, or nothing."""
+    unmatched: int
+    """How many values are outside the domain."""
+    values: tuple[tuple[str, int], ...]
+    """The most frequent values outside the domain, and how often each comes up."""
+    more_values: int
+    """How many further distinct values are outside the domain."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every value fits."""
+        return not self.problem and not self.unmatched and not (self.missing and not self.stand_in)
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the column as texts, under `HEAD`."""
+        shown = [f"{value} × {times:,}" for value, times in self.values]
+        more = [f"{self.more_values:,} other values"] if self.more_values else []
+        missing = f"{self.missing:,}" + (f" as {self.stand_in}" if self.missing and self.stand_in else "")
+        wrong = "; ".join(filter(None, [self.problem, ", ".join(shown + more)]))
+        return (self.name, self.type or "-", missing, f"{self.unmatched:,}", wrong)
+
+
+@dataclass(frozen=True, repr=False)
+class Check:
+    """What in a table does not fit a schema; `ok` says whether everything does."""
+
+    columns: tuple[ColumnCheck, ...]
+    records: int
+    bad_records: int
+    """How many records have a missing value, or one outside the domain, in any of the columns."""
+    max_records: int
+    problem: str
+    """Why the table as a whole cannot be read, or nothing."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether `measure` would accept the table with unknown="refuse"."""
+        return self.readable and not self.bad_records
+
+    @property
+    def readable(self) -> bool:
+        """Whether `measure` would accept the table with unknown="drop"."""
+        fits = not self.problem and self.records <= self.max_records
+        return fits and not any(column.problem for column in self.columns)
+
+    def verdict(self, drop: str = "unknown='drop'") -> str:
+        """Say in a sentence what measuring would do; `drop` is how the reader asks to drop records."""
+        if self.problem:
+            return f"The table is refused: {self.problem}."
+        if self.records > self.max_records:
+            return f"The table is refused: it has more than max_records = {self.max_records:,} records."
+        if not self.readable:
+            names = ", ".join(repr(column.name) for column in self.columns if column.problem)
+            return f"The table is refused, whatever is done about single records: see {names}."
+        if self.ok:
+            return f"All {count(self.records, 'record')} fit."
+        return (
+            f"{self.bad_records:,} of {count(self.records, 'record')} do not fit: the table is refused, or "
+            f"with {drop} these records are left out."
+        )
+
+    def to_frame(self, backend: Any = "pyarrow") -> Any:
+        """Return a table of the columns; `backend` is any eager backend of narwhals that is installed."""
+        rows = [{**asdict(c), "values": ", ".join(f"{v} × {n}" for v, n in c.values)} for c in self.columns]
+        columns = {key: [row[key] for row in rows] for key in rows[0]} if rows else {}
+        return nw.from_dict(columns, backend=backend).to_native()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, with the notice of whom it is for."""
+        return {"notice": NOTICE, "ok": self.ok, **asdict(self)}
+
+    def __iter__(self) -> Iterator[ColumnCheck]:
+        """Go through the columns."""
+        return iter(self.columns)
+
+    def __getitem__(self, name: str) -> ColumnCheck:
+        """Return what was found in the column called `name`."""
+        found = {column.name: column for column in self.columns}
+        if name not in found:
+            msg = f"name: expected one of {', '.join(map(repr, found))}, got {name!r}"
+            raise DataError(msg)
+        return found[name]
+
+    def __repr__(self) -> str:
+        """Say whom this is for, then show every column."""
+        lines = [HEAD, *(column.cells() for column in self.columns)]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(HEAD) - 1)]
+        shown = ["  ".join([*map(str.ljust, line, widths), line[-1]]).rstrip() for line in lines]
+        return "\n".join([NOTICE, self.verdict(), *shown])
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: a check shows records, and is not to be kept."""
+        msg = "a check shows records of the table, and is not written to a file"
+        raise DataError(msg)
+
+
+def check(
+    schema: Schema,
+    data: Any,
+    attributes: Sequence[str] | None = None,
+    *,
+    max_records: int = 100_000_000,
+) -> Check:
+    """Tell the custodian what in a table does not fit a schema, in all columns at once.
+
+    What is returned shows values of single records. It is for those who may see the table, protects nobody
+    and must not be published. Nothing is written, and no budget is spent. It says what `measure` would do
+    with the same table: which columns are missing or there twice, which types do not fit, how many values
+    are missing or outside the domain, which these are, and how many records that concerns.
+
+    Args:
+        schema: the domain. Mend it from public knowledge only: a domain read off this table says something
+            about the people in it.
+        data: whatever `measure` takes.
+        attributes: the attributes to look at; by default all. `measure` looks at those that are measured.
+        max_records: the public cap on the number of records that `measure` is to be given.
+
+    >>> import pyarrow
+    >>> schema = Schema.of(age=3, sex=2)
+    >>> found = check(schema, pyarrow.table({"age": [0, 7, 7, None], "Sex": [0, 1, 1, 0]}))
+    >>> found.ok, found["age"].values, found["sex"].problem
+    (False, (('7', 2),), "there is no such column; the nearest is 'Sex'")
+    """
+    if not isinstance(schema, Schema):
+        msg = f"schema: expected a Schema, got {type(schema).__name__}"
+        raise DataError(msg)
+    names = (
+        schema.names
+        if attributes is None
+        else (attributes,)
+        if isinstance(attributes, str)
+        else tuple(attributes)
+    )
+    schema.positions(names)
+    open_table(schema, data, [], "drop")  # refuses what is no table at all
+    problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
+    readable = [name for name in names if name not in problems]
+    found, problem = _inspected(open_table(schema, data, readable, "drop"))
+    columns = [
+        _column(schema[n], found.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
+    ]
+    return Check(tuple(columns), found.records, found.bad_records, max_records, problem)
+
+
+def _problem(schema: Schema, data: Any, name: str) -> str:
+    """Say why the column of an attribute cannot be read at all, or nothing."""
+    with noting_columns() as columns:
+        try:
+            open_table(schema, data, [name], "drop")
+        except DataError as error:
+            problem = str(error)
+        else:
+            return ""
+    if columns.count(name) > 1:
+        return f"there are {columns.count(name)} columns of this name"
+    if not columns or name in columns:
+        return problem
+    near = [c for c in columns if plain_name(c) == plain_name(name)]
+    near += difflib.get_close_matches(name, [c for c in columns if c not in near], n=3)
+    hint = f"; the nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near))}" if near else ""
+    return f"there is no such column{hint}"
+
+
+def _inspected(counter: Any) -> tuple[Inspection, str]:
+    """Return what is found in a table, and why it could not be read to its end, or nothing."""
+    rows = counter.rows
+    try:
+        if isinstance(counter, SparkCounter):
+            return Inspection.joined(rows.names, counter.inspect()), ""
+        assert isinstance(counter, ScanCounter)  # noqa: S101 - there is no third engine
+        with closing(counter.read()) as batches:
+            return Inspection.of(rows, batches), ""
+    except DataError as error:
+        return Inspection({name: ColumnTally() for name in rows.names}), str(error)
+
+
+def _column(attribute: Attribute, tally: ColumnTally) -> ColumnCheck:
+    frequent = sorted(tally.values.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ColumnCheck(
+        attribute.name,
+        tally.type,
+        tally.problem,
+        tally.missing,
+        "" if attribute.missing is None else literal(attribute.missing),
+        tally.unmatched,
+        tuple(frequent[:MOST_SHOWN]),
+        max(0, len(frequent) - MOST_SHOWN),
+    )

@@ -1,0 +1,53 @@
+"""Columns of dates: whole days, however the column stores them.
+
+A date matches a date32 or date64 value of that day, and a timestamp at its midnight. A timestamp with a
+time zone is read by the clock of that zone. Any other moment of a day matches no date.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+EPOCH = date(1970, 1, 1)
+TICKS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+"""How many units make a day."""
+
+NO_DAY = np.iinfo(np.int64).min
+"""What is no whole day, or missing."""
+
+
+def is_date_column(kind: Any) -> bool:
+    """Tell whether a column of this Arrow type holds dates or timestamps."""
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+
+
+def days(column: Any) -> NDArray[np.int64]:
+    """Return the day of each value of a date column, counted from 1970, or `NO_DAY`."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        return np.asarray(column.cast(pa.int32()).cast(pa.int64()).fill_null(NO_DAY))
+    unit = "ms" if pa.types.is_date64(kind) else kind.unit
+    if getattr(kind, "tz", None) is not None:
+        column = pc.local_timestamp(column)
+    ticks = np.asarray(column.cast(pa.int64()).fill_null(NO_DAY))
+    whole, rest = np.divmod(ticks, TICKS[unit])
+    return np.where((rest == 0) & (ticks != NO_DAY), whole, NO_DAY)
+
+
+def day_number(value: date) -> int:
+    """Return a date as the number of its day, counted from 1970."""
+    return (value - EPOCH).days
+
+
+def midnight(value: object) -> object:
+    """Return a moment at midnight as the date of its day, by its own clock; any other value as it is."""
+    if not isinstance(value, datetime):
+        return value
+    nanoseconds = getattr(value, "nanosecond", 0)  # pandas' timestamps have them
+    return value.date() if value.time() == time(0) and not nanoseconds else value

@@ -1,0 +1,28 @@
+"""Frames in memory in which several columns have one name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from querysmasher.data.foreign import check_columns
+
+
+def without_doubles(native: Any, names: Sequence[str]) -> Any:
+    """Return a pandas or Arrow frame with the needed columns only, if a name is there twice.
+
+    Where a needed column is there twice, the frame is refused.
+    """
+    if isinstance(native, pa.Table):
+        columns = native.column_names
+    elif type(native).__module__.split(".")[0] == "pandas" and hasattr(native, "columns"):
+        columns = list(native.columns)
+    else:
+        return native
+    if len(set(columns)) == len(columns):
+        return native
+    check_columns(names, columns)
+    places = [columns.index(name) for name in names] or [0]  # one column at least, to know the number of rows
+    return native.select(places) if isinstance(native, pa.Table) else native.iloc[:, places]

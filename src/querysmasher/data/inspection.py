@@ -1,0 +1,154 @@
+"""What does not match in a table, column by column: for `check`, which shows it to the custodian.
+
+Every verdict comes from the encoder that measuring uses, so the two cannot disagree. What is gathered here
+quotes records. It is plain data, so that Spark's partitions can send it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from querysmasher.attributes import literal
+from querysmasher.data.encoding import Code, Encoder
+from querysmasher.data.foreign import quietly
+from querysmasher.data.rows import Forms, RowEncoder, formless
+from querysmasher.data.texts import Texts
+from querysmasher.errors import DataError
+
+MOST_VALUES = 10_000
+"""Maximum number of distinct values that are told apart in a column."""
+
+LONGEST = 40
+"""Maximum number of characters that are shown of a value."""
+
+
+@dataclass
+class ColumnTally:
+    """What was found in a column so far."""
+
+    type: str = ""
+    problem: str = ""
+    """Why the column as a whole does not fit."""
+    missing: int = 0
+    unmatched: int = 0
+    values: dict[str, int] = field(default_factory=dict)
+    """The first distinct values that match nothing, and how often each came up."""
+
+    def count(self, values: Any) -> None:
+        """Take in values that match nothing."""
+        self.unmatched += len(values)
+        for shown, times in _counted(values).items():
+            self._add(shown, times)
+
+    def _add(self, shown: str, times: int) -> None:
+        if shown in self.values or len(self.values) < MOST_VALUES:
+            self.values[shown] = self.values.get(shown, 0) + times
+
+    def __add__(self, other: ColumnTally) -> ColumnTally:
+        """Join what was found in two parts of a table."""
+        joined = ColumnTally(
+            self.type or other.type,
+            self.problem or other.problem,
+            self.missing + other.missing,
+            self.unmatched + other.unmatched,
+            dict(self.values),
+        )
+        for shown, times in other.values.items():
+            joined._add(shown, times)
+        return joined
+
+
+@dataclass
+class Inspection:
+    """What was found in some columns of a table so far."""
+
+    columns: dict[str, ColumnTally]
+    records: int = 0
+    bad_records: int = 0
+    """How many records have a value that does not fit in any of the columns."""
+
+    @classmethod
+    def of(cls, rows: RowEncoder, batches: Iterable[Any]) -> Inspection:
+        """Look through a table's batches of rows."""
+        found = cls({name: ColumnTally() for name in rows.names})
+        forms = Forms(rows.encoders)
+        for batch in batches:
+            bad = np.zeros(batch.num_rows, dtype=bool)
+            for name, encoder in rows.encoders.items():
+                codes = _inspect(encoder, batch.column(name), found.columns[name])
+                forms.note(name, codes)
+                stand_in = encoder.places.stand_in is not None
+                bad |= (codes >= encoder.unknown) & ~((codes == encoder.places.missing) & stand_in)
+            found.records += batch.num_rows
+            found.bad_records += int(bad.sum())
+        for name in forms.formless:
+            found.columns[name].problem = formless(rows.encoders[name])
+        return found
+
+    def __add__(self, other: Inspection) -> Inspection:
+        """Join what was found in two parts of a table."""
+        columns = {name: own + other.columns[name] for name, own in self.columns.items()}
+        return Inspection(columns, self.records + other.records, self.bad_records + other.bad_records)
+
+    def to_bytes(self) -> bytes:
+        """Return plain data from which `joined` rebuilds what was found."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def joined(cls, names: Iterable[str], parts: Iterable[bytes]) -> Inspection:
+        """Join what was found in several parts."""
+        nothing = cls({name: ColumnTally() for name in names})
+        return reduce(add, map(cls._from_bytes, parts), nothing)
+
+    @classmethod
+    def _from_bytes(cls, data: bytes) -> Inspection:
+        fields = json.loads(data)
+        columns = {name: ColumnTally(**tally) for name, tally in fields.pop("columns").items()}
+        return cls(columns, **fields)
+
+
+def _inspect(encoder: Encoder, column: Any, tally: ColumnTally) -> Code:
+    """Take in a column of a batch, and return the codes of its values."""
+    places = encoder.places
+    tally.type = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
+    values = column.column if isinstance(column, Texts) else column
+    try:
+        codes = quietly("reading it", encoder.codes, column)
+    except DataError as error:
+        tally.problem = str(error)
+        codes = np.full(len(values), places.unknown, places.dtype)
+        codes[np.asarray(values.is_null())] = places.missing
+    missing = codes == places.missing
+    tally.missing += int(missing.sum())
+    strange = (codes >= places.unknown) & ~missing
+    if strange.any():
+        tally.count(values[strange] if isinstance(values, np.ndarray) else values.filter(pa.array(strange)))
+    return codes
+
+
+def _counted(values: Any) -> Counter[str]:
+    """Count values, as they are shown."""
+    try:
+        pairs = [(pair["values"], pair["counts"]) for pair in values.value_counts().to_pylist()]
+    except (AttributeError, pa.ArrowException, TypeError):  # Python objects; lists and the like
+        pairs = [(value, 1) for value in values.tolist()]
+    found: Counter[str] = Counter()
+    for value, times in pairs:
+        found[_shown(value)] += times
+    return found
+
+
+def _shown(value: object) -> str:
+    """Return a value as the schema would write it, without control characters, and shortened."""
+    text = repr(value.isoformat(" ")) if isinstance(value, datetime) else literal(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

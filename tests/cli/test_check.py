@@ -1,0 +1,204 @@
+"""`check`: what does not fit, on the screen only; and what the command says of a table that is refused."""
+
+import json
+
+import pytest
+
+from querysmasher.data.check import NOTICE
+from tests.cli.conftest import PEOPLE, SPEC
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_a_table_that_fits(run, folder):
+    ran = run("check")
+    assert ran.out.splitlines()[0] == NOTICE
+    assert ran.out.splitlines()[-1] == "All 200 records fit."
+    assert ran.err == ""
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_a_table_that_does_not(run, folder):
+    (folder / "people.csv").write_text(PEOPLE + "X,3,0,1\nX,77,,1\n")
+    ran = run("check", code=5)
+    assert ran.out.splitlines()[0] == NOTICE
+    assert "'X' × 2" in ran.words
+    assert "77" in ran.words
+    assert (
+        '2 of 202 records do not fit: the table is refused, or with [measure] unknown = "drop" these records '
+        "are left out." in ran.words
+    )
+    read = run("check", "--json", code=5).json
+    assert read["notice"] == NOTICE
+    assert (read["ok"], read["records"], read["bad_records"]) == (False, 202, 2)
+    columns = {column["name"]: column for column in read["columns"]}
+    assert columns["sex"]["values"] == [["'X'", 2]]
+    assert (columns["hour"]["missing"], columns["income"]["unmatched"]) == (1, 0)
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_all_columns_are_told_at_once(run, folder):
+    (folder / "people.csv").write_text("Sex,years,hour,income\nF,7,1,3\n")
+    words = run("check", code=5).words
+    assert "there is no such column; the nearest is 'Sex'" in words
+    assert "there is no such column" in words.replace("; the nearest is 'Sex'", "")
+    assert "1" in words
+
+
+def test_only_what_is_asked_about_is_looked_at(run, folder):
+    spec = SPEC.replace('kind = "all_kway"\nk = [1, 2]', 'kind = "queries"\nfamilies = {age = "prefix"}')
+    (folder / "release.toml").write_text(spec)
+    (folder / "people.csv").write_text("age\n1\n2\n")
+    assert "All 2 records fit." in run("check").out
+
+
+def test_another_table_and_none(run, folder):
+    (folder / "other.csv").write_text(PEOPLE.replace("F,", "f,"))
+    assert "'f' × 100" in run("check", "--data", "other.csv", code=5).words
+    run("check", "--data", "none.csv", code=4).fails(4, "data: there is no file 'none.csv'")
+    (folder / "release.toml").write_text(SPEC.replace('[data]\npath = "people.csv"', ""))
+    run("check", code=2).fails(2, "release.toml: data: missing; name the table under [data], or with --data")
+
+
+def test_too_many_records(run, folder):
+    (folder / "release.toml").write_text(SPEC + "[measure]\nmax_records = 100\n")
+    assert "more than max_records = 100 records" in run("check", code=5).words
+
+
+# --- remedies in the words of the spec -----------------------------------------------------------
+
+
+def test_strangers(run, folder):
+    (folder / "people.csv").write_text(PEOPLE + "X,3,0,1\n")
+    ran = run("release", code=5)
+    assert '[measure] unknown = "drop"' in ran.err
+    assert "querysmasher check" in ran.err
+    assert "unknown='drop'" not in ran.err
+    assert "qs." not in ran.err
+    (folder / "release.toml").write_text(SPEC + '[measure]\nunknown = "drop"\n')
+    run("release")  # the remedy is one
+
+
+def test_missing_values_that_are_declared(run, folder):
+    (folder / "people.csv").write_text(PEOPLE + ",3,0,1\n")
+    run("check", code=5)
+    for spec in (
+        SPEC.replace('values = ["F", "M"]', 'values = ["F", "M", "?"]\nmissing = "?"'),
+        SPEC.replace('values = ["F", "M"]', 'values = ["F", "M", "?"]') + 'missing = {sex = "?"}\n',
+    ):
+        (folder / "release.toml").write_text(spec)
+        assert "1 as '?'" in run("check").words
+        run("release", "--force")
+        read = json.loads((folder / "out" / "summary.json").read_text())
+        assert read["schema"][0]["missing"] == "?"
+
+
+@pytest.mark.parametrize(
+    ("added", "options", "code", "said"),
+    [
+        (
+            'rho = 0.5\nneighbours = "replace_one"\n[measure]\nunknown = "drop"',
+            (),
+            3,
+            '[measure] unknown = "refuse"',
+        ),
+        ('mu = 1\n[measure]\nnoise = "discrete"', (), 2, "[budget] rho = 0.5"),
+        ('rho = 0.5\n[measure]\nnoise = "opendp"', ("--seed", "1"), 3, '[measure] noise = "discrete"'),
+        ('rho = 0.5\n[plan]\nunknown = "drop"', (), 2, "it belongs under [measure]"),
+    ],
+)
+def test_other_remedies(run, folder, added, options, code, said):
+    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", added))
+    err = run("release", *options, code=code).err
+    assert said in err
+    for python in ("unknown='", "noise='", "zCDP(", "solver="):
+        assert python not in err
+
+
+# --- several predicates --------------------------------------------------------------------------
+
+
+def test_one_bad_predicate_of_five_leaves_four_answers(run, folder):
+    run("release", "--seed", "1")
+    good = ["age >= 5", "sex == 'F'", "hour in [0, 6]", "income < 10"]
+    alone = [run("answer", "out", text, "--json").json["answers"][0] for text in good]
+    asked = [*good[:2], "agee > 3", *good[2:]]
+    ran = run("answer", "out", *asked, code=2)
+    for text in good:
+        assert text in ran.words
+    assert "'agee > 3': unknown attribute 'agee'; did you mean 'age'?" in ran.err
+    assert "agee" not in ran.out
+    read = run("answer", "out", *asked, "--json", code=2).json["answers"]
+    assert [a for a in read if "error" not in a] == alone
+    assert read[2]["query"] == "agee > 3"
+    assert read[2]["error"]["code"] == 2
+
+
+def test_predicates_of_which_none_can_be_answered(run, folder):
+    run("release")
+    ran = run("answer", "out", "age >", "age > 3 and sex == 'F' and hour == 0", code=2)
+    assert ran.out == ""
+    assert ran.err.splitlines()[0] == "error: predicate 'age >': it cannot be read"
+    assert "the plan measures nothing on the attribute sets {sex, age, hour}" in ran.err
+    run("answer", "out", "age > 3", "age > 4", "--level", "1.5", code=2).fails(
+        2, "level: expected a number between 0 and 1, got 1.5"
+    )
+
+
+def test_names_with_signs(run, folder):
+    (folder / "release.toml").write_text(SPEC.replace('name = "sex"', 'name = "sex-at-birth"'))
+    (folder / "people.csv").write_text(PEOPLE.replace("sex,", "sex-at-birth,"))
+    ran = run("release", "--seed", "1")
+    assert "querysmasher answer out \"[sex-at-birth] == 'F'\"" in ran.out
+    run("answer", "out", "[sex-at-birth] == 'F'")
+    ran = run("answer", "out", "sex-at-birth == 'F'", code=2)
+    assert "needs brackets: [sex-at-birth] == 'F'" in ran.err
+    assert "[hours-per-week]" in run("answer", "out").out
+
+
+# --- dates ---------------------------------------------------------------------------------------
+
+
+def test_dates_from_the_spec_to_the_answer(run, folder):
+    spec = SPEC.replace(
+        'kind = "ordinal"\nrange = [0, 9]', 'kind = "ordinal"\nrange = [2024-02-27, 2024-03-02]'
+    )
+    (folder / "release.toml").write_text(spec)
+    days = ["2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
+    people = "".join(f"{'FM'[i % 2]},{days[i % 5]},0,1\n" for i in range(100))
+    (folder / "people.csv").write_text("sex,age,hour,income\n" + people)
+    assert "All 100 records fit." in run("check").out
+    run("release", "--seed", "1")
+    answer = run("answer", "out", "age < '2024-03-01'", "--json").json["answers"][0]
+    assert abs(answer["value"] - 60) < 6 * answer["std"]
+    assert "'2024-02-27'" in run("answer", "out").out
+    (folder / "people.csv").write_text("sex,age,hour,income\nF,2024-2-27,0,1\n")
+    assert "'2024-2-27' × 1" in run("check", code=5).words
+
+
+# --- large budgets -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budget", "remark"),
+    [
+        ("epsilon = 20\ndelta = 1e-3", "delta = 0.001 is above 0.0001"),
+        ("rho = 50", "(at delta = 1e-06) is above 10"),
+        ("epsilon = 10\ndelta = 1e-4", None),
+    ],
+)
+def test_large_budgets_are_remarked_wherever_the_guarantee_is_stated(run, folder, budget, remark):
+    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", budget))
+    said = [
+        run("plan").words,
+        run("plan", "--json").json["guarantee"],
+        run("release").words,
+        json.loads((folder / "out" / "summary.json").read_text())["guarantee"],
+        run("answer", "out").words,
+        run("answer", "out", "age > 3", "--json").json["guarantee"],
+    ]
+    for text in said:
+        assert ("Remark: " in text) == (remark is not None)
+        assert remark is None or remark in text
