@@ -119,7 +119,10 @@ FRAMES = {
 
 
 def spark_frame(rows, session):
-    types = "label string, `big number` long, score double, `yes;no` boolean, income double, day date, `free text` string"
+    types = (
+        "label string, `big number` long, score double, `yes;no` boolean, income double, day date, "
+        "`free text` string"
+    )
     return session.createDataFrame([tuple(row[n] for n in TYPES.names) for row in rows], schema=types)
 
 
