@@ -123,4 +123,6 @@ def test_plans_and_releases_keep_dates_and_stand_ins(tmp_path):
     again = qs.Release.load(tmp_path / "release")
     assert again.plan.schema == schema
     assert next(iter(release.answer().workload.labels())) == "day <= '2024-02-28'"
-    assert "2024-02-29" in release.report(tmp_path / "page.html").read_text()
+    page = release.report(tmp_path / "page.html").read_text()
+    assert "2024-02-29" in page
+    assert "missing values count as unknown" in page

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from querysmasher.attributes import Attribute
 from querysmasher.html import Html, count, element, join, number, preview, table
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.schema import Schema
@@ -87,13 +88,19 @@ def _title(family: str) -> str:
 def schema_table(schema: Schema) -> Html:
     """List the attributes; of a long schema, the rest is folded away."""
     header = ["Attribute", "Kind", "Values", "Such as"]
-    rows = [(a.name, KINDS[a.kind], f"{a.size:,}", preview(a.labels)) for a in schema]
+    rows = [(a.name, KINDS[a.kind], f"{a.size:,}", _such_as(a)) for a in schema]
     first = table(header, rows[:MOST], numbers=[2], class_="schema")
     if len(rows) <= MOST:
         return _scrolling(first)
     rest = table(header, rows[MOST:], numbers=[2], class_="schema")
     summary = element("summary", f"{len(rows) - MOST:,} more attributes")
     return join([_scrolling(first), element("details", summary, _scrolling(rest))])
+
+
+def _such_as(attribute: Attribute) -> str:
+    """Show some values and, where it is declared, the one that stands for missing ones."""
+    stand_in = "" if attribute.missing is None else f" (missing values count as {attribute.missing})"
+    return preview(attribute.labels) + stand_in
 
 
 def workload_words(groups: Iterable[Group]) -> list[tuple[int, str, int, int, str]]:
