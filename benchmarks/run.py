@@ -27,7 +27,7 @@ def main():
 
         perform(asked.cell)
         return 0
-    from benchmarks import accuracy, centres, measuring, mechanisms, scale, timing  # noqa: PLC0415
+    from benchmarks import accuracy, centres, measuring, mechanisms, scale, spark, timing  # noqa: PLC0415
     from benchmarks.report import console  # noqa: PLC0415
 
     sections = {
@@ -41,6 +41,7 @@ def main():
         "mechanisms": [mechanisms.mechanisms],
         "centres": [centres.errors, centres.limits],
         "measuring": [measuring.measuring],
+        "spark": [spark.spark],
     }
     if asked.only and asked.only not in sections:
         parser.error(f"--only: expected one of {', '.join(sections)}, got {asked.only!r}")

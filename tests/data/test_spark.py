@@ -6,37 +6,153 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mixed_table import SCHEMA, SETS, clean_rows, counted, spark_frame
 
 from querysmasher.attributes import Categorical, Ordinal
 from querysmasher.data import Limits, open_table
 from querysmasher.data import spark as engine
+from querysmasher.data import spark_tasks as tasks
+from querysmasher.data.rows import RowEncoder
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 
 
 def test_many_partitions_and_slabs(spark, monkeypatch):
-    """More partitions than are counted, and tables in several slabs."""
+    """More partitions than tasks, several of which count, and tables in several slabs."""
+    monkeypatch.setattr(engine, "TASK_RECORDS", 1000)
+    monkeypatch.setattr(engine, "SUMMED_CELLS", 2**17)
     schema = Schema.of(a=600, b=500)
-    frame = spark.range(5000).selectExpr("id % 600 AS a", "id % 500 AS b").repartition(9)
-    (found,) = open_table(schema, frame, ["a", "b"]).marginals([("a", "b")])
-    assert found.size > 2 * engine.SLAB_CELLS
+    frame = spark.range(5000).selectExpr("id % 600 AS a", "id % 500 AS b").repartition(19)
+    table = open_table(schema, frame, ["a", "b"])
+    (found,) = table.marginals([("a", "b")])
+    assert table._encoded.rdd.getNumPartitions() == 8  # four for each of two cores
+    assert found.size > 2 * tasks.SLAB_CELLS
     expected = np.zeros((600, 500), np.int64)
     np.add.at(expected, (np.arange(5000) % 600, np.arange(5000) % 500), 1)
     assert np.array_equal(found, expected)
 
 
-def test_only_tables_leave_the_partitions(spark):
-    rows = clean_rows(40)
+def encoded_batches(rows, spark):
     encoder = open_table(SCHEMA, spark_frame(rows, spark), SCHEMA.names)._rows
     batches = [b.select(SCHEMA.names) for b in spark_frame(rows, spark).toArrow().to_batches()]
-    slabs = list(engine._count_partition(encoder, tuple(SETS), 2**20, iter(batches)))
-    assert [batch.schema for batch in slabs] == [engine.SCHEMA] * len(slabs)
-    flat = np.frombuffer(b"".join(s.column(1)[0].as_py() for s in slabs), np.int64)
-    assert np.array_equal(flat, np.concatenate([t.ravel() for t in counted(SCHEMA, rows, SETS)]))
-    (message,) = engine._sum_partition(iter(slabs + slabs))
-    assert np.array_equal(np.frombuffer(message.column(1)[0].as_py(), np.int64), 2 * flat)
+    encoded = tasks.EncodedRows(encoder)
+    return encoded, list(encoded.encode(2**17, iter(batches)))
+
+
+def test_only_tables_leave_the_tasks_that_count(spark):
+    rows = clean_rows(40)
+    encoded, codes = encoded_batches(rows, spark)
+    slabs = list(tasks.count_partition(encoded, tuple(SETS), 7, iter(codes)))
+    assert [batch.schema for batch in slabs] == [tasks.SLAB_SCHEMA] * len(slabs)
+    flat = np.concatenate([t.ravel() for t in counted(SCHEMA, rows, SETS)])
+    assert np.array_equal(joined(slabs, len(flat)), flat)
+    assert np.array_equal(joined(tasks.sum_partition(iter(slabs * 3)), len(flat)), 3 * flat)
+
+
+def joined(batches, cells):
+    flat = np.zeros(cells, np.int64)
+    for batch in batches:
+        for slab, counts in tasks.read_slabs(batch):
+            flat[slab * tasks.SLAB_CELLS :][: tasks.SLAB_CELLS] += counts
+    return flat
+
+
+@given(
+    st.lists(st.sampled_from([(), (3,), (2, 4), (40, 50), (300, 200)]), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 2**40)), max_size=8),
+)
+def test_slabs_hold_tables_of_any_size_and_counts_of_any_width(shapes, entries):
+    tables = [np.zeros(shape, np.int64) for shape in shapes]
+    for place, count in entries:
+        table = tables[place % len(tables)]
+        table.reshape(-1)[place % table.size] = count
+    flat = np.concatenate([table.reshape(-1) for table in tables])
+    batches = list(tasks._messages(enumerate(tasks._slabs(tables))))
+    assert np.array_equal(joined(batches, len(flat)), flat)
+    sent = sum(len(counts.as_py()) for batch in batches for counts in batch.column("counts"))
+    filled = [c for c in np.split(flat, range(tasks.SLAB_CELLS, len(flat), tasks.SLAB_CELLS)) if c.any()]
+    widths = [next(w for w in (1, 2, 4, 8) if c.max() < 256**w) for c in filled]
+    assert sent == sum(w * len(c) for w, c in zip(widths, filled, strict=True))
+
+
+@given(
+    st.lists(st.integers(1, 70_000), max_size=4).map(lambda sizes: {f"x{i}": n for i, n in enumerate(sizes)}),
+    st.lists(st.integers(0, 2**32), max_size=40),
+    st.integers(1, 12),
+    st.integers(1, 64),
+)
+def test_codes_survive_the_way_through_the_encoded_frame(sizes, drawn, batch_rows, piece_bytes):
+    schema = Schema.of({**sizes, "last": 3})
+    names = tuple(sizes)
+    encoded = tasks.EncodedRows(RowEncoder(schema, names))
+    columns = {name: [(value >> place) % sizes[name] for value in drawn] for place, name in enumerate(names)}
+    table = pa.table(columns if names else {"other": drawn})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "PIECE_BYTES", piece_bytes)
+        sent = list(encoded.encode(7, table.to_batches(max_chunksize=batch_rows)))
+    received = [encoded.decode(part) for part in sent]
+    assert sum(codes.rows for codes in received) == len(drawn)
+    for name in names:
+        assert [int(code) for codes in received for code in codes.columns[name]] == columns[name]
+    width = sum(np.min_scalar_type(size).itemsize for size in sizes.values())
+    for part in sent:
+        most = max(
+            (sum(len(cell.as_py()) for cell in row) for row in zip(*part.columns[2:], strict=True)), default=0
+        )
+        assert most <= max(width, piece_bytes)
+
+
+def test_a_refusal_goes_all_the_way_as_a_message(spark):
+    rows = clean_rows(5)
+    rows[3]["sex"] = "SENTINEL77"
+    encoded, codes = encoded_batches(rows, spark)
+    (slabs,) = tasks.count_partition(encoded, (("sex",),), 10, iter(codes))
+    (summed,) = tasks.sum_partition(iter([slabs]))
+    for sent in (*codes, slabs, summed):
+        assert "SENTINEL77" not in str(sent.to_pylist())
+    with pytest.raises(DataError, match="attribute 'sex': the data hold"):
+        list(tasks.read_slabs(summed))
+
+
+def test_the_frame_is_computed_once_and_its_codes_are_released(spark, tmp_path):
+    log = tmp_path / "log"
+
+    def computed(parts):
+        with log.open("a") as file:
+            file.write("x")
+        yield from parts
+
+    frame = (
+        spark.range(90)
+        .selectExpr("id % 9 AS a", "id % 5 AS b")
+        .repartition(3)
+        .mapInArrow(computed, "a long, b long")
+    )
+    table = open_table(Schema.of(a=9, b=5), frame, ["a", "b"], limits=Limits(batch_cells=10))
+    assert table.records() == 90
+    assert [counts.sum() for counts in table.marginals([("a",), ("b",), ("a", "b")])] == [90] * 3
+    assert log.read_text() == "xxx"
+    kept = table._encoded
+    level = kept.storageLevel
+    assert (level.useMemory, level.useDisk) == (True, False)
+    del table
+    assert not kept.storageLevel.useMemory
+
+
+def test_codes_of_a_refused_table_are_released(spark, monkeypatch):
+    kept = []
+    release = engine._release
+    monkeypatch.setattr(engine, "_release", lambda encoded: (kept.append(encoded), release(encoded)))
+    table = open_table(Schema.of(a=2), spark.range(9).selectExpr("id AS a"), ["a"])
+    with pytest.raises(DataError, match="attribute 'a'"):
+        table.records()
+    assert not kept
+    del table
+    assert not kept[0].storageLevel.useMemory
 
 
 def test_names_that_need_quotes(spark):
@@ -64,14 +180,50 @@ def test_failure_inside_spark_is_not_quoted(spark):
     assert caught.value.__context__ is None
 
 
-def test_executors_without_this_library_are_told_apart():
-    class Frame:
-        def collect(self):
-            raise RuntimeError("ModuleNotFoundError: No module named 'querysmasher'")
+BLIND = """
+import sys
+class Blind:
+    def find_spec(self, name, path=None, target=None):
+        if name == "querysmasher":
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Blind())
+"""
 
-    with pytest.raises(DataError, match="PYSPARK_PYTHON") as caught:
-        engine._collected(Frame())
+
+@pytest.fixture
+def blind_python(tmp_path):
+    """A Python that has everything but this library."""
+    (tmp_path / "sitecustomize.py").write_text(BLIND)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+@pytest.mark.parametrize("python", ["blind", "/no/such/python"])
+def test_executors_whose_python_cannot_count_are_told_this_one(python, spark, monkeypatch, request):
+    if python == "blind":
+        python = request.getfixturevalue("blind_python")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    with pytest.raises(DataError) as caught:
+        open_table(Schema.of(a=2), spark.range(2).selectExpr("id AS a"), ["a"]).records()
+    assert f"PYSPARK_PYTHON to this process's Python, {sys.executable!r}" in str(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_executors_elsewhere_are_not_told_a_path_of_this_machine():
+    class Frame:
+        class sparkSession:  # noqa: N801 - as Spark calls it
+            conf = {"spark.master": "yarn", "spark.sql.shuffle.partitions": "31"}  # noqa: RUF012 - a stand-in
+
+    def job():
+        raise RuntimeError("ModuleNotFoundError: No module named 'querysmasher'")
+
+    with pytest.raises(DataError, match="install it there, or point PYSPARK_PYTHON") as caught:
+        engine._run_job(Frame(), job)
+    assert sys.executable not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert engine._tasks(Frame()) == 31
 
 
 def test_each_batch_of_marginals_is_one_job(spark):

@@ -1,33 +1,48 @@
-"""Counting where a Spark frame lives: partitions send tables of counts, never records.
+"""Counting where a Spark frame lives: tables of counts go to the driver, never records.
 
-Each batch of marginals is one job. A partition encodes its rows and counts them into dense tables; the
-tables travel in slabs, equal slabs are summed on the executors, and the driver collects one table of each.
-So the driver holds one batch of marginals, whatever the number of rows. The executors' Python needs this
-library too. Spark itself is never imported here: the frame brings it along.
+The first job encodes the rows, and Spark keeps their codes in the executors' memory while the counter is
+in use: about one byte per record and attribute. They are never kept on disk; what Spark has no memory for is
+computed again when needed. Each batch of marginals is then one job over the codes: a task counts its rows
+into dense tables, equal slabs are summed on the executors, and the driver receives one table of each. So
+the driver holds one batch of marginals, and a task on an executor about two, whatever the number of rows.
+
+A task of Python costs about 0.1 s, and one that counts also sends all its tables. So a local session
+gets a few tasks per core, and tasks with few records are joined. The executors' Python needs this library
+too. Spark itself is never imported here: the frame brings it along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
+from querysmasher.data import spark_tasks
 from querysmasher.data.counter import Counts, Limits
-from querysmasher.data.counting import Tally, batches, check_cells
+from querysmasher.data.counting import batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
-from querysmasher.data.inspection import Inspection
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sets import AttributeSet
+from querysmasher.data.spark_tasks import FINDINGS, SLAB_CELLS, SLABS, EncodedRows
 from querysmasher.errors import DataError
 
-SLAB_CELLS = 2**17  # 1 MiB of counts
-MOST_PARTITIONS = 200  # where the session's own setting is no number
-FAILED = -1  # the slab that carries an error's message instead of counts
-MESSAGE_SCHEMA = "slab int, counts binary"
-SCHEMA = pa.schema([("slab", pa.int32()), ("counts", pa.binary())])
+T = TypeVar("T")
+
+DEFAULT_TASKS = 200  # where the session's own setting is no number
+ENCODING_TASKS = 4  # per counting task, so that the codes of one are easily kept
+TASK_RECORDS = 2**18  # counting fewer takes less time than sending the tables
+SUMMED_CELLS = 2**24  # received by one summing task: 16 MB of small counts, 128 MB of the largest
+LACKS = re.compile(
+    r"No module named '?(querysmasher|pyarrow|numpy|pyspark)|PYTHON_VERSION_MISMATCH|Cannot run program"
+)
+"""How Spark says that a Python does not fit; texts of Spark and Python, compared and never shown."""
 
 
 def is_spark_frame(data: object) -> bool:
@@ -38,7 +53,7 @@ def is_spark_frame(data: object) -> bool:
 
 
 class SparkCounter:
-    """Counts a Spark frame, one job per batch of marginals; cache the frame if computing it is costly."""
+    """Counts a Spark frame, which is encoded once, in one job per batch of marginals."""
 
     def __init__(self, rows: RowEncoder, frame: Any, limits: Limits) -> None:
         """Select the columns that are needed; nothing is computed yet."""
@@ -50,6 +65,7 @@ class SparkCounter:
         self._frame = quietly("selecting the columns", frame.selectExpr, *selection)
         self.rows = self._rows = rows
         self._limits = limits
+        self._encoded: Any = None
         self._records: int | None = None
 
     def __repr__(self) -> str:
@@ -62,15 +78,16 @@ class SparkCounter:
         return self._marginals(checked, check_cells(self._rows.schema, checked))
 
     def records(self) -> int:
-        """Return the exact number of records that are counted."""
+        """Return the exact number of records that are counted; the first call encodes them."""
         if self._records is None:
-            self._records = int(next(self.marginals([()])))
+            self._records = quietly("counting in Spark", self._encode)
         return self._records
 
     def inspect(self) -> list[bytes]:
         """Return what `Inspection` finds in each partition: for `check`, which shows records."""
-        frame = self._frame.mapInArrow(partial(_inspect_partition, self._rows), MESSAGE_SCHEMA)
-        return [bytes(found) for _, found in quietly("looking through the table in Spark", _collected, frame)]
+        frame = self._frame.mapInArrow(partial(spark_tasks.inspect_partition, self._rows), FINDINGS)
+        rows = quietly("looking through the table in Spark", _run_job, frame, frame.collect)
+        return [bytes(found) for (found,) in rows]
 
     def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
         for batch in batches(sets, cells, self._limits.batch_cells):
@@ -80,83 +97,74 @@ class SparkCounter:
             for shape, part in zip(shapes, np.split(flat, ends[:-1]), strict=True):
                 yield part.reshape(shape).copy()
 
+    def _encode(self) -> int:
+        """Have the rows encoded and their codes kept, and return how many there are."""
+        # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
+        # the bytes would change with what a schema remembers of earlier questions.
+        rows = EncodedRows(deepcopy(self._rows))
+        encode = partial(rows.encode, self._limits.read_rows)
+        joined = self._frame.coalesce(ENCODING_TASKS * _tasks(self._frame))
+        encoded = joined.mapInArrow(encode, rows.columns)
+        encoded.persist(type(encoded.storageLevel).MEMORY_ONLY)
+        # With the counter its codes go, however the counter ends; a session that ends first takes them along.
+        weakref.finalize(self, _release, encoded).atexit = False
+        summed = encoded.selectExpr("max(failure)", "sum(records)")
+        ((failure, records),) = _run_job(summed, summed.collect)
+        if failure is not None:
+            raise DataError(failure)
+        self._encoded = encoded
+        return records or 0
+
     def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
         """Count one batch of marginals and return its tables one after the other."""
-        # Of many small partitions, the dense tables would outweigh the rows: join them first.
-        setting = str(self._frame.sparkSession.conf.get("spark.sql.shuffle.partitions"))
-        widest = int(setting) if setting.isdigit() else MOST_PARTITIONS
-        reducers = min(-(-cells // SLAB_CELLS), widest)
-        count = partial(_count_partition, self._rows, tuple(batch), self._limits.chunk_rows)
-        slabs = self._frame.coalesce(widest).mapInArrow(count, MESSAGE_SCHEMA)
-        summed = slabs.repartition(reducers, "slab").mapInArrow(_sum_partition, MESSAGE_SCHEMA)
+        tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
+        rows = EncodedRows(self._rows)
+        count = partial(spark_tasks.count_partition, rows, tuple(batch), self._limits.chunk_rows)
+        slabs = self._encoded.coalesce(tasks).mapInArrow(count, SLABS)
+        if tasks > 1:
+            summing = min(-(-cells // SLAB_CELLS), -(-tasks * cells // SUMMED_CELLS))
+            slabs = slabs.repartition(summing, "slab").mapInArrow(spark_tasks.sum_partition, SLABS)
         flat = np.zeros(cells, np.int64)
-        for slab, counts in _collected(summed):
-            if slab == FAILED:
-                raise DataError(bytes(counts).decode())
-            start = slab * SLAB_CELLS
-            flat[start : start + SLAB_CELLS] += np.frombuffer(counts, np.int64)
+        for part in _run_job(slabs, slabs.toArrow).to_batches():
+            for slab, counts in spark_tasks.read_slabs(part):
+                start = slab * SLAB_CELLS
+                flat[start : start + SLAB_CELLS] += counts
         return flat
 
 
-def _collected(frame: Any) -> Any:
-    """Run the job, and say so if the executors' Python lacks this library."""
+def _tasks(frame: Any) -> int:
+    """Return how many tasks may count at a time: the cores of a local session, or the session's setting."""
+    session = frame.sparkSession
+    if _is_local(session) and hasattr(session, "sparkContext"):
+        return max(1, int(session.sparkContext.defaultParallelism))
+    setting = str(session.conf.get("spark.sql.shuffle.partitions"))
+    return int(setting) if setting.isdigit() and int(setting) else DEFAULT_TASKS
+
+
+def _is_local(session: Any) -> bool:
+    return str(session.conf.get("spark.master", "")).startswith("local")
+
+
+def _run_job(frame: Any, job: Callable[[], T]) -> T:
+    """Run a job on the frame, and say so if the executors' Python is not one that can."""
     try:
-        return frame.collect()
+        return job()
     except Exception as error:
-        if "No module named 'querysmasher'" not in str(error):
+        if not LACKS.search(str(error)):
             raise
+    remedy = "install it there, or point PYSPARK_PYTHON to a Python that has it"
+    if _is_local(frame.sparkSession):
+        remedy = f"set the environment variable PYSPARK_PYTHON to this process's Python, {sys.executable!r},"
     msg = (
-        "data: the Python of the Spark executors has no querysmasher; install it there, or point "
-        "PYSPARK_PYTHON to a Python that has it before the Spark session starts"
+        "data: the Python of the Spark executors has no querysmasher, or is of another version than this "
+        f"one; {remedy} before the Spark session starts"
     )
     raise DataError(msg)
 
 
-def _count_partition(
-    rows: RowEncoder, sets: tuple[AttributeSet, ...], chunk_rows: int, parts: Iterable[Any]
-) -> Iterator[Any]:
-    """Yield the slabs of a partition's tables, or one message: an error would be logged with its context."""
-    try:
-        tally = Tally(rows.schema, sets)
-        names = list(rows.names)
-        named = (part.rename_columns(names) for part in parts) if names else parts
-        for codes in rows.chunks(named, chunk_rows):
-            tally.add(codes)
-    except DataError as error:
-        yield _message(FAILED, str(error).encode())
-        return
-    flat = np.concatenate([table.reshape(-1) for table in tally.tables()])
-    for slab, start in enumerate(range(0, len(flat), SLAB_CELLS)):
-        yield _message(slab, flat[start : start + SLAB_CELLS].tobytes())
-
-
-def _inspect_partition(rows: RowEncoder, parts: Iterable[Any]) -> Iterator[Any]:
-    """Yield what is found in a partition."""
-    names = list(rows.names)
-    named = (part.rename_columns(names) for part in parts) if names else parts
-    yield _message(0, Inspection.of(rows, named).to_bytes())
-
-
-def _sum_partition(parts: Iterable[Any]) -> Iterator[Any]:
-    """Yield the sum of each slab, and the first message if there is one."""
-    sums: dict[int, Counts] = {}
-    failure = None
-    for part in parts:
-        for slab, counts in zip(part.column(0).to_pylist(), part.column(1).to_pylist(), strict=True):
-            if slab == FAILED:
-                failure = failure or counts
-            elif slab in sums:
-                sums[slab] += np.frombuffer(counts, np.int64)
-            else:
-                sums[slab] = np.frombuffer(counts, np.int64).copy()
-    if failure:
-        yield _message(FAILED, failure)
-    for slab, total in sums.items():
-        yield _message(slab, total.tobytes())
-
-
-def _message(slab: int, counts: bytes) -> Any:
-    return pa.RecordBatch.from_pydict({"slab": [slab], "counts": [counts]}, schema=SCHEMA)
+def _release(encoded: Any) -> None:
+    with suppress(Exception):  # the session may have ended, and the codes with it
+        encoded.unpersist()
 
 
 def _quoted(name: str) -> str:

@@ -1,0 +1,198 @@
+"""What the executors of Spark do: encode rows, count codes, add up counts.
+
+Each function goes from the Arrow batches of one partition to messages, as `mapInArrow` asks. Codes stay on
+the executors; only tables of counts go on to the driver. A table travels in slabs, each in the smallest
+integers that hold its counts, and a slab of zeros not at all. An error of ours travels as a message, too:
+raised on an executor, it would be logged with its context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from querysmasher.data.counter import Counts
+from querysmasher.data.counting import Codes, Tally
+from querysmasher.data.inspection import Inspection
+from querysmasher.data.rows import RowEncoder
+from querysmasher.data.sets import AttributeSet
+from querysmasher.errors import DataError
+
+PIECE_BYTES = 2**14
+"""Codes per row of the encoded frame. Spark moves 10,000 rows at once by default, so 160 MB of codes."""
+SLAB_CELLS = 2**14
+"""Counts per row; 10,000 rows of the widest counts are 1.3 GB, below the 2 GB of an Arrow array."""
+BATCH_SLABS = 64
+SLAB_TYPES: dict[int, np.dtype[Any]] = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
+"""The integers of a slab, by their width in bytes; the narrowest that holds the largest count is taken."""
+SLAB_SCHEMA = pa.schema(
+    [("failure", pa.string()), ("slab", pa.int32()), ("width", pa.int32()), ("counts", pa.binary())]
+)
+SLABS = "failure string, slab int, width int, counts binary"
+FINDINGS = "found binary"
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """The rows of the encoded frame: some records each, with one column of codes per attribute."""
+
+    rows: RowEncoder
+
+    @property
+    def columns(self) -> str:
+        """The columns, in the words of Spark."""
+        codes = (f", c{place} binary" for place in range(len(self.rows.names)))
+        return "failure string, records int" + "".join(codes)
+
+    def encode(self, read_rows: int, parts: Iterable[Any]) -> Iterator[Any]:
+        """Encode the rows of a partition, or yield the message of a refusal."""
+        failure = None
+        try:
+            for codes in self.rows.chunks(_named(self.rows, parts), read_rows):
+                yield self._message(codes)
+        except DataError as error:
+            failure = str(error)
+        if failure:
+            yield self._batch([failure], [0], [[b""] for _ in self.rows.names])
+
+    def decode(self, part: Any) -> Codes:
+        """Return the codes of a batch, or raise the refusal that it carries."""
+        _check(part)
+        columns = {}
+        for place, (name, dtype) in enumerate(zip(self.rows.names, self._dtypes, strict=True)):
+            columns[name] = np.frombuffer(b"".join(part.column(place + 2).to_pylist()), dtype)
+        return Codes(columns, sum(part.column(1).to_pylist()))
+
+    @property
+    def _dtypes(self) -> list[np.dtype[Any]]:
+        return [np.min_scalar_type(self.rows.schema[name].size) for name in self.rows.names]
+
+    def _message(self, codes: Codes) -> Any:
+        step = max(1, PIECE_BYTES // max(1, sum(dtype.itemsize for dtype in self._dtypes)))
+        starts = range(0, codes.rows, step)
+        pieces = []
+        for name, dtype in zip(self.rows.names, self._dtypes, strict=True):
+            column = codes.columns[name].astype(dtype, copy=False)
+            pieces.append([column[start : start + step].tobytes() for start in starts])
+        return self._batch([None] * len(starts), [min(step, codes.rows - start) for start in starts], pieces)
+
+    def _batch(
+        self, failures: Sequence[str | None], records: Sequence[int], pieces: Sequence[Sequence[bytes]]
+    ) -> Any:
+        arrays = [pa.array(failures, pa.string()), pa.array(records, pa.int32())]
+        arrays += [pa.array(column, pa.binary()) for column in pieces]
+        names = ["failure", "records", *(f"c{place}" for place in range(len(pieces)))]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def count_partition(
+    encoded: EncodedRows, sets: tuple[AttributeSet, ...], chunk_rows: int, parts: Iterable[Any]
+) -> Iterator[Any]:
+    """Yield the slabs of a partition's tables, one table after the other.
+
+    At a time a task holds the tables of the sets, 8 bytes per cell, once, a copy of the largest, and the
+    codes of one Arrow batch.
+    """
+    tally = Tally(encoded.rows.schema, sets)
+    failure = None
+    try:
+        for part in parts:
+            codes = encoded.decode(part)
+            for start in range(0, codes.rows, chunk_rows):
+                rows = min(chunk_rows, codes.rows - start)
+                chunk = {name: column[start : start + rows] for name, column in codes.columns.items()}
+                tally.add(Codes(chunk, rows))
+    except DataError as error:
+        failure = str(error)
+    yield from [_refusal(failure)] if failure else _messages(enumerate(_slabs(tally.tables())))
+
+
+def sum_partition(parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield the sum of each slab of a partition, or a refusal if there is one."""
+    sums: dict[int, Counts] = {}
+    failure = None
+    try:
+        for part in parts:
+            for slab, counts in read_slabs(part):
+                sums[slab] = sums[slab] + counts if slab in sums else counts
+    except DataError as error:
+        failure = str(error)
+    yield from [_refusal(failure)] if failure else _messages(sums.items())
+
+
+def inspect_partition(rows: RowEncoder, parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield what `Inspection` finds in a partition: for `check`, which shows records."""
+    found = Inspection.of(rows, _named(rows, parts)).to_bytes()
+    yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], names=["found"])
+
+
+def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
+    """Return the batches of a partition with the attributes' names instead of numbers."""
+    return (part.rename_columns(list(rows.names)) for part in parts) if rows.names else parts
+
+
+def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:
+    """Go through the slabs of a batch, with their numbers, or raise the refusal that it carries."""
+    _check(part)
+    columns = (part.column(place).to_pylist() for place in (1, 2, 3))
+    for slab, width, counts in zip(*columns, strict=True):
+        yield slab, np.frombuffer(counts, SLAB_TYPES[width]).astype(np.int64)
+
+
+def _check(part: Any) -> None:
+    """Raise the refusal that a batch carries in its first column, if there is one."""
+    for failure in filter(None, part.column(0).to_pylist()):
+        raise DataError(failure)
+
+
+def _slabs(tables: Iterable[Counts]) -> Iterator[Counts]:
+    """Cut tables, one after the other, into slabs; only the last may be shorter than the others."""
+    held = np.empty(SLAB_CELLS, np.int64)
+    filled = 0
+    for table in tables:
+        flat = table.reshape(-1)
+        start = 0
+        while start < flat.size:
+            step = min(SLAB_CELLS - filled, flat.size - start)
+            held[filled : filled + step] = flat[start : start + step]
+            filled, start = filled + step, start + step
+            if filled == SLAB_CELLS:
+                yield held
+                filled = 0
+    if filled:
+        yield held[:filled]
+
+
+def _messages(slabs: Iterable[tuple[int, Counts]]) -> Iterator[Any]:
+    """Write slabs as batches of rows: many at a time, because Spark takes 1 ms for each batch."""
+    numbers: list[int] = []
+    widths: list[int] = []
+    written: list[bytes] = []
+    for slab, counts in slabs:
+        if len(numbers) == BATCH_SLABS:
+            yield _slab_batch([None] * len(numbers), numbers, widths, written)
+            numbers, widths, written = [], [], []
+        most = int(counts.max())
+        if most:
+            width = next(width for width, dtype in SLAB_TYPES.items() if most <= np.iinfo(dtype).max)
+            numbers.append(slab)
+            widths.append(width)
+            written.append(counts.astype(SLAB_TYPES[width]).tobytes())
+    if numbers:
+        yield _slab_batch([None] * len(numbers), numbers, widths, written)
+
+
+def _refusal(failure: str) -> Any:
+    return _slab_batch([failure], [0], [1], [b""])
+
+
+def _slab_batch(
+    failures: Sequence[str | None], slabs: Sequence[int], widths: Sequence[int], counts: Sequence[bytes]
+) -> Any:
+    columns = [failures, slabs, widths, counts]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SLAB_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SLAB_SCHEMA)
