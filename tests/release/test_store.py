@@ -58,9 +58,9 @@ def test_large_releases_go_to_disk(monkeypatch):
 
 @pytest.mark.parametrize("noise", ["rounded", "gaussian"])
 def test_a_release_on_disk_is_the_same(plan, table, noise, monkeypatch, folder):
-    one = qs.measure(plan, table, 3, noise=noise)
+    one = qs.measure(plan, table, seed=3, noise=noise)
     monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
-    two = qs.measure(plan, table, 3, noise=noise)
+    two = qs.measure(plan, table, seed=3, noise=noise)
     assert isinstance(one.store, MemoryStore)
     assert isinstance(two.store, FileStore)
     assert one.answer().values.tobytes() == two.answer().values.tobytes()
@@ -72,7 +72,7 @@ def test_a_release_on_disk_is_the_same(plan, table, noise, monkeypatch, folder):
 
 def test_the_file_goes_with_the_release(plan, table, monkeypatch, folder):
     monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
-    release = qs.measure(plan, table, 3)
+    release = qs.measure(plan, table, seed=3)
     stream = release.store._stream
     assert not list(folder.iterdir()), "the file has a name, which would outlive a process that is killed"
     release.answer()
@@ -85,7 +85,7 @@ def test_the_file_goes_with_the_release(plan, table, monkeypatch, folder):
 
 def test_a_file_cut_short_is_noticed(plan, table, monkeypatch):
     monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
-    release = qs.measure(plan, table, 3)
+    release = qs.measure(plan, table, seed=3)
     release.store._stream.truncate(8)
     with pytest.raises(OSError, match="cut short"):
         release.answer()

@@ -86,7 +86,7 @@ def release(
     if guess.is_big:
         note(f"This is large: {guess}.")
     planned = read.plan() if plan is None else _stored(plan, read)
-    measured = read.measure(planned, source.open(), seed)
+    measured = read.measure(planned, source.open(), seed=seed)
     summary = _summary(Expectations(planned, read), measured)
     with replacing_folder(folder, force) as temporary:
         names = _write(temporary, planned, measured, summary, form)
