@@ -16,7 +16,8 @@
     ├── FileError                (ValueError)   a damaged, foreign or half-written file
     └── SpecError                (ValueError)   a spec file, or a codebook, that cannot be
 
-Messages name the argument, what was given and what is allowed. They never contain data.
+Messages name the argument, what was given and what is allowed. They never contain data, nor signs that act
+on a terminal.
 """
 
 from __future__ import annotations
@@ -24,9 +25,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from querysmasher.text import shown
+
 
 class QuerySmasherError(Exception):
     """Root of every error this library raises on purpose."""
+
+    def __str__(self) -> str:
+        """Return the message without control signs, which may have come from a file."""
+        return shown(super().__str__())
 
 
 class SchemaError(QuerySmasherError, ValueError):
@@ -41,13 +48,13 @@ class UnknownAttributeError(QuerySmasherError, KeyError):
         known = list(known)
         near = difflib.get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        shown = ", ".join(map(repr, known[:12])) + (", …" if len(known) > 12 else "")
-        self.message = f"unknown attribute {name!r}{hint} (the schema has {shown})"
+        listed = ", ".join(map(repr, known[:12])) + (", …" if len(known) > 12 else "")
+        self.message = f"unknown attribute {name!r}{hint} (the schema has {listed})"
         super().__init__(self.message)
 
     def __str__(self) -> str:
         """Return the message itself: KeyError would print its repr."""
-        return self.message
+        return shown(self.message)
 
 
 class WorkloadError(QuerySmasherError, ValueError):

@@ -192,7 +192,7 @@ def test_nothing_is_logged_warned_or_printed(plan, table, secrets, progress, cap
         release.marginal("b", "a")
         release.covariance(qs.marginals(SCHEMA, 1))
         release.save(tmp_path / "x")
-        release.write(WORKLOAD, tmp_path / "y", progress=progress)
+        release.write(WORKLOAD, tmp_path / "y.csv", progress=progress)
         qs.Release.load(tmp_path / "x").answer()
     logged = " ".join(record.getMessage() + repr(record.__dict__) for record in caplog.records)
     said = " ".join(str(w.message) for w in warned)

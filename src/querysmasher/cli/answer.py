@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table
+from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import AsJson, ReleasePath, examples
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _describe(stored: Release, as_json: bool) -> None:
     print_table(
         ("attribute", "kind", "values"), ((a.name, a.kind, _values(a)) for a in schema), numbers=False
     )
-    typer.echo("Ask with predicates on these sets of attributes, such as \"age >= 18 and sex == 'F'\".")
+    say("Ask with predicates on these sets of attributes, such as \"age >= 18 and sex == 'F'\".")
 
 
 def _values(attribute: Attribute) -> str:

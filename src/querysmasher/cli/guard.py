@@ -11,7 +11,7 @@ from typing import ParamSpec
 import typer
 
 from querysmasher.cli.exits import ExitCode, exit_code
-from querysmasher.cli.output import print_json
+from querysmasher.cli.output import note, print_json
 
 P = ParamSpec("P")
 
@@ -31,7 +31,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             return
         # Out here the error, whose frames may hold what must not be shown, is gone.
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(message, err=True)
+        note(message)
         if options.get("as_json"):
             print_json({"error": {"code": int(code), "message": message}})
         raise typer.Exit(int(code))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs
+from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.text import escaped
 
 if TYPE_CHECKING:
     from querysmasher.cli.expectations import Expectations
@@ -101,7 +102,7 @@ def release(
             ("Remember", SPENT),
         ]
     )
-    typer.echo(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
+    say(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
 
 
 def _with_data(read: Spec, data: Path | None) -> Spec:
@@ -158,7 +159,7 @@ def _write(folder: Path, planned: Plan, measured: Release, summary: dict[str, An
         bar.advance()
         planned.save(folder / PLAN)
         bar.advance()
-        text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+        text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
         (folder / SUMMARY).write_text(text, encoding="utf-8")
     if form != "none":
         names.append(f"{ANSWERS}.{form}")
