@@ -43,8 +43,9 @@ def init(
     The schema is never read from the data: what a table happens to hold says something about people.
     """
     from querysmasher.cli.folder import check_free
+    from querysmasher.endings import check_ending
     from querysmasher.errors import SpecError
-    from querysmasher.files import check_ending, replacing
+    from querysmasher.files import replacing
     from querysmasher.spec import read_codebook, template
 
     if codebook is not None and example:

@@ -56,7 +56,7 @@ def plan(
     from querysmasher.cli.estimate import estimate
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import check_free
-    from querysmasher.files import check_archive_name
+    from querysmasher.endings import check_archive_name
     from querysmasher.spec import read_spec
 
     read = read_spec(spec)

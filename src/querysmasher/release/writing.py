@@ -13,7 +13,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.files import check_ending, replacing
+from querysmasher.endings import check_ending
+from querysmasher.files import replacing
 from querysmasher.progress import Bar
 from querysmasher.release.release import Release
 from querysmasher.text import cell, one_line

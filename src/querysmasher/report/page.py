@@ -9,8 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from querysmasher.endings import check_ending
 from querysmasher.errors import FileError
-from querysmasher.files import check_ending, replacing
+from querysmasher.files import replacing
 from querysmasher.html import Html, element, join, script_data
 
 POLICY = (
