@@ -32,6 +32,13 @@ def text(value: object, allowed: tuple[str, ...] = ()) -> str:
     return value
 
 
+def word(value: object) -> str:
+    """Return a short text that can be printed."""
+    if type(value) is not str or not value.isprintable() or len(value) > 500:
+        raise ValueError
+    return value
+
+
 def items(value: object) -> list[Any]:
     """Return a list."""
     if type(value) is not list:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.endings import check_archive_name
-from querysmasher.errors import FileError
+from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.fields import text, whole
 
 FORMAT = 1
@@ -132,6 +132,14 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     except (*_UNREADABLE, AttributeError):
         msg = f"{shown!r} does not hold what a file of querysmasher holds"
         raise FileError(msg) from None
+
+
+def reason(error: Exception) -> str:
+    """Say in a few words what is wrong with the content of a file."""
+    if not isinstance(error, QuerySmasherError):
+        return type(error).__name__
+    words = str(error)
+    return words if len(words) <= 200 else words[:197] + "..."
 
 
 def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> None:
