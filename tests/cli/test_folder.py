@@ -6,22 +6,6 @@ from querysmasher.comparison import compare
 from querysmasher.spec import spec as spec_module
 
 
-def test_what_another_run_wrote_meanwhile_is_kept(run, folder, monkeypatch):
-    measure = spec_module.measure
-
-    def slowly(*arguments, **options):
-        (folder / "out").mkdir()
-        (folder / "out" / "release.qs").write_text("another run's")
-        return measure(*arguments, **options)
-
-    monkeypatch.setattr(spec_module, "measure", slowly)
-    ran = run("release", code=4)
-    assert "holds a release already" in ran.err
-    assert [p.name for p in (folder / "out").iterdir()] == ["release.qs"]
-    assert (folder / "out" / "release.qs").read_text() == "another run's"
-    assert sorted(p.name for p in folder.iterdir()) == ["out", "people.csv", "release.toml"]
-
-
 @pytest.mark.parametrize("force", [[], ["--force"]])
 def test_what_is_no_folder_is_refused_before_the_budget_is_spent(run, folder, monkeypatch, force):
     monkeypatch.setattr(spec_module, "measure", None)

@@ -48,40 +48,46 @@ class LoadedStore:
 
 def save_release(release: Release, path: str | os.PathLike[str]) -> None:
     """Write a release to a file, all or nothing."""
+    try:
+        write_archive(path, "release", _to_data(release))
+    except OSError as error:
+        error.add_note(
+            "The release is still in memory: save it elsewhere. Measuring again would spend the budget again."
+        )
+        raise
+
+
+def _to_data(release: Release) -> dict[str, Any]:
     plan = release.plan
     centres = {id(c): c for c in release.centres}
     which = {key: i for i, key in enumerate(centres)}
-    write_archive(
-        path,
-        "release",
-        {
-            "workload": workload_to_data(release.workload),
-            "budget": plan.budget.to_json(),
-            "max_records": plan.max_records,
-            "public_total": release.public_total,
-            "noise": {
-                "name": release.noise.name,
-                "description": release.noise.description,
-                "seeded": release.noise.seeded,
-            },
-            "centres": list(centres.values()),
-            "centre_of": [which[id(c)] for c in release.centres],
-            "strategies": [
-                {
-                    "shape": list(s.shape),
-                    "axes": [list(axes) for axes, _ in s.factors],
-                    "matrices": [m.kernel if isinstance(m, Filter) else m for _, m in s.factors],
-                    "filter": any(isinstance(m, Filter) for _, m in s.factors),
-                    "multipliers": s.multipliers,
-                }
-                for s in plan.strategies
-            ],
-            "attributes": ragged(m.attributes for m in plan.measured),
-            "blocks": [[[list(axes), number] for axes, number in m.blocks] for m in plan.measured],
-            "variances": [str(m.variance) for m in plan.measured],
-            "answers": [Lazy(partial(release.store.__getitem__, i)) for i in range(len(plan.measured))],
+    return {
+        "workload": workload_to_data(release.workload),
+        "budget": plan.budget.to_json(),
+        "max_records": plan.max_records,
+        "public_total": release.public_total,
+        "noise": {
+            "name": release.noise.name,
+            "description": release.noise.description,
+            "seeded": release.noise.seeded,
         },
-    )
+        "centres": list(centres.values()),
+        "centre_of": [which[id(c)] for c in release.centres],
+        "strategies": [
+            {
+                "shape": list(s.shape),
+                "axes": [list(axes) for axes, _ in s.factors],
+                "matrices": [m.kernel if isinstance(m, Filter) else m for _, m in s.factors],
+                "filter": any(isinstance(m, Filter) for _, m in s.factors),
+                "multipliers": s.multipliers,
+            }
+            for s in plan.strategies
+        ],
+        "attributes": ragged(m.attributes for m in plan.measured),
+        "blocks": [[[list(axes), number] for axes, number in m.blocks] for m in plan.measured],
+        "variances": [str(m.variance) for m in plan.measured],
+        "answers": [Lazy(partial(release.store.__getitem__, i)) for i in range(len(plan.measured))],
+    }
 
 
 def load_release(path: str | os.PathLike[str]) -> Release:
