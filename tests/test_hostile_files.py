@@ -36,6 +36,8 @@ PLANS = {
     ),
     "fourier": qs.plan(qs.all_kway(SCHEMA, [1, 2], "circular"), qs.PrivacyCost(1.0), solver="fourier"),
 }
+CLAIMS = {"answers", "public_total", "strategies", "blocks"}
+"""What was measured, and which numbers came out: whoever writes a release may claim any."""
 COUNTS = random_counts(SCHEMA, 3, 500)
 
 
@@ -197,10 +199,10 @@ def check_plan(plan, name):
 
 
 def check_release(release, before, place):
-    """A release that was loaded has the answers that it had, unless these, or the questions, were changed."""
+    """A release that was loaded has the answers that it had, unless it says that others were measured."""
     try:
         after = use_release(release)
-        if release.plan.schema == SCHEMA and place[0] not in ("answers", "strategies"):
+        if release.plan.schema == SCHEMA and not set(place[:1]) & CLAIMS:
             same = release.answer(before.workload)
             np.testing.assert_allclose(same.values, before.values, rtol=1e-6, atol=1e-6)
     except QuerySmasherError:

@@ -65,8 +65,7 @@ class Draft:
                 if self.before is not None:
                     self.target.rename(old)
                 if _identity(old) == self.before:
-                    with contextlib.suppress(OSError):  # a folder with files in it has come meanwhile
-                        self.folder.rename(self.target)
+                    self._move()
         finally:
             if _identity(self.target) is None and _identity(old) is not None:
                 old.rename(self.target)
@@ -74,6 +73,13 @@ class Draft:
             msg = f"{str(self.target)!r} was written by another run meanwhile, and is left as it is."
             raise FileError(msg)
         remove(old)
+
+    def _move(self) -> None:
+        try:
+            self.folder.rename(self.target)
+        except OSError:
+            if _identity(self.target) is None:
+                raise  # else a folder with files in it has come meanwhile
 
     def _what_is_left(self, kept: Path | None) -> str:
         if kept is None:

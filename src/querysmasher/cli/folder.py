@@ -48,7 +48,10 @@ def check_folder(path: Path, force: bool) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder, also when interrupted once more."""
+    """Remove a folder, or a link to one, also when interrupted once more."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
     with contextlib.suppress(KeyboardInterrupt):
         shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)

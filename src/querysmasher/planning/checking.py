@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Measured
@@ -25,6 +25,11 @@ CLOSE = 1e-6
 """How far planned numbers may be from what they should be, relative to their size."""
 
 LARGEST_CENTRE = 1e3
+
+LARGEST_GAP = 1e15
+
+QUICK_QUERIES, QUICK_GROUPS = 20_000, 100
+"""The loss of a workload with more queries or groups is not worked out again."""
 
 FAINTEST = 1e-60
 """No weight or amplitude is smaller, unless it is zero."""
@@ -47,8 +52,29 @@ def check_plan(plan: Plan) -> None:
     known: set[object] = set()
     for measured in plan.measured:
         _check_measured(plan, measured, known)
-    if not (math.isfinite(plan.weighted_loss) and plan.gap >= 0 and 0 < plan.tolerance < 1):
+    if not (math.isfinite(plan.weighted_loss) and 0 <= plan.gap < LARGEST_GAP and 0 < plan.tolerance < 1):
         _refuse("its error is no number")
+    _check_loss(plan)
+
+
+def _check_loss(plan: Plan) -> None:
+    """Refuse losses that do not belong to the strategies, as far as it is quick to tell."""
+    workload = plan.workload
+    if workload.query_count > QUICK_QUERIES or len(workload.groups) > QUICK_GROUPS:
+        return
+    total = 0.0
+    try:
+        for group in workload:
+            variances = plan.predictor.variances(group)
+            for axis, family in enumerate(group.families):
+                if family.weights is not None:
+                    spread = [-1 if a == axis else 1 for a in range(variances.ndim)]
+                    variances = variances * family.weights.reshape(spread)
+            total += group.weight * float(variances.sum())
+    except TooLargeError:
+        return
+    if not math.isclose(total, plan.weighted_loss, rel_tol=0.01):
+        _refuse("its losses are not those of its strategies")
 
 
 def check_centres(schema: Schema, centres: Centres) -> None:
@@ -79,7 +105,7 @@ def _check_measured(plan: Plan, measured: Measured, known: set[object]) -> None:
         _refuse("an attribute set is not given by increasing places")
     if sorted(a for axes, _ in measured.blocks for a in axes) != list(range(len(places))):
         _refuse("strategies do not cover every attribute of a set once")
-    if not (FAINTEST < measured.variance < 1 / FAINTEST and 0 < measured.root_loss < 1 / FAINTEST):
+    if not all(FAINTEST < number < 1 / FAINTEST for number in (measured.variance, measured.root_loss)):
         _refuse("a noise variance, or a loss, is no positive number")
     for axes, number in measured.blocks:
         if not 0 <= number < len(plan.solutions):
