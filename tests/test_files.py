@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
@@ -220,3 +221,116 @@ def test_files_get_the_usual_permissions_and_keep_infinite_numbers(tmp_path):
         os.umask(mask)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
     assert read_archive(tmp_path / "file", "thing") == {"x": float("inf")}
+
+
+def array_bytes(header, data=b""):
+    """An array's file with any header."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, header)
+    return stream.getvalue() + data
+
+
+HEADER = {"descr": "<f8", "fortran_order": False, "shape": (1,)}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        array_bytes(HEADER | {"shape": (10**12,)}, bytes(8)),
+        array_bytes(HEADER | {"shape": (10**6, 10**6, 10**6)}, bytes(8)),
+        array_bytes(HEADER | {"shape": (0, 10**18)}, bytes(8)),
+        array_bytes(HEADER | {"shape": (-1,)}, bytes(8)),
+        array_bytes(HEADER | {"shape": (-1, -1)}, bytes(8)),
+        array_bytes(HEADER | {"shape": (2,)}, bytes(8)),
+        array_bytes(HEADER | {"shape": ()}, bytes(9)),
+        array_bytes(HEADER | {"descr": "<U0", "shape": (10**15,)}),
+        array_bytes(HEADER | {"descr": "|V0", "shape": (10**15,)}),
+        array_bytes(HEADER | {"descr": "|O"}, bytes(8)),
+        array_bytes(HEADER | {"descr": [("a", "|O")]}, bytes(8)),
+        array_bytes(HEADER).replace(b"\x93NUMPY\x01", b"\x93NUMPY\x03") + bytes(8),
+        b"\x93NUMPY\x01\x00" + b"\xff\xff" + b"{" * 70_000,
+    ],
+)
+def test_an_array_is_no_larger_than_its_file(written, content, refuses):
+    rewritten(written, **{"0.npy": content})
+    with refuses(FileError, ValueError, "thing.qs"):
+        read_archive(written, "thing")
+
+
+def peak_of_reading(path):
+    """The most memory that Python and NumPy take while a file is read and refused, in MB."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError):
+            read_archive(path, "thing")
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "kind", ["array", "many arrays", "one array often", "text", "lists", "manifest", "late"]
+)
+def test_a_small_file_does_not_fill_the_memory(tmp_path, kind):
+    """Half a megabyte that would be hundreds."""
+    zeros = array_bytes(HEADER | {"shape": (50_000_000 // 8,)}, bytes(50_000_000))
+    members = {"payload.json": b"{}", "manifest.json": b'{"kind": "querysmasher thing", "format": 1}'}
+    if kind == "array":
+        members |= {
+            "payload.json": b'{"a": {"$array": "0.npy"}}',
+            "0.npy": array_bytes(HEADER | {"shape": (10**7,)}, bytes(8 * 10**7)),
+        }
+    elif kind == "many arrays":
+        members |= {f"{i}.npy": zeros for i in range(5)}
+        members["payload.json"] = json.dumps([{"$array": f"{i}.npy"} for i in range(5)]).encode()
+    elif kind == "one array often":  # which is then one array, and the list is no payload
+        small = array_bytes(HEADER | {"shape": (10**6,)}, bytes(8 * 10**6))
+        members |= {"0.npy": small, "payload.json": b"[" + b'{"$array": "0.npy"},' * 999 + b"1]"}
+    elif kind == "text":
+        members["payload.json"] = b'{"a": "' + b" " * 60_000_000 + b'"}'
+    elif kind == "lists":
+        members["payload.json"] = b"[" + b"[]," * 6_000_000 + b"1]"
+    elif kind == "manifest":
+        members["manifest.json"] = (
+            b'{"kind": "querysmasher thing", "format": 1, "x": "' + b" " * 10**7 + b'"}'
+        )
+    else:
+        members |= {"0.npy": zeros, "payload.json": b'{"a": {"$lazy": "0.npy"}}'}
+    path = tmp_path / "bomb"
+    with path.open("wb") as stream:
+        files.write_members(stream, members)
+    assert path.stat().st_size < 500_000
+    assert peak_of_reading(path) < 60
+
+
+def test_what_compresses_too_well_is_written_without(tmp_path):
+    """Every file that is written can be read."""
+    payload = {"zeros": np.zeros(4_000_000), "text": " " * 9_000_000}
+    write_archive(tmp_path / "x", "thing", payload)
+    again = read_archive(tmp_path / "x", "thing")
+    assert again["text"] == payload["text"]
+    assert again["zeros"].tobytes() == payload["zeros"].tobytes()
+    write_archive(tmp_path / "y", "thing", {"zeros": np.zeros(1_000_000)})
+    assert (tmp_path / "y").stat().st_size < 100_000, "what is small enough is compressed"
+
+
+def test_a_foreign_kind_is_not_printed_at_length(written, refuses):
+    for kind, version in (
+        ("x" * 10**5, 1),
+        ("querysmasher thing", "\x1b[2J"),
+        (7, 1),
+        ("querysmasher thing", 1.0),
+    ):
+        rewritten(written, **{"manifest.json": json.dumps({"kind": kind, "format": version}).encode()})
+        with pytest.raises(FileError) as caught:
+            read_archive(written, "thing")
+        assert len(str(caught.value)) < 1000
+        assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.xlsx", "x.html", "x.PARQUET", "x.toml", "", None, 5])
+def test_no_archive_gets_the_name_of_another_kind_of_file(tmp_path, name, refuses):
+    path = tmp_path / name if name and isinstance(name, str) else name
+    with refuses(FileError, ValueError, "path"):
+        write_archive(path, "thing", {})
+    assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ import querysmasher
 ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
-    {"errors", "arrays", "html"},
+    {"errors", "arrays", "html", "text", "endings", "fields"},
     {"attributes", "schema"},
     {"workload"},
     {

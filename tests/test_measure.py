@@ -1,6 +1,7 @@
 """`measure`: bad arguments are refused before the data are touched; seeds; what the release then says."""
 
 import importlib
+from inspect import Parameter, isclass, signature
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,9 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError
+from querysmasher.privacy import noise as noise_module
 from querysmasher.privacy.noise import NOISES
+from querysmasher.spec import Spec
 from tests.release.tables import UNIFORM, Untouchable, frame, random_counts
 
 SCHEMA = qs.Schema.of(a=4, b=3)
@@ -94,10 +97,10 @@ def test_what_is_no_table(plan, data, refuses):
 
 @pytest.mark.parametrize("noise", ["rounded", "discrete", "gaussian"])
 def test_the_same_seed_gives_the_same_release(plan, table, noise):
-    one, two, three = (qs.measure(plan, table, seed, noise=noise) for seed in (5, 5, 6))
+    one, two, three = (qs.measure(plan, table, seed=seed, noise=noise) for seed in (5, 5, 6))
     assert one.answer().values.tobytes() == two.answer().values.tobytes()
     assert one.answer().values.tobytes() != three.answer().values.tobytes()
-    again = qs.measure(plan, table, np.int64(5), noise=noise)
+    again = qs.measure(plan, table, seed=np.int64(5), noise=noise)
     assert again.answer().values.tobytes() == one.answer().values.tobytes()
 
 
@@ -123,22 +126,44 @@ def test_the_release_says_what_it_is(plan, table, noise):
         assert "simulation" not in unseeded.guarantee
     if noise != "opendp":
         for seed in (0, 7):  # 0 is a seed, too
-            seeded = qs.measure(plan, table, seed, noise=noise)
+            seeded = qs.measure(plan, table, seed=seed, noise=noise)
             assert seeded.noise.seeded
             assert not seeded.noise.is_private
             assert "NONE" in seeded.guarantee
             assert "simulation" in seeded.guarantee
 
 
-def test_a_seed_is_positional_and_nothing_else_is(plan, table):
-    with pytest.raises(TypeError):
-        qs.measure(plan, table, 1, "discrete")
+def test_only_plan_and_data_are_positional(plan):
+    """A cap on the records that were taken for a seed would make a release that protects nobody."""
+    data = Untouchable()
+    with pytest.raises(TypeError, match="takes 2 positional arguments but 3"):
+        qs.measure(plan, data, 1_000_000)
+    assert not data.touched
+
+
+def test_every_seed_of_the_public_interface_is_keyword_only():
+    found = 0
+    for name in (*qs.__all__, "RoundedGaussian", "DiscreteGaussian", "FloatGaussian", "Spec"):
+        public = getattr(qs, name, None) or getattr(noise_module, name, None) or Spec
+        members = (
+            [getattr(public, m) for m in dir(public) if not m.startswith("_")] if isclass(public) else []
+        )
+        for member in (public, *members):
+            if callable(member) and not isinstance(member, type(type.__call__)):
+                try:
+                    parameters = signature(member).parameters
+                except ValueError:
+                    continue  # a builtin
+                if "seed" in parameters:
+                    found += 1
+                    assert parameters["seed"].kind is Parameter.KEYWORD_ONLY, (name, member)
+    assert found >= 6
 
 
 def test_tables_of_any_kind_give_the_same_release(plan, table, tmp_path):
     table.to_csv(tmp_path / "x.csv", index=False)
     table.to_parquet(tmp_path / "x.parquet")
-    expected = qs.measure(plan, table, 2).answer().values
+    expected = qs.measure(plan, table, seed=2).answer().values
     shuffled = table.sample(frac=1, random_state=1)[["b", "a"]].assign(other=1)
     for data in (
         pl.from_pandas(table),
@@ -148,16 +173,16 @@ def test_tables_of_any_kind_give_the_same_release(plan, table, tmp_path):
         tmp_path / "x.csv",
         str(tmp_path / "x.parquet"),
     ):
-        assert qs.measure(plan, data, 2).answer().values.tobytes() == expected.tobytes()
+        assert qs.measure(plan, data, seed=2).answer().values.tobytes() == expected.tobytes()
 
 
 def test_only_attributes_that_are_measured_are_read(refuses):
     plan = qs.plan(qs.marginals(SCHEMA, 0) + qs.queries(SCHEMA, b="identity"), qs.PrivacyCost(1.0), **UNIFORM)
     table = pd.DataFrame({"b": [0, 1, 2], "a": ["not", "a", "number"]})
-    assert qs.measure(plan, table, 1).answer().values.shape == (4,)
-    assert qs.measure(plan, table[["b"]], 1).answer().values.shape == (4,)
+    assert qs.measure(plan, table, seed=1).answer().values.shape == (4,)
+    assert qs.measure(plan, table[["b"]], seed=1).answer().values.shape == (4,)
     with refuses(DataError, ValueError, "'b'"):
-        qs.measure(plan, table[["a"]], 1)
+        qs.measure(plan, table[["a"]], seed=1)
 
 
 def test_the_plan_is_not_changed_by_measuring(plan, table):
@@ -184,7 +209,7 @@ def test_the_table_is_read_once_and_the_total_only_where_it_is_public(table, mon
     for neighbours, total in (("add_remove", None), ("replace_one", len(table))):
         plan = qs.plan(WORKLOAD, qs.PrivacyCost(1.0, neighbours=neighbours), **UNIFORM)
         asked.clear()
-        assert qs.measure(plan, table, 1).public_total == total
+        assert qs.measure(plan, table, seed=1).public_total == total
         assert asked == ["read"]
 
 

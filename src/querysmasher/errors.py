@@ -16,7 +16,8 @@
     ├── FileError                (ValueError)   a damaged, foreign or half-written file
     └── SpecError                (ValueError)   a spec file, or a codebook, that cannot be
 
-Messages name the argument, what was given and what is allowed. They never contain data.
+Messages name the argument, what was given and what is allowed. They never contain data, nor
+signs that act on a terminal.
 
 A remedy that names an option names it twice: as an argument, for those who call the library, and as a key
 of the spec file, for those who run the command. The error carries both, and each reader sees one.
@@ -27,6 +28,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from querysmasher.text import shown
 
 
 class Remedy(NamedTuple):
@@ -47,7 +50,11 @@ class QuerySmasherError(Exception):
 
     def for_spec(self) -> str:
         """Return the message with its remedy in the words of a spec file."""
-        return str(self) if self.remedy is None else f"{self.problem}; {self.remedy.spec}"
+        return str(self) if self.remedy is None else shown(f"{self.problem}; {self.remedy.spec}")
+
+    def __str__(self) -> str:
+        """Return the message without control signs, which may have come from a file."""
+        return shown(super().__str__())
 
 
 class SchemaError(QuerySmasherError, ValueError):
@@ -62,13 +69,13 @@ class UnknownAttributeError(QuerySmasherError, KeyError):
         known = list(known)
         near = difflib.get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        shown = ", ".join(map(repr, known[:12])) + (", …" if len(known) > 12 else "")
-        self.message = f"unknown attribute {name!r}{hint} (the schema has {shown})"
+        listed = ", ".join(map(repr, known[:12])) + (", …" if len(known) > 12 else "")
+        self.message = f"unknown attribute {name!r}{hint} (the schema has {listed})"
         super().__init__(self.message)
 
     def __str__(self) -> str:
         """Return the message itself: KeyError would print its repr."""
-        return self.message
+        return shown(self.message)
 
 
 class WorkloadError(QuerySmasherError, ValueError):

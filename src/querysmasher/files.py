@@ -4,13 +4,16 @@ A payload is nested plain data (dicts, lists, texts, numbers, None) in which Num
 `Lazy` arrays, which are fetched one at a time when written and when read, so that files may be larger than
 memory. A file appears under its name only when it is whole, and is read back only when every byte is
 right: it ends with the checksum of all that stands before.
+
+A file of a few bytes does not fill the memory: what its members may expand to is limited, and files that are
+written here keep to it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
+import math
 import os
 import secrets
 import zipfile
@@ -25,12 +28,22 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import FileError
+from querysmasher.endings import check_archive_name
+from querysmasher.errors import FileError, QuerySmasherError
+from querysmasher.fields import text, whole
 
 FORMAT = 1
 
 _DIGEST = 64
 """The length of the closing checksum, which stands in the zip's comment."""
+
+ROOM, RATIO = 2**24, 32
+"""All arrays of a file that are read at once may take ROOM bytes and RATIO times what the file takes."""
+
+TEXT_ROOM, TEXT_RATIO = 2**23, 16
+"""The same for its JSON, which takes many times more as Python objects."""
+
+MANIFEST_ROOM = 1000
 
 _UNREADABLE = (
     zipfile.BadZipFile,
@@ -57,14 +70,19 @@ Members = dict[str, bytes | NDArray[Any] | Lazy]
 
 def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, Any]) -> None:
     """Write `payload` as a file of the given kind, all or nothing."""
+    check_archive_name(path)
     members: Members = {}
     plain = _take_arrays(payload, members)
     members["payload.json"] = json.dumps(plain).encode()
     members["manifest.json"] = json.dumps({"kind": f"querysmasher {kind}", "format": FORMAT}).encode()
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        write_members(stream, members)
-        stream.flush()
-        os.fsync(stream.fileno())
+    with replacing(path) as temporary:
+        for packed in (True, False):
+            with temporary.open("wb") as stream:
+                write_members(stream, members, packed)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if not packed or _within_limits(temporary, members):
+                break
 
 
 @contextmanager
@@ -96,8 +114,8 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     try:
         _check_digest(Path(path))
         archive = zipfile.ZipFile(path)
-        manifest = json.loads(archive.read("manifest.json"))
-        found, version = manifest["kind"], manifest["format"]
+        manifest = json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))
+        found, version = text(manifest["kind"]), whole(manifest["format"])
     except _UNREADABLE:
         msg = f"{shown!r} is damaged, or no file of querysmasher"
         raise FileError(msg) from None
@@ -107,22 +125,32 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     if version != FORMAT:
         msg = f"{shown!r} has format {version}; this version of querysmasher reads format {FORMAT}"
         raise FileError(msg)
+    size = Path(path).stat().st_size
     try:
-        return dict(_put_arrays(json.loads(archive.read("payload.json")), archive).items())
+        payload = json.loads(_read(archive, "payload.json", TEXT_ROOM + TEXT_RATIO * size))
+        return dict(_Arrays(archive, ROOM + RATIO * size).put(payload).items())
     except (*_UNREADABLE, AttributeError):
         msg = f"{shown!r} does not hold what a file of querysmasher holds"
         raise FileError(msg) from None
 
 
-def write_members(stream: IO[bytes], members: Members) -> None:
-    """Write a zip file that ends with the checksum of all before it."""
+def reason(error: Exception) -> str:
+    """Say in a few words what is wrong with the content of a file."""
+    if not isinstance(error, QuerySmasherError):
+        return type(error).__name__
+    words = str(error)
+    return words if len(words) <= 200 else words[:197] + "..."
+
+
+def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> None:
+    """Write a zip file, compressed or not, that ends with the checksum of all before it."""
     hashing = _Hashing(stream)
     with zipfile.ZipFile(cast("IO[bytes]", hashing), "w") as archive:
         for name, content in members.items():
             fetched = content.fetch() if isinstance(content, Lazy) else content
             lazy = isinstance(content, Lazy)  # large and random: not worth compressing
             info = zipfile.ZipInfo(name)
-            info.compress_type = zipfile.ZIP_STORED if lazy else zipfile.ZIP_DEFLATED
+            info.compress_type = zipfile.ZIP_DEFLATED if packed and not lazy else zipfile.ZIP_STORED
             with archive.open(info, "w", force_zip64=True) as member:
                 if isinstance(fetched, bytes):
                     member.write(fetched)
@@ -181,16 +209,53 @@ def _take_arrays(data: Any, members: Members) -> Any:
     return data
 
 
-def _put_arrays(data: Any, archive: zipfile.ZipFile) -> Any:
-    if isinstance(data, dict):
-        if set(data) == {"$array"}:
-            return _read_array(archive, data["$array"])
-        if set(data) == {"$lazy"}:
-            return Lazy(partial(_read_late, archive, data["$lazy"]))
-        return {key: _put_arrays(value, archive) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_put_arrays(value, archive) for value in data]
-    return data
+def _within_limits(path: Path, members: Members) -> bool:
+    """Tell whether a file that was written can be read: it may have been compressed too well."""
+    size = path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        sizes = {name: archive.getinfo(name).file_size for name in members}
+    arrays = sum(sizes[name] for name, content in members.items() if isinstance(content, np.ndarray))
+    texts = max(sizes[name] for name, content in members.items() if isinstance(content, bytes))
+    return arrays <= ROOM + RATIO * size and texts <= TEXT_ROOM + TEXT_RATIO * size
+
+
+class _Arrays:
+    """The arrays of an archive, each read once, all together no larger than `room` bytes."""
+
+    def __init__(self, archive: zipfile.ZipFile, room: int) -> None:
+        self._archive = archive
+        self._room = self._left = room
+        self._known: dict[str, NDArray[Any]] = {}
+
+    def put(self, data: Any) -> Any:
+        """Return the payload with arrays in the place of their references."""
+        if isinstance(data, dict):
+            if set(data) == {"$array"}:
+                return self._array(data["$array"])
+            if set(data) == {"$lazy"}:
+                self._claim(data["$lazy"], self._room)
+                return Lazy(partial(_read_late, self._archive, data["$lazy"]))
+            return {key: self.put(value) for key, value in data.items()}
+        return [self.put(value) for value in data] if isinstance(data, list) else data
+
+    def _array(self, name: str) -> NDArray[Any]:
+        if name not in self._known:
+            self._left -= self._claim(name, self._left)
+            self._known[name] = _read_array(self._archive, name)
+        return self._known[name]
+
+    def _claim(self, name: str, room: int) -> int:
+        size = self._archive.getinfo(name).file_size
+        if size > room:
+            raise ValueError
+        return size
+
+
+def _read(archive: zipfile.ZipFile, name: str, room: int) -> bytes:
+    """Return a member of at most `room` bytes."""
+    if archive.getinfo(name).file_size > room:
+        raise ValueError
+    return archive.read(name)
 
 
 def _read_late(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
@@ -198,10 +263,28 @@ def _read_late(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     try:
         return _read_array(archive, name)
     except _UNREADABLE:
-        msg = f"{archive.filename!r} has changed since it was loaded"
+        msg = f"{archive.filename!r} is damaged, or has changed since it was loaded"
         raise FileError(msg) from None
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    array: NDArray[Any] = np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
-    return array
+    """Read an array, of no more numbers than there are bytes for: its header may say anything."""
+    info = archive.getinfo(name)
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in _HEADERS:
+            raise ValueError
+        shape, by_columns, dtype = _HEADERS[version](member)
+        length = info.file_size - member.tell()
+        if dtype.hasobject or not dtype.itemsize or min(shape, default=0) < 0:
+            raise ValueError
+        if math.prod(shape) * dtype.itemsize != length:
+            raise ValueError
+        flat = np.frombuffer(bytearray(member.read()), dtype=dtype)
+    return flat.reshape(shape[::-1]).T if by_columns else flat.reshape(shape)
+
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 from querysmasher.arrays import one_core
 from querysmasher.data import open_table
+from querysmasher.data.foreign import quietly
 from querysmasher.errors import DataError, PlanError, PrivacyError, Remedy
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
@@ -14,6 +14,7 @@ from querysmasher.privacy.accounting import allowed_cost, check_budget
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
+from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.release.store import new_store
 
@@ -23,11 +24,12 @@ REFUSE = Remedy(
 )
 
 
+@scrubbed
 def measure(
     plan: Plan,
     data: Any,
-    seed: int | None = None,
     *,
+    seed: int | None = None,
     noise: str = "rounded",
     unknown: str = "refuse",
     max_records: int = 100_000_000,
@@ -81,21 +83,12 @@ def measure(
     check_budget(whole, noise)
     names = plan.workload.schema.names
     used = sorted({a for m in plan.measured for a in m.attributes})
-    counter = open_table(plan.workload.schema, data, [names[a] for a in used], unknown)
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
-    short = False
-    try:
-        with one_core():
-            for number, answers in measure_table(whole, counter, source, progress):
-                store.put(number, answers)
-        total = public_total(whole, counter)
-    except MemoryError:  # whose message may tell how many records there are: not even the context of ours
-        short = True
-    except BaseException as error:
-        traceback.clear_frames(error.__traceback__)  # they hold exact counts, which reporters of errors show
-        raise
-    if short:
-        msg = "data: there is not enough memory to measure the table"
-        raise MemoryError(msg)
+    wanted = [names[a] for a in used]
+    counter = quietly("opening the table", open_table, plan.workload.schema, data, wanted, unknown)
+    with one_core():
+        for number, answers in measure_table(whole, counter, source, progress):
+            store.put(number, answers)
+    total = public_total(whole, counter)
     record = NoiseRecord(source.name, source.description, seed is not None)
     return Release(whole, plan.workload, plan.centres, record, store, total)

@@ -14,6 +14,7 @@ from typing import Any
 from querysmasher.attributes import Attribute, Ordinal, attribute_from_json
 from querysmasher.errors import SchemaError, UnknownAttributeError
 from querysmasher.html import count, notebook, preview, table
+from querysmasher.text import one_line
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,7 +125,7 @@ class Schema:
 
     def __repr__(self) -> str:
         """List the attributes with kind and size."""
-        shown = [f"{a.name}: {a.kind} {a.size}" for a in self.attributes[:12]]
+        shown = [f"{one_line(a.name)}: {a.kind} {a.size}" for a in self.attributes[:12]]
         if len(self) > 12:
             shown.append(f"… {len(self)} attributes")
         return f"Schema({', '.join(shown)})"

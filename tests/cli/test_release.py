@@ -220,20 +220,25 @@ def test_data_that_are_not_there(run, folder):
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (OSError(28, "No space left on device"), 4, "No space left on device"),
+        (OSError(28, "No space left on device"), 4, "No space left on device."),
         (MemoryError(), 6, "there is not enough memory."),
         (KeyboardInterrupt(), 130, "interrupted; nothing is left half-written."),
     ],
 )
-def test_a_failure_while_writing_leaves_nothing(run, folder, monkeypatch, error, code, message):
+def test_a_failure_while_writing_leaves_the_release_and_nothing_else(
+    run, folder, monkeypatch, error, code, message
+):
     def failing(*arguments):
         raise error
 
     run("release", "--seed", "1", "--out", "old")
     before = (folder / "old" / "release.qs").read_bytes()
     monkeypatch.setattr(writing, "_tables", failing)
-    run("release", code=code).fails(code, message)
-    run("release", "--out", "old", "--force", code=code).fails(code, message)
-    assert names(folder) == ["old", "people.csv", "release.toml"]
+    for arguments in ([], ["--out", "old", "--force"]):
+        ran = run("release", *arguments, code=code)
+        assert ran.err.startswith(f"error: {message} The table has been measured")
+    new, left = sorted(p for p in folder.iterdir() if "unfinished" in p.name)
+    assert names(folder) == sorted(["old", new.name, left.name, "people.csv", "release.toml"])
+    assert names(new) == names(left) == ["plan.qs", "release.qs", "summary.json"]
     assert names(folder / "old") == FILES
     assert (folder / "old" / "release.qs").read_bytes() == before

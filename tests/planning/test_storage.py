@@ -229,3 +229,70 @@ def test_a_spectrum_of_anything_but_floats_is_refused(tmp_path, kind):
     write_archive(tmp_path / "plan", "plan", data)
     with pytest.raises(FileError, match="does not hold a whole plan"):
         qs.Plan.load(tmp_path / "plan")
+
+
+def with_lattice():
+    schema = qs.Schema.of(a=5, b=4)
+    rows = qs.linear(schema, ("a", "b"), np.eye(20)[[3, 8]] + np.eye(20)[[7, 9]])
+    return plan_uniform(rows + qs.queries(schema, a="prefix"), COST)
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "why"),
+    [
+        ("centres", lambda c: [2 * x for x in c], "does not sum to one"),
+        ("centres", lambda c: [x * 1e300 for x in c], "does not sum to one"),
+        (
+            "centres",
+            lambda c: [np.append(x[:-2], [1e6 - x[-2], x[-1] + x[-2] * 2 - 1e6]) for x in c],
+            "sum to one",
+        ),
+        ("centres", lambda c: [np.roll(np.append(x[1:] * 0, 1.0), 1) for x in c], "residual space"),
+        ("centres", lambda c: [x[:-1] for x in c], "does not fit its attribute"),
+        ("variances", lambda v: v * 0, "noise variance"),
+        ("variances", lambda v: -v, "noise variance"),
+        ("root_losses", lambda v: v * 0, "noise variance"),
+        ("root_losses", lambda v: v * 1.1, "losses"),
+        ("gap", lambda _: np.inf, "error is no number"),
+    ],
+)
+def test_a_plan_whose_parts_do_not_fit_is_refused(tmp_path, refuses, key, change, why):
+    data = plan_to_data(with_lattice())
+    data[key] = change(data[key])
+    write_archive(tmp_path / "x.plan", "plan", data)
+    with refuses(FileError, ValueError, "x.plan", why):
+        qs.Plan.load(tmp_path / "x.plan")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: [[1, 2], [3]],
+        lambda one: "lattice",
+        lambda one: 3,
+        lambda one: one.astype(float),
+        lambda one: one[0],
+        lambda one: one[:, :-1],
+        lambda one: one * 0,
+        lambda one: one + 1,
+        lambda one: one[::-1] * 2**60,
+        lambda one: np.full_like(one, -(2**63)),
+        lambda one: np.roll(one, 1, axis=1),
+        lambda one: np.repeat(one[:1], len(one), axis=0),
+    ],
+)
+def test_a_malformed_lattice_is_refused(tmp_path, refuses, change):
+    data = plan_to_data(with_lattice())
+    has = [s for s in data["solutions"] if s.get("lattice") is not None and len(s["lattice"]) > 1]
+    has[0]["lattice"] = change(has[0]["lattice"])
+    write_archive(tmp_path / "x.plan", "plan", data)
+    with refuses(FileError, ValueError, "x.plan"):
+        qs.Plan.load(tmp_path / "x.plan")
+
+
+def test_the_error_of_a_loaded_plan_is_that_of_its_parts(tmp_path):
+    plan = with_lattice()
+    data = plan_to_data(plan) | {"weighted_loss": 1e-9, "variances": 4 * plan_to_data(plan)["variances"]}
+    write_archive(tmp_path / "x.plan", "plan", data)
+    again = qs.Plan.load(tmp_path / "x.plan")
+    assert again.rmse == pytest.approx(2 * plan.rmse)

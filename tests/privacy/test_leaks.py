@@ -72,7 +72,7 @@ def plan():
 
 @pytest.fixture(scope="module")
 def release(plan, table):
-    return qs.measure(plan, table, SEED)
+    return qs.measure(plan, table, seed=SEED)
 
 
 def exact_arrays(integers):
@@ -126,7 +126,7 @@ def test_the_search_finds_what_is_there(secrets):
 def test_no_file_holds_an_exact_count(plan, table, secrets, noise, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)  # the answers go to a file, too
-    release = qs.measure(plan, table, SEED, noise=noise)
+    release = qs.measure(plan, table, seed=SEED, noise=noise)
     plan.save(tmp_path / "x.plan")
     release.save(tmp_path / "x.release")
     release.write(WORKLOAD, tmp_path / "x.parquet")
@@ -187,12 +187,12 @@ def test_no_object_says_an_exact_count(plan, table, release, secrets):
 def test_nothing_is_logged_warned_or_printed(plan, table, secrets, progress, caplog, capfd, tmp_path):
     with warnings.catch_warnings(record=True) as warned, caplog.at_level(logging.DEBUG):
         warnings.simplefilter("always")
-        release = qs.measure(plan, table, SEED, progress=progress)
+        release = qs.measure(plan, table, seed=SEED, progress=progress)
         release.answer().to_frame("pandas")
         release.marginal("b", "a")
         release.covariance(qs.marginals(SCHEMA, 1))
         release.save(tmp_path / "x")
-        release.write(WORKLOAD, tmp_path / "y", progress=progress)
+        release.write(WORKLOAD, tmp_path / "y.csv", progress=progress)
         qs.Release.load(tmp_path / "x").answer()
     logged = " ".join(record.getMessage() + repr(record.__dict__) for record in caplog.records)
     said = " ".join(str(w.message) for w in warned)
@@ -229,7 +229,7 @@ def reachable(start):
 def test_a_release_reaches_no_exact_count_and_no_record(plan, table, kind, tmp_path, monkeypatch):
     if kind == "file":
         monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
-    release = qs.measure(plan, table, SEED)
+    release = qs.measure(plan, table, seed=SEED)
     release.save(tmp_path / "x")
     if kind == "loaded":
         release = qs.Release.load(tmp_path / "x")
@@ -255,7 +255,7 @@ def test_the_search_would_find_a_count_that_is_held(release):
 
 def test_under_public_totals_only_the_total_is_exact(table):
     plan = qs.plan(WORKLOAD, qs.PrivacyCost(1e-4, neighbours="replace_one"), **UNIFORM)
-    release = qs.measure(plan, table, SEED)
+    release = qs.measure(plan, table, seed=SEED)
     assert release.public_total == TOTAL
     assert CELL not in [x for x in reachable(release) if isinstance(x, int)]
 
@@ -337,7 +337,7 @@ def test_noise_that_fails_midway_leaves_nothing(
     monkeypatch.setattr(store_module, "MEMORY_BYTES", memory)
     monkeypatch.setattr(MEASURE, "noise_source", lambda *_: Broken(after, error))
     with pytest.raises(type(error)) as caught:
-        qs.measure(plan, table, 1)
+        qs.measure(plan, table, seed=1)
     check_error(caught.value, secrets)
     assert not list(tmp_path.iterdir())
     out, err = capfd.readouterr()
@@ -360,7 +360,7 @@ def test_values_that_do_not_fit_are_not_shown(plan, table, secrets, unknown, tmp
     unfit["text"].to_csv(path, index=False)
     for data in (*unfit.values(), path):
         try:
-            qs.measure(plan, data, SEED, unknown=unknown)
+            qs.measure(plan, data, seed=SEED, unknown=unknown)
         except QuerySmasherError as error:
             check_error(error, secrets, PRIVATE, "Zebra", "77123")
 
@@ -368,9 +368,9 @@ def test_values_that_do_not_fit_are_not_shown(plan, table, secrets, unknown, tmp
 def test_a_table_above_the_cap_is_refused_silently(plan, table, secrets):
     for cap in (1, 1000, TOTAL - 1):
         with pytest.raises(QuerySmasherError) as caught:
-            qs.measure(plan, table, SEED, max_records=cap)
+            qs.measure(plan, table, seed=SEED, max_records=cap)
         check_error(caught.value, secrets)
-    qs.measure(plan, table, SEED, max_records=TOTAL)
+    qs.measure(plan, table, seed=SEED, max_records=TOTAL)
 
 
 def test_broken_files_are_not_quoted(plan, table, secrets, tmp_path):
@@ -387,7 +387,7 @@ def test_broken_files_are_not_quoted(plan, table, secrets, tmp_path):
         path = tmp_path / name
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with pytest.raises(QuerySmasherError) as caught:
-            qs.measure(plan, path, SEED)
+            qs.measure(plan, path, seed=SEED)
         check_error(caught.value, secrets - {200}, PRIVATE, "Zebra", "77123")
 
 
@@ -400,7 +400,7 @@ def test_too_little_memory_does_not_tell_how_many_records_there_are(plan, table,
         with monkeypatch.context() as patch:
             patch.setattr(module, name, hungry)
             with pytest.raises(MemoryError) as caught:
-                qs.measure(plan, table, SEED)
+                qs.measure(plan, table, seed=SEED)
         check_error(caught.value, secrets)
         assert caught.value.__context__ is None
 
@@ -417,7 +417,7 @@ def test_a_full_disk(plan, table, secrets, monkeypatch, tmp_path):
 
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
     with pytest.raises(OSError, match="No space") as caught:
-        qs.measure(plan, table, SEED)
+        qs.measure(plan, table, seed=SEED)
     check_error(caught.value, secrets)
     assert not list(tmp_path.iterdir())
 
@@ -431,7 +431,7 @@ def test_a_table_that_changes_between_passes(plan, table, secrets, monkeypatch):
 
     monkeypatch.setattr(ScanCounter, "_marginals", growing)
     with pytest.raises(QuerySmasherError, match="add up") as caught:
-        qs.measure(plan, table, SEED)
+        qs.measure(plan, table, seed=SEED)
     check_error(caught.value, secrets)
 
 
@@ -442,7 +442,7 @@ def test_wild_noise(plan, table, secrets, monkeypatch):
 
     monkeypatch.setattr(MEASURE, "noise_source", lambda *_: Wild(0, None))
     with pytest.raises(QuerySmasherError, match="too large") as caught:
-        qs.measure(plan, table, 1)
+        qs.measure(plan, table, seed=1)
     check_error(caught.value, secrets)
 
 

@@ -289,9 +289,9 @@ def test_a_stream_of_zeros_is_followed_to_its_end():
     "make",
     [
         DiscreteGaussian,
-        lambda: DiscreteGaussian(3),
+        lambda: DiscreteGaussian(seed=3),
         RoundedGaussian,
-        lambda: RoundedGaussian(3),
+        lambda: RoundedGaussian(seed=3),
         OpenDPDiscreteGaussian,
     ],
 )

@@ -99,7 +99,7 @@ def test_tables_of_no_record_and_of_one(records):
         plan = qs.plan(qs.marginals(schema, [1, 2, 3]), budget, **UNIFORM)
         release = noiseless(plan, counts)
         np.testing.assert_allclose(release.marginal("c", "b", "a"), counts.transpose(2, 1, 0), atol=1e-9)
-        assert qs.measure(plan, frame(schema, counts), 1).answer().values.shape == (
+        assert qs.measure(plan, frame(schema, counts), seed=1).answer().values.shape == (
             3 + 1 + 2 + 3 + 6 + 2 + 6,
         )
 
@@ -211,8 +211,8 @@ def test_records_outside_the_domain_are_dropped_whole(refuses):
     table = pd.DataFrame({"a": [0, 1, 2, 2, 9, None], "b": [0, 1, 1, None, 0, 1], "z": ["?"] * 6})
     plan = qs.plan(qs.marginals(schema, [1, 2]), qs.PrivacyCost(1e6), **UNIFORM)
     with refuses(qs.DataError, ValueError, "'a'"):
-        qs.measure(plan, table, 1)
-    release = qs.measure(plan, table, 1, unknown="drop")
+        qs.measure(plan, table, seed=1)
+    release = qs.measure(plan, table, seed=1, unknown="drop")
     counts = np.array([[1, 0], [0, 1], [0, 1]])
     error = release.marginal("a", "b") - counts
     assert np.abs(error).max() < 6 * release.answer(qs.marginals(schema, 2)).std.max()

@@ -247,3 +247,47 @@ def test_answers_that_are_none_or_too_few_are_refused(saved, tmp_path, answers):
     files.write_archive(tmp_path / "other", "release", data)
     with pytest.raises(FileError, match="does not hold"):
         qs.Release.load(tmp_path / "other").answer()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda d: d.update(centres=[2 * c for c in d["centres"]]), "does not sum to one"),
+        (lambda d: d.update(centres=[c * 1e300 for c in d["centres"]]), "does not sum to one"),
+        (lambda d: d.update(centres=[np.eye(len(c))[0] for c in d["centres"]]), "residual space"),
+        (lambda d: d.update(variances=["1" for _ in d["variances"]]), "more than the"),
+        (lambda d: d.update(variances=["1e999999999" for _ in d["variances"]]), "ValueError"),
+        (lambda d: d.update(variances=["0" for _ in d["variances"]]), "noise variance"),
+        (lambda d: d.update(public_total=5), "the number of records is public"),
+        (lambda d: d.update(max_records=2**41), "ValueError"),
+        (lambda d: d.update(max_records=True), "ValueError"),
+        (lambda d: d["noise"].update(name="none"), "ValueError"),
+        (lambda d: d["noise"].update(seeded="no"), "ValueError"),
+        (lambda d: d["noise"].update(description="\x1b[2J"), "ValueError"),
+        (
+            lambda d: d["strategies"][1].update(shape=[float(n) for n in d["strategies"][1]["shape"]]),
+            "ValueError",
+        ),
+        (
+            lambda d: d["strategies"][1].update(matrices=[0 * m for m in d["strategies"][1]["matrices"]]),
+            "dependent",
+        ),
+        (lambda d: d["strategies"][1].update(filter=True), ""),
+    ],
+)
+def test_a_release_whose_parts_do_not_fit_is_refused(change, why, tmp_path, monkeypatch, refuses):
+    """Its answers would be far from the truth by its own standard errors, or its guarantee untrue."""
+    data = payload(released("rounded"), monkeypatch)
+    change(data)
+    files.write_archive(tmp_path / "x", "release", data)
+    with refuses(FileError, ValueError, "does not hold a whole release", why):
+        qs.Release.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_float_answers_that_are_no_numbers_are_refused(number, tmp_path, refuses):
+    one = released("floats")
+    one.store[0][:] = number
+    one.save(tmp_path / "x")
+    with refuses(FileError, ValueError, "does not hold the answers"):
+        qs.Release.load(tmp_path / "x").answer()

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
+from querysmasher.errors import FileError
 from querysmasher.release import store as store_module
 from querysmasher.release.store import FileStore, MemoryStore, new_store
-from tests.release.tables import UNIFORM, frame, random_counts
+from tests.release.tables import UNIFORM, Untouchable, frame, random_counts
 
 SCHEMA = qs.Schema.of(a=4, b=3, c=2)
 
@@ -58,9 +59,9 @@ def test_large_releases_go_to_disk(monkeypatch):
 
 @pytest.mark.parametrize("noise", ["rounded", "gaussian"])
 def test_a_release_on_disk_is_the_same(plan, table, noise, monkeypatch, folder):
-    one = qs.measure(plan, table, 3, noise=noise)
+    one = qs.measure(plan, table, seed=3, noise=noise)
     monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
-    two = qs.measure(plan, table, 3, noise=noise)
+    two = qs.measure(plan, table, seed=3, noise=noise)
     assert isinstance(one.store, MemoryStore)
     assert isinstance(two.store, FileStore)
     assert one.answer().values.tobytes() == two.answer().values.tobytes()
@@ -72,7 +73,7 @@ def test_a_release_on_disk_is_the_same(plan, table, noise, monkeypatch, folder):
 
 def test_the_file_goes_with_the_release(plan, table, monkeypatch, folder):
     monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
-    release = qs.measure(plan, table, 3)
+    release = qs.measure(plan, table, seed=3)
     stream = release.store._stream
     assert not list(folder.iterdir()), "the file has a name, which would outlive a process that is killed"
     release.answer()
@@ -85,7 +86,19 @@ def test_the_file_goes_with_the_release(plan, table, monkeypatch, folder):
 
 def test_a_file_cut_short_is_noticed(plan, table, monkeypatch):
     monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
-    release = qs.measure(plan, table, 3)
+    release = qs.measure(plan, table, seed=3)
     release.store._stream.truncate(8)
     with pytest.raises(OSError, match="cut short"):
         release.answer()
+
+
+def test_a_temporary_folder_without_room_is_found_before_the_table_is_opened(monkeypatch, refuses):
+    monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
+    monkeypatch.setattr(
+        store_module.shutil, "disk_usage", lambda _: store_module.shutil._ntuple_diskusage(100, 90, 10)
+    )
+    plan = qs.plan(qs.marginals(qs.Schema.of(a=9, b=9), 2), qs.PrivacyCost(1.0), **UNIFORM)
+    data = Untouchable()
+    with refuses(FileError, ValueError, "TMPDIR", "nothing was measured"):
+        qs.measure(plan, data)
+    assert not data.touched

@@ -181,6 +181,9 @@ def test_paths_that_cannot_be(plan, release, tmp_path, refuses):
         for path in (None, 7, ""):
             with refuses(FileError, ValueError, "path", "got"):
                 report(path)
+        for name in ("page", "page.pdf", "page.xlsx", "html"):
+            with refuses(FileError, ValueError, "path", ".html or .htm", name):
+                report(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 

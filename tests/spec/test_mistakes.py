@@ -282,3 +282,31 @@ def test_long_values_are_cut(tmp_path):
     with pytest.raises(SpecError) as caught:
         read(tmp_path, SMALL.replace("k = [1, 2]", f"k = '{'x' * 500}'"))
     assert len(str(caught.value)) < 200
+
+
+PRIVATE = "Zebra77123"
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (
+            ["sex,level", "F,x", "M,y", f"{PRIVATE},x"],
+            "line 4: its first column is no value of attribute 'sex'",
+        ),
+        (["sex,level", "F,x", "", "M,y", f'F,"{PRIVATE}\nz"'], "line 6: its value has a line already"),
+        (["sex,level", f"F,{PRIVATE},x", "M,y"], "line 2: expected 2 columns, as in the header, got 3"),
+        (["sex,level", f"F,{PRIVATE}"], "a value of attribute 'sex' has no line; expected one for each of 2"),
+        ([f"{PRIVATE}"], "expected a header, then in each line a value and its group at each level"),
+        ([PRIVATE, PRIVATE], "expected a header, then in each line a value and its group at each level"),
+        ([], "expected a header, then in each line a value and its group at each level"),
+    ],
+)
+def test_the_mistakes_of_a_hierarchy_file_are_told_without_its_values(tmp_path, lines, problem):
+    """The file may be the private table, named by mistake; nor is it told which values are not in it."""
+    (tmp_path / "levels.csv").write_text("\n".join(lines))
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, entry('kind = "queries"\nfamilies.sex = {hierarchy = "levels.csv"}'))
+    assert f"'levels.csv', {problem}" in str(caught.value) or f"'levels.csv': {problem}" in str(caught.value)
+    assert PRIVATE not in str(caught.value)
+    assert "'M'" not in str(caught.value)

@@ -73,7 +73,7 @@ def test_a_range_may_have_a_step_and_be_of_decimals(tmp_path):
         ),
         (
             'kind = "random_queries"\nattributes = ["age"]\ncount = 4\np = 0.5\nseed = 7\nweight = 2',
-            qs.random_queries(SCHEMA, ["age"], 4, 0.5, 7, 2),
+            qs.random_queries(SCHEMA, ["age"], 4, 0.5, seed=7, weight=2),
         ),
         (
             'kind = "linear"\nattributes = ["sex"]\nrows = [[1, 0]]\nweights = [4]\nlabels = ["a"]',

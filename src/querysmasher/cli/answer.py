@@ -8,7 +8,7 @@ import typer
 
 from querysmasher.cli.exits import exit_code
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table
+from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import AsJson, ReleasePath, examples
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _describe(stored: Release, as_json: bool) -> None:
     print_table(
         ("attribute", "kind", "values"), ((a.name, a.kind, _values(a)) for a in schema), numbers=False
     )
-    typer.echo(
+    say(
         "Ask with predicates on these sets of attributes, such as \"age >= 18 and sex == 'F'\". Names with "
         'spaces or signs stand in brackets: "[hours-per-week] >= 40".'
     )

@@ -1,13 +1,10 @@
-"""A release folder: what is in it, and how it appears all at once or not at all."""
+"""A release folder: what is in it, and how it is read."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from querysmasher.errors import FileError
@@ -50,34 +47,11 @@ def check_folder(path: Path, force: bool) -> None:
     check_free(path, force)
 
 
-@contextmanager
-def replacing_folder(path: Path, force: bool) -> Iterator[Path]:
-    """Give a temporary folder beside `path`, which takes its place if all goes well and goes if not.
-
-    What is at `path` by then, as another run may have written it meanwhile, is looked at once more.
-    """
-    path = path.absolute()
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
-    old = temporary / "old"
-    new = temporary / "new"
-    try:
-        new.mkdir()
-        yield new
-        check_folder(path, force)
-        try:
-            if path.exists():
-                path.rename(old)
-            new.rename(path)
-        except BaseException:
-            if old.exists() and not path.exists():
-                old.rename(path)
-            raise
-    finally:
-        _remove(temporary)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, also when interrupted once more."""
+def remove(folder: Path) -> None:
+    """Remove a folder, or a link to one, also when interrupted once more."""
+    if folder.is_symlink():
+        folder.unlink()
+        return
     with contextlib.suppress(KeyboardInterrupt):
         shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)

@@ -17,6 +17,17 @@ from querysmasher.errors import QuerySmasherError
 P = ParamSpec("P")
 
 
+class CutShortError(Exception):
+    """An error that came up when the budget was spent already, and what became of the release."""
+
+    def __init__(self, error: BaseException, left: str, kept: Path | None) -> None:
+        """Take the error, what is left in words, and where the release is kept."""
+        super().__init__(left)
+        self.error = error
+        self.left = left
+        self.kept = kept
+
+
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
     """Let a command fail politely; with its option `as_json` the error is also JSON on standard output."""
 
@@ -26,14 +37,17 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             command(*arguments, **options)
         except (typer.Exit, BrokenPipeError):  # the second: whoever read our output has enough of it
             raise
+        except CutShortError as error:
+            code, message = exit_code(error.error), f"{_sentence(_message(error.error))} {error.left}"
+            more = {"measured": True, "kept": None if error.kept is None else str(error.kept)}
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, no traceback
-            code, message = exit_code(error), _message(error)
+            code, message, more = exit_code(error), _message(error), {}
         else:
             return
         # Out here the error, whose frames may hold what must not be shown, is gone.
         complain(message)
         if options.get("as_json"):
-            print_json({"error": {"code": int(code), "message": message}})
+            print_json({"error": {"code": int(code), "message": message, **more}})
         raise typer.Exit(int(code))
 
     return polite
@@ -54,6 +68,10 @@ def _message(error: BaseException) -> str:
     if isinstance(error, QuerySmasherError):
         return error.for_spec()
     return str(error) or "there is not enough memory."
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
 
 
 def _place(error: BaseException) -> str:

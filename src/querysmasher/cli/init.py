@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import print_json
+from querysmasher.cli.output import print_json, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 
 
@@ -43,6 +43,7 @@ def init(
     The schema is never read from the data: what a table happens to hold says something about people.
     """
     from querysmasher.cli.folder import check_free
+    from querysmasher.endings import check_ending
     from querysmasher.errors import SpecError
     from querysmasher.files import replacing
     from querysmasher.spec import read_codebook, template
@@ -50,6 +51,7 @@ def init(
     if codebook is not None and example:
         msg = "--example: its made-up people do not fit a codebook of yours; give one of the two"
         raise SpecError(msg)
+    check_ending(spec, (".toml",))
     people = spec.parent / "people.csv"
     for path in [spec, people] if example else [spec]:
         check_free(path, force)
@@ -68,9 +70,9 @@ def init(
     if as_json:
         print_json({"written": written})
         return
-    typer.echo(f"Written: {', '.join(written)}")
+    say(f"Written: {', '.join(written)}")
     where = "" if spec == SPEC else f" {spec}"
-    typer.echo(f"Next: edit {spec}, then run `querysmasher plan{where}`. It needs no data.")
+    say(f"Next: edit {spec}, then run `querysmasher plan{where}`. It needs no data.")
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from querysmasher.text import escaped, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,18 +20,23 @@ WIDTH = 110
 
 def print_json(data: Any) -> None:
     """Print plain data as JSON on standard output, where nothing else is printed then."""
-    typer.echo(json.dumps(data, ensure_ascii=False, indent=2))
+    typer.echo(escaped(json.dumps(data, ensure_ascii=False, indent=2)))
+
+
+def say(text: str) -> None:
+    """Say something on standard output."""
+    typer.echo(shown(text))
 
 
 def note(text: str) -> None:
     """Say something on standard error."""
-    typer.echo(text, err=True)
+    typer.echo(shown(text), err=True)
 
 
 def complain(message: str) -> None:
     """Say what went wrong on standard error."""
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-    typer.echo(message, err=True)
+    note(message)
 
 
 def console() -> Console:
@@ -49,7 +55,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in pairs:
-        table.add_row(name, _shown(text))
+        table.add_row(shown(name), shown(text))
     console().print(table)
 
 
@@ -61,10 +67,5 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: b
     for place, name in enumerate(header):
         table.add_column(name, justify="right" if place and numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(_shown, row))
+        table.add_row(*map(shown, row))
     console().print(table)
-
-
-def _shown(text: str) -> str:
-    """Return a text without control signs: names in a spec or a release may be meant for the terminal."""
-    return "".join("\ufffd" if unicodedata.category(sign) == "Cc" and sign != "\n" else sign for sign in text)

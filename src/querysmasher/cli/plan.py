@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table
+from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 
 FAMILIES = {
@@ -56,10 +56,12 @@ def plan(
     from querysmasher.cli.estimate import estimate
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import check_free
+    from querysmasher.endings import check_archive_name
     from querysmasher.spec import read_spec
 
     read = read_spec(spec)
     if save is not None:
+        check_archive_name(save)
         check_free(save, force)
     guess = estimate(read.workload, read.searches_centres)
     if guess.is_big:
@@ -73,7 +75,7 @@ def plan(
         return
     show(expected, every)
     if save is not None:
-        typer.echo(f"Written: {save}")
+        say(f"Written: {save}")
 
 
 def show(expected: Expectations, every: bool) -> None:
@@ -96,10 +98,10 @@ def show(expected: Expectations, every: bool) -> None:
     header = ("queries on", "how many", "expected error", "budget share")
     rows = expected.rows(every)
     print_table(header, ((r.asked, f"{r.queries:,}", f"± {r.rmse:.3g}", f"{r.share:.1%}") for r in rows))
-    typer.echo(
+    say(
         "The expected error is the standard error of a count. The share is what is spent on just these\n"
         "attributes together; answers also draw on what is measured on fewer of them."
     )
     for family, words in FAMILIES.items():
         if any(f"({family})" in row.asked for row in rows):
-            typer.echo(f"{family + ':':10}{words}")
+            say(f"{family + ':':10}{words}")

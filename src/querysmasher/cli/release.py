@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs
+from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.text import escaped
 
 if TYPE_CHECKING:
+    from querysmasher.cli.draft import Draft
     from querysmasher.cli.expectations import Expectations
     from querysmasher.planning.plan import Plan
     from querysmasher.release.release import Release
@@ -58,6 +61,10 @@ def release(
     plan: Annotated[
         Path | None, typer.Option(help="A plan that `plan --save` kept, made for this spec.")
     ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Finish what a run left behind that was cut short, without measuring again."),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="For tests only: the release then protects nobody, and says so.", min=0)
     ] = None,
@@ -66,30 +73,37 @@ def release(
 ) -> None:
     """Plan, measure the table, and write a folder that may be published. This spends the budget.
 
-    The folder appears when it is whole, or not at all. It holds the noisy measurements (release.qs), the
+    The folder appears when it is whole, or not at all; what was measured is kept if anything fails then, and
+    --resume finishes it. It holds the noisy measurements (release.qs), the
     plan (plan.qs), a summary (summary.json) and, unless you say otherwise, the answers to all queries.
     Every measuring spends the budget anew.
     """
-    from querysmasher.cli.estimate import estimate
-    from querysmasher.cli.expectations import Expectations
-    from querysmasher.cli.folder import check_folder, replacing_folder
+    from querysmasher.cli.draft import drafting, resuming
+    from querysmasher.cli.folder import PLAN
+    from querysmasher.cli.place import check_place
     from querysmasher.spec import read_spec
 
-    read = _with_data(read_spec(spec), data)
+    read = read_spec(spec)
     folder = read.folder if out is None else out
     form = read.output.answers if answers is None else answers.value
-    check_folder(folder, force)
-    source = read.source
-    assert source is not None  # noqa: S101 - _with_data has raised
-    source.check()
-    guess = estimate(read.workload, read.searches_centres)
-    if guess.is_big:
-        note(f"This is large: {guess}.")
-    planned = read.plan() if plan is None else _stored(plan, read)
-    measured = read.measure(planned, source.open(), seed)
-    summary = _summary(Expectations(planned, read), measured)
-    with replacing_folder(folder, force) as temporary:
-        names = _write(temporary, planned, measured, summary, form)
+    command = _command(spec, out)
+    if resume is not None:
+        planned, measured = _left_over(resume, read)
+        with resuming(folder, resume, force, command) as draft, draft.spent():
+            summary, names = _finish(draft, read, planned, measured, form)
+    else:
+        read = _with_data(read, data)
+        check_place(folder, force, command)
+        source = read.source
+        assert source is not None  # noqa: S101 - _with_data has raised
+        source.check()
+        planned = _planned(read) if plan is None else _stored(plan, read)
+        with drafting(folder, force, command, 8 * planned.measurements) as draft:
+            planned.save(draft.folder / PLAN)
+            measured = read.measure(planned, source.open(), seed=seed)
+            with draft.spent():
+                draft.keep(measured)
+                summary, names = _finish(draft, read, planned, measured, form)
     if as_json:
         print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})
         return
@@ -101,7 +115,7 @@ def release(
             ("Remember", SPENT),
         ]
     )
-    typer.echo(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
+    say(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
 
 
 def _with_data(read: Spec, data: Path | None) -> Spec:
@@ -115,6 +129,16 @@ def _with_data(read: Spec, data: Path | None) -> Spec:
         msg = f"{read.path.name}: data: missing; name the table under [data], or with --data"
         raise SpecError(msg)
     return read
+
+
+def _planned(read: Spec) -> Plan:
+    """Plan, and say so where it takes long."""
+    from querysmasher.cli.estimate import estimate
+
+    guess = estimate(read.workload, read.searches_centres)
+    if guess.is_big:
+        note(f"This is large: {guess}.")
+    return read.plan()
 
 
 def _stored(path: Path, read: Spec) -> Plan:
@@ -147,23 +171,49 @@ def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
     }
 
 
-def _write(folder: Path, planned: Plan, measured: Release, summary: dict[str, Any], form: str) -> list[str]:
-    """Write the files of a release folder, and return their names."""
+def _finish(
+    draft: Draft, read: Spec, planned: Plan, measured: Release, form: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Write what else a release folder has, and put it in its place; return its summary and its files."""
+    from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import ANSWERS, PLAN, RELEASE, SUMMARY
-    from querysmasher.progress import Bar
 
+    summary = _summary(Expectations(planned, read), measured)
     names = [RELEASE, PLAN, SUMMARY]
-    with Bar("Saving", 3) as bar:
-        measured.save(folder / RELEASE)
-        bar.advance()
-        planned.save(folder / PLAN)
-        bar.advance()
-        text = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
-        (folder / SUMMARY).write_text(text, encoding="utf-8")
+    if not (draft.folder / PLAN).is_file():
+        planned.save(draft.folder / PLAN)
+    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
+    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
     if form != "none":
         names.append(f"{ANSWERS}.{form}")
-        measured.write(measured.workload, folder / names[-1])
-    return names
+        measured.write(measured.workload, draft.folder / names[-1])
+    draft.publish()
+    return summary, names
+
+
+def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
+    """Return the plan and the release that a run left behind, if they are of this spec."""
+    from querysmasher.cli.folder import PLAN, load_plan, load_release
+    from querysmasher.errors import PlanError
+
+    measured = load_release(path)
+    same = {
+        "workload": measured.workload == read.workload,
+        "budget": measured.plan.budget == read.budget,
+        "noise": measured.noise.name == read.measuring.noise,
+    }
+    for what, is_same in same.items():
+        if not is_same:
+            msg = f"--resume: {str(path)!r} was measured with another {what} than that of {read.path.name}"
+            raise PlanError(msg)
+    stored = (path if path.is_dir() else path.parent) / PLAN
+    return load_plan(stored) if stored.is_file() else read.plan(), measured
+
+
+def _command(spec: Path, out: Path | None) -> str:
+    """Return what is to be called again to go on with this release."""
+    words = ["querysmasher", "release", *([] if spec == SPEC else [str(spec)])]
+    return shlex.join(words + ([] if out is None else ["--out", str(out)]))
 
 
 def _hint(read: Spec) -> str:

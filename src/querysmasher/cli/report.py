@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import print_json
+from querysmasher.cli.output import print_json, say
 from querysmasher.cli.words import AsJson, Force, examples
 
 if TYPE_CHECKING:
@@ -41,14 +41,16 @@ def report(
     A spec file is planned first. No data is read, and no budget is spent.
     """
     from querysmasher.cli.folder import check_free
+    from querysmasher.report.page import checked_path
 
+    checked_path(out)
     check_free(out, force)
     subject: Any = _subject(what)
     subject.report(out)
     if as_json:
         print_json({"written": str(out)})
     else:
-        typer.echo(f"Written: {out}")
+        say(f"Written: {out}")
 
 
 def _subject(what: Path) -> Plan | Release:

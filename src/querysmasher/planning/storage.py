@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.files import read_archive, write_archive
+from querysmasher.fields import floats, integers, items, number, whole, wholes, word
+from querysmasher.files import read_archive, reason, write_archive
+from querysmasher.planning.centering import Centres
+from querysmasher.planning.checking import check_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.prediction import Measured
+from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
 from querysmasher.privacy.budget import Budget
@@ -28,9 +31,9 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     data = read_archive(path, "plan")
     try:
         return plan_from_data(data)
-    except (QuerySmasherError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-        msg = f"{str(path)!r} does not hold a whole plan ({type(error).__name__})"
-        raise FileError(msg) from error
+    except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        msg = f"{str(path)!r} does not hold a whole plan ({reason(error)})"
+        raise FileError(msg) from None
 
 
 def plan_to_data(plan: Plan) -> dict[str, Any]:
@@ -62,33 +65,52 @@ def plan_to_data(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_data(data: dict[str, Any]) -> Plan:
-    """Rebuild a plan from what `plan_to_data` returned."""
-    patterns = [tuple((tuple(axes), solution) for axes, solution in pattern) for pattern in data["patterns"]]
-    measured = zip(
-        unragged(data["measured"]),
-        data["pattern_of"].tolist(),
-        data["variances"].tolist(),
-        data["root_losses"].tolist(),
-        strict=True,
+    """Rebuild a plan from what `plan_to_data` returned, and check that its parts fit together."""
+    workload = workload_from_data(data["workload"])
+    solutions = tuple(map(_solution_from_data, items(data["solutions"])))
+    patterns = [blocks_from_data(pattern) for pattern in items(data["patterns"])]
+    measured = tuple(
+        Measured(attributes, patterns[whole(pattern)], variance, root)
+        for attributes, pattern, variance, root in zip(
+            unragged(data["measured"]),
+            integers(data["pattern_of"], 1).tolist(),
+            floats(data["variances"], 1).tolist(),
+            floats(data["root_losses"], 1).tolist(),
+            strict=True,
+        )
     )
-    for centre in data["centres"]:
-        centre.flags.writeable = False
-    return Plan(
-        workload_from_data(data["workload"]),
+    plan = Plan(
+        workload,
         Budget.from_json(data["budget"]),
-        tuple(data["centres"][i] for i in data["centre_of"]),
-        tuple(
-            Solution(_strategy_from_data(s), s["reached"], s["bound"], s["method"]) for s in data["solutions"]
-        ),
-        tuple(
-            Measured(attributes, patterns[p], variance, root) for attributes, p, variance, root in measured
-        ),
-        data["weighted_loss"],
-        data["gap"],
-        data["solver"],
-        data["centering"],
-        data["tolerance"],
+        centres_from_data(data),
+        solutions,
+        measured,
+        weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
+        gap=number(data["gap"], 0, math.inf),
+        solver=word(data["solver"]),
+        centering=word(data["centering"]),
+        tolerance=number(data["tolerance"], 0, 1),
     )
+    check_plan(plan)
+    return plan
+
+
+def centres_from_data(data: dict[str, Any]) -> Centres:
+    """Return the centres, which attributes may share."""
+    stored = [floats(centre, 1) for centre in items(data["centres"])]
+    for centre in stored:
+        centre.flags.writeable = False
+    return tuple(stored[i] for i in wholes(data["centre_of"]))
+
+
+def blocks_from_data(data: Any) -> Blocks:
+    """Return the strategies of an attribute set: axes, and the number of a strategy."""
+    return tuple((wholes(axes), whole(solution)) for axes, solution in items(data))
+
+
+def _solution_from_data(data: dict[str, Any]) -> Solution:
+    reached, bound = (number(data[name], 0, 1e300) for name in ("reached", "bound"))
+    return Solution(_strategy_from_data(data), reached, bound, word(data["method"]))
 
 
 def _strategy_to_data(strategy: Strategy) -> dict[str, Any]:
@@ -102,15 +124,9 @@ def _strategy_to_data(strategy: Strategy) -> dict[str, Any]:
 
 def _strategy_from_data(data: dict[str, Any]) -> Strategy:
     if "matrix" in data:
-        return DenseStrategy(tuple(data["shape"]), _floats(data["matrix"]), data["lattice"])
+        lattice = None if data["lattice"] is None else integers(data["lattice"], 2)
+        return DenseStrategy(wholes(data["shape"]), floats(data["matrix"], 2), lattice)
     if "spectrum" in data:
-        return FourierStrategy(_floats(data["spectrum"]))
-    return DiagonalStrategy(tuple(map(_floats, data["bases"])), _floats(data["weights"]))
-
-
-def _floats(array: Any) -> Array:
-    """Return an array of floating-point numbers as it is, and refuse anything else."""
-    if type(array) is not np.ndarray or array.dtype != np.float64:
-        msg = "a strategy is not made of floating-point numbers"
-        raise TypeError(msg)
-    return array
+        return FourierStrategy(floats(data["spectrum"]))
+    bases = tuple(floats(basis, 2) for basis in items(data["bases"]))
+    return DiagonalStrategy(bases, floats(data["weights"]))

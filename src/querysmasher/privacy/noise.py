@@ -68,7 +68,7 @@ class FloatGaussian:
     name = "gaussian"
     description = "Gaussian noise in floating point: a simulation, NOT private."
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, *, seed: int | None = None) -> None:
         """Start a generator, from `seed` if one is given."""
         self._generator = np.random.default_rng(seed)
 
@@ -97,8 +97,8 @@ def noise_source(name: str, seed: int | None) -> NoiseSource | FloatGaussian:
             raise PrivacyError(msg, SEEDED)
         return OpenDPDiscreteGaussian()
     if name == "gaussian":
-        return FloatGaussian(seed)
-    return RoundedGaussian(seed) if name == "rounded" else DiscreteGaussian(seed)
+        return FloatGaussian(seed=seed)
+    return RoundedGaussian(seed=seed) if name == "rounded" else DiscreteGaussian(seed=seed)
 
 
 def _root(variance: Fraction) -> float:

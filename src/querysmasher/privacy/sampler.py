@@ -73,7 +73,7 @@ class _ExactSampler:
     smallest = SMALLEST_VARIANCE
     title = ""
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, *, seed: int | None = None) -> None:
         """Draw bits from the operating system's cryptographic source, or from a seeded generator."""
         self.seed = seed
         self._words = _system_words if seed is None else _seeded_words(seed)

@@ -145,7 +145,7 @@ class Release:
         return result
 
     def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
-        """Write the answers to a Parquet (or .csv) file, attribute set by attribute set, in flat memory."""
+        """Write the answers to a .parquet or .csv file, attribute set by attribute set, in flat memory."""
         from querysmasher.release.writing import write_answers  # noqa: PLC0415 - writing knows Release
 
         self._check(workload)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
@@ -12,26 +13,34 @@ import numpy as np
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.files import Lazy, read_archive, write_archive
+from querysmasher.fields import integers, items, text, whole, wholes, word
+from querysmasher.files import Lazy, read_archive, reason, write_archive
+from querysmasher.planning.storage import blocks_from_data, centres_from_data
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.filters import Filter
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from querysmasher.release.checking import check_release
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+
+NOISES = ("rounded", "discrete", "opendp", "gaussian")
+"""The noises that `querysmasher.privacy.noise` has, which a release does not import."""
 
 
 class LoadedStore:
     """Answers that stay in the file of a saved release and are read one set at a time."""
 
-    def __init__(self, arrays: Sequence[Lazy], sizes: Sequence[int]) -> None:
-        """Take the arrays, in the order of the attribute sets, and how many numbers each must have."""
+    def __init__(self, arrays: Sequence[Lazy], sizes: Sequence[int], dtype: np.dtype[Any]) -> None:
+        """Take the arrays, in the order of the attribute sets, and what each must hold."""
         self._arrays = arrays
         self._sizes = sizes
+        self._dtype = dtype
 
     def __getitem__(self, number: int) -> Numbers:
         """Return the answers of one attribute set."""
         answers = self._arrays[number].fetch()
-        if answers.dtype not in (np.int64, np.float64) or answers.shape != (self._sizes[number],):
+        fits = answers.dtype == self._dtype and answers.shape == (self._sizes[number],)
+        if not fits or not np.isfinite(answers).all():
             msg = "the release's file does not hold the answers that it says it holds"
             raise FileError(msg)
         return answers
@@ -39,40 +48,46 @@ class LoadedStore:
 
 def save_release(release: Release, path: str | os.PathLike[str]) -> None:
     """Write a release to a file, all or nothing."""
+    try:
+        write_archive(path, "release", _to_data(release))
+    except OSError as error:
+        error.add_note(
+            "The release is still in memory: save it elsewhere. Measuring again would spend the budget again."
+        )
+        raise
+
+
+def _to_data(release: Release) -> dict[str, Any]:
     plan = release.plan
     centres = {id(c): c for c in release.centres}
     which = {key: i for i, key in enumerate(centres)}
-    write_archive(
-        path,
-        "release",
-        {
-            "workload": workload_to_data(release.workload),
-            "budget": plan.budget.to_json(),
-            "max_records": plan.max_records,
-            "public_total": release.public_total,
-            "noise": {
-                "name": release.noise.name,
-                "description": release.noise.description,
-                "seeded": release.noise.seeded,
-            },
-            "centres": list(centres.values()),
-            "centre_of": [which[id(c)] for c in release.centres],
-            "strategies": [
-                {
-                    "shape": list(s.shape),
-                    "axes": [list(axes) for axes, _ in s.factors],
-                    "matrices": [m.kernel if isinstance(m, Filter) else m for _, m in s.factors],
-                    "filter": any(isinstance(m, Filter) for _, m in s.factors),
-                    "multipliers": s.multipliers,
-                }
-                for s in plan.strategies
-            ],
-            "attributes": ragged(m.attributes for m in plan.measured),
-            "blocks": [[[list(axes), number] for axes, number in m.blocks] for m in plan.measured],
-            "variances": [str(m.variance) for m in plan.measured],
-            "answers": [Lazy(partial(release.store.__getitem__, i)) for i in range(len(plan.measured))],
+    return {
+        "workload": workload_to_data(release.workload),
+        "budget": plan.budget.to_json(),
+        "max_records": plan.max_records,
+        "public_total": release.public_total,
+        "noise": {
+            "name": release.noise.name,
+            "description": release.noise.description,
+            "seeded": release.noise.seeded,
         },
-    )
+        "centres": list(centres.values()),
+        "centre_of": [which[id(c)] for c in release.centres],
+        "strategies": [
+            {
+                "shape": list(s.shape),
+                "axes": [list(axes) for axes, _ in s.factors],
+                "matrices": [m.kernel if isinstance(m, Filter) else m for _, m in s.factors],
+                "filter": any(isinstance(m, Filter) for _, m in s.factors),
+                "multipliers": s.multipliers,
+            }
+            for s in plan.strategies
+        ],
+        "attributes": ragged(m.attributes for m in plan.measured),
+        "blocks": [[[list(axes), number] for axes, number in m.blocks] for m in plan.measured],
+        "variances": [str(m.variance) for m in plan.measured],
+        "answers": [Lazy(partial(release.store.__getitem__, i)) for i in range(len(plan.measured))],
+    }
 
 
 def load_release(path: str | os.PathLike[str]) -> Release:
@@ -80,50 +95,57 @@ def load_release(path: str | os.PathLike[str]) -> Release:
     data = read_archive(path, "release")
     try:
         return _from_data(data)
-    except (
-        QuerySmasherError,
-        KeyError,
-        ValueError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        ArithmeticError,
-    ) as error:
-        msg = f"{str(path)!r} does not hold a whole release ({type(error).__name__})"
-        raise FileError(msg) from error
+    except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        msg = f"{str(path)!r} does not hold a whole release ({reason(error)})"
+        raise FileError(msg) from None
 
 
 def _from_data(data: dict[str, Any]) -> Release:
     workload = workload_from_data(data["workload"])
-    strategies = tuple(
-        IntegerStrategy(
-            tuple(s["shape"]),
-            tuple(
-                (tuple(a), Filter(np.asarray(m)) if s.get("filter") else np.asarray(m))
-                for a, m in zip(s["axes"], s["matrices"], strict=True)
-            ),
-            s["multipliers"],
-        )
-        for s in data["strategies"]
-    )
     measured = tuple(
-        IntegerMeasured(attributes, tuple((tuple(axes), n) for axes, n in blocks), Fraction(variance))
+        IntegerMeasured(attributes, blocks_from_data(blocks), _fraction(variance))
         for attributes, blocks, variance in zip(
-            unragged(data["attributes"]), data["blocks"], data["variances"], strict=True
+            unragged(data["attributes"]), items(data["blocks"]), items(data["variances"]), strict=True
         )
     )
     plan = IntegerPlan(
-        workload.schema, Budget.from_json(data["budget"]), strategies, measured, data["max_records"]
+        workload.schema,
+        Budget.from_json(data["budget"]),
+        tuple(map(_strategy_from_data, items(data["strategies"]))),
+        measured,
+        whole(data["max_records"], 1, 2**40),
     )
-    answers = data["answers"]
+    record = _noise_from_data(data["noise"])
+    answers = items(data["answers"])
     if len(answers) != len(measured) or not all(isinstance(one, Lazy) for one in answers):
         msg = "answers are missing"
         raise ValueError(msg)
-    return Release(
-        plan,
-        workload,
-        tuple(data["centres"][i] for i in data["centre_of"]),
-        NoiseRecord(**data["noise"]),
-        LoadedStore(answers, [plan.count(m) for m in measured]),
-        data["public_total"],
+    dtype = np.dtype(np.float64 if record.name == "gaussian" else np.int64)
+    store = LoadedStore(answers, [plan.count(m) for m in measured], dtype)
+    total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
+    release = Release(plan, workload, centres_from_data(data), record, store, total)
+    check_release(release)
+    return release
+
+
+def _noise_from_data(data: dict[str, Any]) -> NoiseRecord:
+    if type(data["seeded"]) is not bool or set(data) != {"name", "description", "seeded"}:
+        raise ValueError
+    return NoiseRecord(text(data["name"], NOISES), word(data["description"]), data["seeded"])
+
+
+def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
+    axes, matrices = items(data["axes"]), items(data["matrices"])
+    multipliers = None if data["multipliers"] is None else integers(data["multipliers"])
+    factors = tuple(
+        (wholes(own), Filter(integers(matrix)) if data["filter"] is True else integers(matrix, 2))
+        for own, matrix in zip(axes, matrices, strict=True)
     )
+    return IntegerStrategy(wholes(data["shape"]), factors, multipliers)
+
+
+def _fraction(written: object) -> Fraction:
+    """Return a positive fraction; other ways of writing one, 1e999999999, would take for ever."""
+    if not re.fullmatch(r"[0-9]{1,60}(/[0-9]{1,60})?", text(written)):
+        raise ValueError
+    return Fraction(text(written))

@@ -7,6 +7,7 @@ release may be far larger than memory. The file has no name and goes with the st
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import IO, Protocol
 import numpy as np
 
 from querysmasher.arrays import Numbers
+from querysmasher.errors import FileError
 
 MEMORY_BYTES = 2**29
 """Releases up to this size are kept in memory."""
@@ -70,8 +72,19 @@ class FileStore:
 
 
 def new_store(numbers: int) -> MemoryStore | FileStore:
-    """Return a store fit for so many noisy numbers."""
-    return MemoryStore() if numbers * 8 <= MEMORY_BYTES else FileStore()
+    """Return a store fit for so many noisy numbers, on a disk with room for them."""
+    size = numbers * 8
+    if size <= MEMORY_BYTES:
+        return MemoryStore()
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        msg = (
+            f"the measurements take {size / 1e6:,.1f} MB, and the temporary folder {folder!r} has "
+            f"{free / 1e6:,.1f} MB left; nothing was measured. TMPDIR names another folder"
+        )
+        raise FileError(msg)
+    return FileStore()
 
 
 def _discard(stream: IO[bytes]) -> None:

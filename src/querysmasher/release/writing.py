@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,11 +13,16 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.endings import check_ending
 from querysmasher.files import replacing
 from querysmasher.progress import Bar
 from querysmasher.release.release import Release
+from querysmasher.text import cell, one_line
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
+
+ENDINGS = (".parquet", ".pq", ".csv")
+"""What the name of a file may end in."""
 
 BATCH = 2_000_000
 """Rows converted at a time."""
@@ -28,8 +33,10 @@ def write_answers(
 ) -> None:
     """Write one row per query: its attributes, its conditions in words, the value and the standard error.
 
-    A name that ends in .csv makes it a CSV file. The file appears under its name only when it is whole.
+    A name that ends in .csv makes it a CSV file, in which no spreadsheet takes a name for a formula. The file
+    appears under its name only when it is whole.
     """
+    ending = check_ending(path, ENDINGS)
     for group in workload:
         for _ in release.predictor.shares(group):
             break  # refuses what cannot be answered before anything is written
@@ -37,7 +44,8 @@ def write_answers(
     word = pa.dictionary(pa.int32(), pa.string())
     fields = [("attributes", word), *((f"condition_{i + 1}", word) for i in range(conditions))]
     schema = pa.schema([*fields, ("value", pa.float64()), ("std", pa.float64())])
-    open_writer = _CsvWriter if str(path).lower().endswith(".csv") else _parquet_writer
+    is_csv = ending == ".csv"
+    open_writer = _CsvWriter if is_csv else _parquet_writer
     with (
         one_core(),
         replacing(path) as temporary,
@@ -45,7 +53,7 @@ def write_answers(
         Bar("Writing", len(workload.groups), progress) as bar,
     ):
         for group in workload:
-            for table in _tables(release, group, schema, conditions):
+            for table in _tables(release, group, schema, conditions, cell if is_csv else str):
                 writer.write_table(table)
             bar.advance()
 
@@ -79,13 +87,15 @@ class _CsvWriter:
         self._writer.write_table(table.cast(self._schema))
 
 
-def _tables(release: Release, group: Group, schema: Any, conditions: int) -> Iterator[Any]:
+def _tables(
+    release: Release, group: Group, schema: Any, conditions: int, made_safe: Callable[[str], str]
+) -> Iterator[Any]:
     values, std = release.answer_group(group)
     labels = [
-        pa.array(family.labels([release.plan.schema[n] for n in names]), pa.string())
+        _texts(family.labels([release.plan.schema[n] for n in names]), made_safe)
         for names, family in group.parts()
     ]
-    name = pa.array([", ".join(group.attributes)], pa.string())
+    name = _texts([", ".join(group.attributes)], made_safe)
     flat_values, flat_std = values.ravel(), std.ravel()
     for start in range(0, group.rows, BATCH):
         stop = min(group.rows, start + BATCH)
@@ -97,6 +107,10 @@ def _tables(release: Release, group: Group, schema: Any, conditions: int) -> Ite
         yield pa.table(
             [*columns, _floats(flat_values[start:stop]), _floats(flat_std[start:stop])], schema=schema
         )
+
+
+def _texts(texts: Iterable[str], made_safe: Callable[[str], str]) -> Any:
+    return pa.array([made_safe(one_line(text)) for text in texts], pa.string())
 
 
 def _words(codes: Any, words: Any) -> Any:

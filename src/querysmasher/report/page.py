@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from querysmasher.endings import check_ending
 from querysmasher.errors import FileError
 from querysmasher.files import replacing
 from querysmasher.html import Html, element, join, script_data
@@ -19,6 +20,9 @@ POLICY = (
 )
 """The browser refuses every request this page could make, whatever stands in it."""
 
+
+ENDINGS = (".html", ".htm")
+"""What the name of a page may end in."""
 
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
 """What the scripts of a page use of the chart libraries."""
@@ -107,7 +111,7 @@ def page(
 
 
 def checked_path(path: object) -> Path:
-    """Return where to write, or refuse what is no path, or a folder."""
+    """Return where to write, or refuse what is no path, a folder, or no name of an HTML file."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         msg = f"path: expected the path of an HTML file to write, got {path!r}"
         raise FileError(msg)
@@ -116,6 +120,7 @@ def checked_path(path: object) -> Path:
         example = str(target / "report.html")
         msg = f"path: {str(target)!r} is a folder; give the path of a file, such as {example!r}"
         raise FileError(msg)
+    check_ending(target, ENDINGS)
     return target
 
 

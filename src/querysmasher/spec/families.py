@@ -42,7 +42,7 @@ def read_family(schema: Schema, name: str, given: Any, folder: Path) -> Family:
 def read_rows(folder: Path, name: str) -> list[list[float]]:
     """Read queries from a CSV file: one row per query, one number per cell, no header."""
     rows = []
-    for number, line in enumerate(_lines(folder, name), start=1):
+    for number, line in _lines(folder, name):
         try:
             rows.append([float(cell) for cell in line])
         except ValueError:
@@ -57,15 +57,40 @@ def read_rows(folder: Path, name: str) -> list[list[float]]:
 def _levels(attribute: Attribute, given: Any, folder: Path) -> list[list[Any]]:
     """Return, for each level, the group of every value."""
     if isinstance(given, str):
-        header, *lines = _lines(folder, given) or [[]]
-        if any(len(line) != len(header) or len(line) < 2 for line in lines):
-            msg = f"{given!r}: expected a header, then in each line a value and its group at each level"
-            raise WorkloadError(msg)
-        given = [{line[0]: line[level] for line in lines} for level in range(1, len(header))]
+        return _file_levels(attribute, _lines(folder, given), given)
     if not isinstance(given, list) or not given:
         msg = f"hierarchy: expected a list of levels or the name of a CSV file, got {shown(given)}"
         raise WorkloadError(msg)
     return [_groups(attribute, level) for level in given]
+
+
+def _file_levels(attribute: Attribute, lines: list[tuple[int, list[str]]], name: str) -> list[list[Any]]:
+    """Return the levels of a file. Messages quote nothing of it: it may be the private table, by mistake."""
+    width = len(lines[0][1]) if lines else 0
+    if width < 2:
+        msg = f"{name!r}: expected a header, then in each line a value and its group at each level"
+        raise WorkloadError(msg)
+    known = set(attribute.labels)
+    groups: dict[str, list[str]] = {}
+    for number, (value, *own) in lines[1:]:
+        problem = None
+        if len(own) != width - 1:
+            problem = f"expected {width} columns, as in the header, got {len(own) + 1}"
+        elif value not in known:
+            problem = f"its first column is no value of attribute {attribute.name!r}"
+        elif value in groups:
+            problem = "its value has a line already"
+        if problem:
+            msg = f"{name!r}, line {number}: {problem}"
+            raise WorkloadError(msg)
+        groups[value] = own
+    if len(groups) < attribute.size:
+        msg = (
+            f"{name!r}: a value of attribute {attribute.name!r} has no line; expected one for each of "
+            f"{attribute.size:,}"
+        )
+        raise WorkloadError(msg)
+    return [[groups[label][level] for label in attribute.labels] for level in range(width - 1)]
 
 
 def _groups(attribute: Attribute, level: Any) -> list[Any]:
@@ -86,10 +111,12 @@ def _groups(attribute: Attribute, level: Any) -> list[Any]:
     return [level[label] for label in attribute.labels]
 
 
-def _lines(folder: Path, name: str) -> list[list[str]]:
+def _lines(folder: Path, name: str) -> list[tuple[int, list[str]]]:
+    """Return the lines of a CSV file that are not empty, each with the number of its last line."""
     try:
         with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
-            return [line for line in csv.reader(stream) if line]
+            reader = csv.reader(stream)
+            return [(reader.line_num, line) for line in reader if line]
     except (OSError, ValueError, csv.Error) as error:  # ValueError: no UTF-8, or no path at all
         msg = f"the file {name!r} cannot be read ({type(error).__name__})"
         raise WorkloadError(msg) from None

@@ -13,6 +13,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import plan
 from querysmasher.planning.solvers import UNIFORM_SOLVERS
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.spec.model import MeasureSection, OutputSection, PlanSection
@@ -71,14 +72,15 @@ class Spec:
             progress=progress,
         )
 
+    @scrubbed
     def measure(
-        self, planned: Plan, data: Any, seed: int | None = None, progress: bool | None = None
+        self, planned: Plan, data: Any, *, seed: int | None = None, progress: bool | None = None
     ) -> Release:
         """Measure as planned; this spends the budget."""
         return measure(
             planned,
             data,
-            seed,
+            seed=seed,
             noise=self.measuring.noise,
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,

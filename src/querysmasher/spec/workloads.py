@@ -85,7 +85,7 @@ class _Builder:
                 with within("attributes"):
                     self.schema.positions(entry.attributes)
                 return random_queries(
-                    self.schema, entry.attributes, entry.count, entry.p, entry.seed, entry.weight
+                    self.schema, entry.attributes, entry.count, entry.p, seed=entry.seed, weight=entry.weight
                 )
             case Linear():
                 return self._linear(entry)

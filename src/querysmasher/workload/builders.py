@@ -96,7 +96,13 @@ def abs_difference(schema: Schema, a: str, b: str, weight: float = 1.0) -> Workl
 
 
 def random_queries(
-    schema: Schema, attributes: Sequence[str], count: int, p: float = 0.3, seed: int = 0, weight: float = 1.0
+    schema: Schema,
+    attributes: Sequence[str],
+    count: int,
+    p: float = 0.3,
+    *,
+    seed: int = 0,
+    weight: float = 1.0,
 ) -> Workload:
     """Ask `count` counting queries, each holding every cell of the marginal with probability `p`."""
     attributes = _names(attributes)

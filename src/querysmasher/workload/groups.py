@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from querysmasher.schema import Schema
+from querysmasher.text import one_line
 from querysmasher.workload.families import Family
 
 
@@ -46,9 +47,10 @@ class Group:
         """Say in a few words what is asked."""
         if not self.attributes:
             return "total"
-        return " × ".join(f"{', '.join(names)} ({family})" for names, family in self.parts())
+        return one_line(" × ".join(f"{', '.join(names)} ({family})" for names, family in self.parts()))
 
     def labels(self, schema: Schema) -> Iterator[str]:
         """Say every query in words, in order."""
         each = [family.labels([schema[n] for n in names]) for names, family in self.parts()]
+        each = [list(map(one_line, words)) for words in each]
         return (" and ".join(filter(None, words)) or "total" for words in itertools.product(*each))

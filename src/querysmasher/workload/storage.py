@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from querysmasher.errors import WorkloadError
+from querysmasher.fields import cut, floats, items, number, text, whole
 from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from querysmasher.workload.groups import Group
@@ -19,14 +21,26 @@ FAMILIES: dict[str, type[Family]] = {
     **{cls.name: cls for cls in (Affine, AbsDifference, Random, Rows)},
 }
 
+_PAIRS = (Affine, AbsDifference)
+
 
 def family_from_json(data: Mapping[str, Any]) -> Family:
     """Rebuild a family from what `Family.to_json` returned."""
     fields = dict(data)
-    cls = FAMILIES[fields.pop("family")]
-    fields["shape"] = tuple(fields["shape"])
-    if fields.get("row_labels") is not None:
-        fields["row_labels"] = tuple(fields["row_labels"])
+    cls = FAMILIES[text(fields.pop("family"))]
+    shape = fields["shape"] = tuple(whole(n, 1) for n in items(fields["shape"]))
+    if (cls in ONE_ATTRIBUTE.values() and len(shape) != 1) or (cls in _PAIRS and len(shape) != 2):
+        msg = "a family has another number of axes"
+        raise WorkloadError(msg)
+    if cls is Random:
+        whole(fields["count"], 1)
+        whole(fields["seed"])
+        fields["p"] = number(fields["p"], 5e-324, 1)
+    if cls is Rows:
+        floats(fields["array"], 2)
+        text(fields["title"])
+        if fields["row_labels"] is not None:
+            fields["row_labels"] = tuple(map(text, items(fields["row_labels"])))
     return cls(**fields)
 
 
@@ -48,14 +62,12 @@ def workload_to_data(workload: Workload) -> dict[str, Any]:
 
 def workload_from_data(data: dict[str, Any]) -> Workload:
     """Rebuild a workload from what `workload_to_data` returned."""
-    schema = Schema.from_json(data["schema"])
-    families = [family_from_json(f) for f in data["families"]]
-    groups = zip(
-        unragged(data["group_attributes"]),
-        unragged(data["group_families"]),
-        data["group_weights"].tolist(),
-        strict=True,
-    )
+    schema = Schema.from_json(items(data["schema"]))
+    families = [family_from_json(f) for f in items(data["families"])]
+    places, chosen = unragged(data["group_attributes"]), unragged(data["group_families"])
+    _check_numbers(places, len(schema))
+    _check_numbers(chosen, len(families))
+    groups = zip(places, chosen, floats(data["group_weights"], 1).tolist(), strict=True)
     return Workload(
         schema,
         tuple(
@@ -76,6 +88,10 @@ def ragged(rows: Any) -> dict[str, Any]:
 
 def unragged(data: dict[str, Any]) -> list[tuple[int, ...]]:
     """Return the rows that `ragged` made flat."""
-    ends = np.cumsum(data["lengths"]).tolist()
-    values = data["values"].tolist()
-    return [tuple(values[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+    return cut(data["lengths"], data["values"])
+
+
+def _check_numbers(rows: list[tuple[int, ...]], count: int) -> None:
+    if any(not 0 <= number < count for row in rows for number in row):
+        msg = "a number stands for nothing"
+        raise WorkloadError(msg)

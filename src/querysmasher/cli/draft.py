@@ -1,0 +1,157 @@
+"""A release folder in the making, which keeps what was measured, whatever happens then.
+
+A draft stands beside the folder that it becomes, as NAME.unfinished-XXXX, and is held while a command works
+on it. Before it has a release it goes with the command; from then on it is never deleted. So a draft that
+nobody holds is what a run left behind that was cut short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from querysmasher.cli.folder import PLAN, RELEASE, check_folder, remove
+from querysmasher.cli.guard import CutShortError
+from querysmasher.cli.lock import held, is_held
+from querysmasher.cli.place import MARK, beside, check_room, check_taken, drafts, forget_lost
+from querysmasher.errors import FileError
+from querysmasher.progress import Bar
+from querysmasher.release.release import Release
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A folder that is being written, and the place that it is for."""
+
+    folder: Path
+    target: Path
+    before: object
+    """What was at the target when this was begun."""
+    command: str
+    """What was called, without --resume."""
+
+    @contextmanager
+    def spent(self) -> Iterator[None]:
+        """Say of whatever fails in this context that the budget is spent, and where the release is."""
+        try:
+            yield
+        except CutShortError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - also an interruption
+            kept = self.folder if (self.folder / RELEASE).is_file() else None
+            raise CutShortError(error, self._what_is_left(kept), kept) from None
+
+    def keep(self, measured: Release) -> None:
+        """Save a release here or, if that fails, in a temporary folder; then raise what it failed with."""
+        try:
+            with Bar("Saving", None):
+                measured.save(self.folder / RELEASE)
+        except OSError as error:
+            kept = _keep_elsewhere(measured)
+            raise CutShortError(error, self._what_is_left(kept), kept) from None
+
+    def publish(self) -> None:
+        """Put the folder in its place, unless another run has come first."""
+        old = beside(self.target, "replaced-")
+        try:
+            if _identity(self.target) == self.before:
+                if self.before is not None:
+                    self.target.rename(old)
+                if _identity(old) == self.before:
+                    self._move()
+        finally:
+            if _identity(self.target) is None and _identity(old) is not None:
+                old.rename(self.target)
+        if self.folder.exists():
+            msg = f"{str(self.target)!r} was written by another run meanwhile, and is left as it is."
+            raise FileError(msg)
+        remove(old)
+
+    def _move(self) -> None:
+        try:
+            self.folder.rename(self.target)
+        except OSError:
+            if _identity(self.target) is None:
+                raise  # else a folder with files in it has come meanwhile
+
+    def _what_is_left(self, kept: Path | None) -> str:
+        if kept is None:
+            return "The table has been measured, and its release is lost: count the budget as spent."
+        return (
+            f"The table has been measured, and the budget is spent. The release is kept in {str(kept)!r}: "
+            f"`{self.command} --resume {shlex.quote(str(kept))}` finishes the folder at no further cost."
+        )
+
+
+@contextmanager
+def drafting(path: Path, force: bool, command: str, size: int) -> Iterator[Draft]:
+    """Give a draft for a release folder, on a disk with room for so many bytes."""
+    check_taken(path, force, command)
+    check_room(path, size)
+    forget_lost(path)
+    before = _identity(path)
+    draft = beside(path, MARK)
+    hidden = draft.with_name(f".{draft.name}")
+    hidden.mkdir()
+    with held(hidden):  # and only then in sight of other runs
+        hidden.rename(draft)
+        try:
+            yield Draft(draft, path, before, command)
+        finally:
+            if not (draft / RELEASE).is_file():
+                remove(draft)
+
+
+@contextmanager
+def resuming(path: Path, left: Path, force: bool, command: str) -> Iterator[Draft]:
+    """Give the draft that a run left behind, or a copy of it where it is not beside the folder."""
+    check_folder(path, force)
+    folder = left if left.is_dir() else left.parent
+    if is_held(folder):
+        msg = f"another run is at work on {str(folder)!r} right now; wait for it"
+        raise FileError(msg)
+    draft = next((d for d in drafts(path) if d.samefile(folder)), None)
+    if draft is None:
+        draft = beside(path, MARK)
+        draft.mkdir()
+        for name in (PLAN, RELEASE):
+            if (folder / name).is_file():
+                shutil.copyfile(folder / name, draft / name)
+    with held(draft):
+        yield Draft(draft, path, _identity(path), command)
+
+
+def _identity(path: Path) -> object:
+    """Return what differs when a folder, or the release in it, is replaced; None if there is nothing."""
+    try:
+        found: list[object] = [os.lstat(path).st_ino]
+    except FileNotFoundError:
+        return None
+    with contextlib.suppress(OSError):
+        release = (path / RELEASE).stat()
+        found += [release.st_ino, release.st_mtime_ns]
+    return tuple(found)
+
+
+def _keep_elsewhere(measured: Release) -> Path | None:
+    """Save a release in a temporary folder, and return where, or None if that fails as well."""
+    try:
+        spare = Path(tempfile.mkdtemp(prefix="querysmasher-"))
+    except OSError:
+        return None
+    try:
+        measured.save(spare / RELEASE)
+    except OSError:
+        remove(spare)
+        return None
+    except BaseException:
+        remove(spare)
+        raise
+    return spare

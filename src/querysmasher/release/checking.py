@@ -1,0 +1,81 @@
+"""Whether a release that comes from a file is one: its guarantee is paid for, and its parts fit together.
+
+Answers are unbiased only if every strategy is inside the residual space around the centres, and have the
+standard errors that are told only if its rows are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import PrivacyError
+from querysmasher.planning.checking import are_rows, check_centres, is_residual
+from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.release.release import Release
+
+LARGEST_VARIANCE = 2**101
+
+
+def check_release(release: Release) -> None:
+    """Refuse a release whose parts do not fit together, or whose noise is too small for its budget."""
+    plan = release.plan
+    check_centres(plan.schema, release.centres)
+    if (release.public_total is not None) != (plan.budget.sensitivity(total=True) == 0):
+        _refuse("the number of records is public, or is not, other than its neighbours say")
+    for strategy in plan.strategies:
+        _check_strategy(strategy)
+    known: set[object] = set()
+    for measured in plan.measured:
+        if not 0 < measured.variance <= LARGEST_VARIANCE:
+            _refuse("a noise variance is zero, or too large")
+        if not measured.attributes and len(measured.blocks) != 1:
+            _refuse("the number of records is not measured once")
+        for axes, number in measured.blocks:
+            centres = [release.centres[measured.attributes[a]] for a in axes]
+            key = (number, *map(id, centres))
+            if key not in known and not _stands_on(plan.strategies[number], centres):
+                _refuse("a strategy is not inside its residual space")
+            known.add(key)
+    check_budget(plan, release.noise.name)
+
+
+def _check_strategy(strategy: IntegerStrategy) -> None:
+    """Refuse what rounding never makes: it makes one factor or, with multipliers, one per axis."""
+    axes = [own for own, _ in strategy.factors]
+    every = tuple(range(len(strategy.shape)))
+    expected = [every] if strategy.multipliers is None else [(a,) for a in every]
+    if axes != expected or not axes:
+        _refuse("a strategy has other factors than strategies have")
+    for _, factor in strategy.factors:
+        if isinstance(factor, Filter):
+            if not factor.kernel.any():
+                _refuse("a strategy asks for nothing")
+        elif not are_rows(factor.astype(float)):
+            _refuse("a strategy has dependent rows")
+
+
+def _stands_on(strategy: IntegerStrategy, centres: Sequence[Array]) -> bool:
+    """Tell whether a strategy is inside the residual space around these centres."""
+    if not centres:
+        return True  # the number of records
+    for axes, factor in strategy.factors:
+        if isinstance(factor, Filter):
+            uniform = all(np.all(centre == centre[0]) for centre in centres)
+            sums = [factor.kernel.sum(axis=axis) for axis in range(factor.kernel.ndim)]
+            if not uniform or any(part.any() for part in sums):
+                return False
+        else:
+            rows = factor.reshape(-1, *(strategy.shape[a] for a in axes))
+            if not is_residual(rows, [centres[a] for a in axes]):
+                return False
+    return True
+
+
+def _refuse(why: str) -> None:
+    msg = f"release: {why}"
+    raise PrivacyError(msg)

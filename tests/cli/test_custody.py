@@ -1,0 +1,349 @@
+"""What was measured is not lost, and never spent silently: full disks, two runs at a time, kill -9."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import querysmasher as qs
+from querysmasher.cli import place
+from querysmasher.release import release as release_module
+from querysmasher.release import writing
+from querysmasher.spec import spec as spec_module
+from tests.cli.conftest import SPEC
+from tests.cli.test_interrupt import SCRIPT
+
+FULL = OSError(28, "No space left on device")
+SPENT = "The table has been measured, and the budget is spent. The release is kept in "
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def draft_of(folder, name="out"):
+    """The one draft there is."""
+    (draft,) = folder.glob(f"{name}.unfinished-*")
+    return draft
+
+
+def fail(error):
+    def failing(*arguments, **options):
+        raise error
+
+    return failing
+
+
+@pytest.fixture
+def cut_short(run, folder, monkeypatch):
+    """A run whose disk was full when it wrote the answers."""
+    with monkeypatch.context() as patch:
+        patch.setattr(writing, "_tables", fail(FULL))
+        ran = run("release", code=4)
+    return ran, draft_of(folder)
+
+
+def test_a_full_disk_while_writing_answers_keeps_the_release(cut_short, folder):
+    ran, draft = cut_short
+    command = f"`querysmasher release --resume {draft.name}` finishes the folder at no further cost."
+    ran.fails(4, f"No space left on device. {SPENT}{draft.name!r}: {command}")
+    assert names(draft) == ["plan.qs", "release.qs", "summary.json"]
+    assert qs.Release.load(draft / "release.qs").noise.is_private
+    assert names(folder) == [draft.name, "people.csv", "release.toml"]
+
+
+def test_the_next_run_offers_what_is_left_and_does_not_measure(cut_short, run, folder, monkeypatch):
+    _, draft = cut_short
+    monkeypatch.setattr(spec_module, "measure", None)
+    ran = run("release", code=4)
+    assert f"`querysmasher release --resume {draft.name}`" in ran.err
+    assert "spent the budget, but was cut short" in ran.err
+    assert "spends the budget once more" in ran.err
+    assert run("release", "--json", code=4).json["error"]["code"] == 4
+    (draft / "plan.qs").unlink()  # then it is planned again, and the release is the same
+    for _ in range(2):
+        before = (draft / "release.qs").read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(writing, "_tables", fail(FULL))
+            assert SPENT in run("release", "--resume", draft, code=4).err
+        assert (draft / "release.qs").read_bytes() == before
+    ran = run("release", "--resume", draft.name)
+    assert "Every measuring spends the budget anew" in ran.words
+    assert (folder / "out" / "release.qs").read_bytes() == before
+    assert names(folder / "out") == ["answers.parquet", "plan.qs", "release.qs", "summary.json"]
+    assert names(folder) == ["out", "people.csv", "release.toml"]
+
+
+def test_what_is_left_is_asked_as_it_is(cut_short, run):
+    _, draft = cut_short
+    assert run("answer", draft, "age >= 3", "--json").json["answers"][0]["std"] > 0
+
+
+def test_force_measures_again_and_says_what_is_left(cut_short, run, folder):
+    _, draft = cut_short
+    ran = run("release", "--force")
+    assert ran.err == f"Left as it is: '{draft.name}', the release of an earlier run that was cut short.\n"
+    assert names(folder) == ["out", draft.name, "people.csv", "release.toml"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("k = [1, 2]", "k = 1", "workload"),
+        ("rho = 0.5", "rho = 0.6", "budget"),
+        ("[data]", '[measure]\nnoise = "discrete"\n[data]', "noise"),
+    ],
+)
+def test_what_another_spec_left_is_not_taken(cut_short, run, folder, old, new, what):
+    _, draft = cut_short
+    (folder / "release.toml").write_text(SPEC.replace(old, new))
+    ran = run("release", "--resume", draft.name, code=2)
+    ran.fails(2, f"--resume: '{draft.name}' was measured with another {what} than that of release.toml")
+    assert (draft / "release.qs").is_file()
+
+
+def test_nothing_to_resume(run, folder):
+    run("release", "--resume", "none", code=4)
+    run("release", "--resume", "people.csv", code=4)
+    run("release")
+    assert "holds a release already" in run("release", "--resume", "out", code=4).err
+    assert names(folder) == ["out", "people.csv", "release.toml"]
+
+
+def test_a_release_that_cannot_be_saved_is_kept_elsewhere(run, folder, tmp_path_factory, monkeypatch):
+    save, spare = release_module.Release.save, tmp_path_factory.mktemp("spare")
+
+    def failing(self, path):
+        if Path(path).absolute().is_relative_to(folder):
+            raise FULL
+        save(self, path)
+
+    monkeypatch.setattr(place.tempfile, "tempdir", str(spare))
+    with monkeypatch.context() as patch:
+        patch.setattr(release_module.Release, "save", failing)
+        ran = run("release", "--json", code=4)
+    (kept,) = spare.iterdir()
+    assert ran.json["error"]["measured"] is True
+    assert ran.json["error"]["kept"] == str(kept)
+    assert SPENT + repr(str(kept)) in ran.err
+    assert names(folder) == ["people.csv", "release.toml"]
+    run("release", "--resume", kept)
+    assert (folder / "out" / "release.qs").read_bytes() == (kept / "release.qs").read_bytes()
+    assert names(folder) == ["out", "people.csv", "release.toml"]
+
+
+def test_a_release_that_is_lost_says_that_the_budget_is_spent(run, folder, monkeypatch):
+    monkeypatch.setattr(place.tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(release_module.Release, "save", fail(FULL))
+    ran = run("release", "--json", code=4)
+    assert ran.err == (
+        "error: No space left on device. The table has been measured, and its release is lost: count the "
+        "budget as spent.\n"
+    )
+    assert ran.json["error"]["kept"] is None
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), ValueError("a bug")])
+def test_whatever_fails_after_measuring_keeps_the_release(run, folder, monkeypatch, error):
+    monkeypatch.setattr(writing, "_tables", fail(error))
+    code = {MemoryError: 6, KeyboardInterrupt: 130, ValueError: 1}[type(error)]
+    assert SPENT in run("release", code=code).err
+    assert (draft_of(folder) / "release.qs").is_file()
+
+
+def test_what_fails_before_measuring_says_nothing_of_the_budget(run, folder, monkeypatch):
+    (folder / "people.csv").write_text("sex,age\nF,1\n")
+    ran = run("release", code=5)
+    assert "budget" not in ran.err
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_in_python_a_release_that_cannot_be_saved_is_still_there(tmp_path, monkeypatch):
+    schema = qs.Schema.of(a=2)
+    plan = qs.plan(qs.marginals(schema, 1), qs.zCDP(1.0))
+    release = qs.measure(plan, pa.table({"a": [0, 1]}))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail(FULL))
+        with pytest.raises(OSError, match="No space") as caught:
+            release.save(tmp_path / "x")
+    assert "still in memory" in caught.value.__notes__[0]
+    release.save(tmp_path / "x")
+
+
+# --- the place is tried first ------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can write")
+def test_an_unwritable_place_is_found_before_anything_is_planned_or_measured(run, folder, monkeypatch):
+    monkeypatch.setattr(spec_module, "plan", None)
+    monkeypatch.setattr(spec_module, "measure", None)
+    ran = run("release", "--out", "/proc/out", code=4)
+    assert "nothing can be written in '/proc'" in ran.err
+    assert "nothing was measured" in ran.err
+
+
+def test_a_disk_without_room_is_found_before_anything_is_measured(run, folder, monkeypatch):
+    monkeypatch.setattr(spec_module, "measure", None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
+    assert "MB left; nothing was measured" in run("release", code=4).err
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+# --- real processes ------------------------------------------------------------------------------------
+
+WIDE = """
+[[schema]]
+name = "age"
+kind = "ordinal"
+range = [0, 119]
+[[workload]]
+kind = "queries"
+families = {age = "range"}
+[budget]
+rho = 0.5
+[data]
+path = "people.csv"
+[output]
+answers = "csv"
+"""
+
+
+def start(folder, *arguments, stage="", marker="", limit=None):
+    """Start the command, which may wait at a stage, or may write files of a limited size only."""
+    script = SCRIPT if stage else "from querysmasher.cli import main; main()"
+    words = [sys.executable, "-c", script, *([stage, str(marker)] if stage else []), "release", *arguments]
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    return subprocess.Popen(  # noqa: S603 - our own words
+        words,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=limited if limit else None,  # noqa: PLW1509 - there are no threads in this process
+    )
+
+
+def wait_for(marker, process):
+    for _ in range(600):
+        if marker.exists() or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    assert marker.exists(), process.communicate()
+
+
+def test_a_real_limit_on_what_can_be_written(run, folder):
+    """The answers are the largest file; the operating system lets it grow so far and no further."""
+    (folder / "release.toml").write_text(WIDE)
+    process = start(folder, limit=190_000)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 4, err
+    draft = draft_of(folder)
+    assert err.startswith("error: ")
+    assert SPENT + repr(draft.name) in err
+    before = (draft / "release.qs").read_bytes()
+    run("release", "--resume", draft.name)
+    assert (folder / "out" / "answers.csv").stat().st_size > 190_000
+    assert (folder / "out" / "release.qs").read_bytes() == before
+
+
+KILLED = {
+    "measuring": "querysmasher.privacy.measurement:exact_answers",
+    "writing": "querysmasher.release.writing:_tables",
+}
+
+
+@pytest.mark.parametrize("stage", ["measuring", "writing"])
+def test_after_kill_9_the_next_run_says_so(run, folder, tmp_path_factory, monkeypatch, stage):
+    marker = tmp_path_factory.mktemp("marker") / "here"
+    process = start(folder, stage=KILLED[stage], marker=marker)
+    wait_for(marker, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    draft = draft_of(folder)
+    if stage == "measuring":
+        assert not (draft / "release.qs").exists()
+        ran = run("release")
+        assert "was killed before its release was saved" in ran.err
+        assert "count its budget as spent" in ran.err
+        assert run("release", "--out", "b").err == ""
+        return
+    before = (draft / "release.qs").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(spec_module, "measure", None)
+        assert f"--resume {draft.name}" in run("release", code=4).err
+        run("release", "--resume", draft.name)
+    assert (folder / "out" / "release.qs").read_bytes() == before
+    assert names(folder) == ["out", "people.csv", "release.toml"]
+
+
+def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work(
+    run, folder, tmp_path_factory, monkeypatch
+):
+    marker = tmp_path_factory.mktemp("marker") / "here"
+    process = start(folder, stage=KILLED["writing"], marker=marker)
+    try:
+        wait_for(marker, process)
+        with monkeypatch.context() as patch:
+            patch.setattr(spec_module, "measure", None)
+            for force in ([], ["--force"]):
+                ran = run("release", *force, code=4)
+                ran.fails(
+                    4,
+                    "another run is at work on 'out' right now; wait for it, or choose another folder",
+                )
+            assert "another run is at work" in run("release", "--resume", draft_of(folder), code=4).err
+        run("release", "--out", "elsewhere")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_of_two_runs_at_once_one_wins_and_the_other_keeps_its_release_or_measured_nothing(folder):
+    processes = [start(folder) for _ in range(2)]
+    ended = [(p.communicate(timeout=120), p.returncode) for p in processes]
+    codes = sorted(code for _, code in ended)
+    assert codes in ([0, 4], [4, 4])
+    for (_, err), code in ended:
+        if code == 4 and "at work" not in err and "holds a release already" not in err:
+            assert "written by another run meanwhile" in err
+            assert SPENT in err
+            assert (draft_of(folder) / "release.qs").is_file()
+    if codes[0] == 0:
+        assert qs.Release.load(folder / "out" / "release.qs")
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_the_loser_of_two_runs_says_that_it_measured_and_keeps_its_release(run, folder, monkeypatch, force):
+    """The other run replaces what was there; this one was asked to replace that, and not the other's."""
+    if force:
+        run("release", "--seed", "1")
+    measure = spec_module.measure
+
+    def slowly(*arguments, **options):
+        shutil.rmtree(folder / "out", ignore_errors=True)
+        (folder / "out").mkdir()
+        (folder / "out" / "release.qs").write_text("another run's")
+        return measure(*arguments, **options)
+
+    monkeypatch.setattr(spec_module, "measure", slowly)
+    ran = run("release", *force, code=4)
+    draft = draft_of(folder)
+    assert "'out' was written by another run meanwhile, and is left as it is." in ran.err
+    assert SPENT + repr(draft.name) in ran.err
+    assert (folder / "out" / "release.qs").read_text() == "another run's"
+    assert names(folder) == ["out", draft.name, "people.csv", "release.toml"]
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    run("release", "--out", "third", "--resume", draft)
+    assert (folder / "third" / "release.qs").is_file()
