@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import csv
 import json
 import pickle
 from collections import Counter
@@ -259,3 +260,38 @@ def test_measuring_agrees_end_to_end():
             with pytest.raises(DataError):
                 qs.measure(plan, data)
             qs.measure(plan, data, unknown="drop")
+
+
+WORDS = st.sampled_from(
+    ["F", "M", "f", "", "1", "2", "9", "2.0", "2,5", "nan", "abc", " 1", "true", "x,y", 'a"b']
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=6))
+def test_it_agrees_with_measuring_a_file_of_any_texts(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("texts") / "t.csv"
+    names = ["sex", "age", "income"]
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([names, *rows])
+    found = check(SCHEMA, path, names)
+    assert found.ok == (accepts(path, "refuse", names) is not None)
+    kept = accepts(path, "drop", names)
+    assert found.readable == (kept is not None)
+    assert kept is None or kept == found.records - found.bad_records
+
+
+def test_values_of_several_kinds_and_decimal_commas_are_named_as_what_they_are(tmp_path):
+    mixed = pd.DataFrame({"age": pd.Series([1, "two", 2.5, None], dtype=object)})
+    with pytest.raises(DataError, match="attribute 'age': the data hold a value of another kind"):
+        open_table(SCHEMA, mixed, ["age"]).records()
+    found = check(SCHEMA, mixed, "age")["age"]
+    assert set(found.values) == {("'two'", 1), ("2.5", 1)}
+    assert found.missing == 1
+    (tmp_path / "t.csv").write_text("id;income\n1;5,5\n2;7,5\n")
+    found = check(SCHEMA, tmp_path / "t.csv", "income")
+    assert "decimal sign" in found["income"].problem
+    assert found["income"].values == (("'5,5'", 1), ("'7,5'", 1))
+    assert check(SCHEMA, qs.CSV(tmp_path / "t.csv", decimal=","), "income").ok
+    (tmp_path / "t.csv").write_text("id;income\n1;5\n2;7;8\n")
+    assert "line 3" in check(SCHEMA, tmp_path / "t.csv", "income").problem

@@ -204,3 +204,28 @@ def test_missing_in_a_dictionary_and_in_a_column_of_nothing():
     inside = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2]), pa.array(["A", None, "X"]))
     assert Encoder(attribute).encode(inside).tolist() == [0, 2, 2, 3]
     assert Encoder(attribute).encode(pa.nulls(2)).tolist() == [2, 2]
+
+
+def test_a_column_of_the_wrong_form_is_refused_although_missing_values_stand_for_one():
+    schema = Schema([Ordinal("x", [0.5, 1.5, -1.0], missing=-1.0)])
+    with pytest.raises(DataError, match="none of its values is one"):
+        counts(schema, pd.DataFrame({"x": ["0,5", "1,5", None]}, dtype=object))
+
+
+def test_only_an_empty_field_is_missing(tmp_path):
+    (tmp_path / "t.csv").write_text('age\n0\n""\nabc\n1\n')
+    schema = Schema([Ordinal("age", [0, 1, -9], missing=-9)])
+    assert counts(schema, tmp_path / "t.csv") == [[1, 1, 1]]
+
+
+def test_values_of_several_kinds_in_a_file_of_texts(tmp_path):
+    schema = Schema([Ordinal("day", [*DAYS, "unknown"], missing="unknown")])
+    (tmp_path / "t.csv").write_text("id,day\n1,2024-02-28\n2,\n3,unknown\n4,2024-3-1\n")
+    assert counts(schema, tmp_path / "t.csv") == [[1, 0, 0, 0, 2]]
+
+
+def test_objects_are_dates_one_by_one():
+    noon = datetime(2024, 3, 1, 12)  # noqa: DTZ001
+    column = [DAYS[0], pd.Timestamp(DAYS[1]), noon, "2024-03-01", np.datetime64("2024-02-29"), 3]
+    for values in (column, column[::-1], [*column, None]):
+        assert counts(DAY, pd.DataFrame({"day": pd.Series(values, dtype=object)})) == [[1, 2, 1, 0]]
