@@ -234,7 +234,8 @@ def test_many_rows_with_many_small_shares_still_bound_from_above():
 def test_factors_too_large_for_the_bound_are_refused(refuses):
     big = np.array([[2**26, 0]])
     for matrix in (big, -big):
-        strategy = IntegerStrategy((2, 2), (((0,), matrix), ((1,), np.array([[1, -1]]))))
+        factors = (((0,), matrix), ((1,), np.array([[1, -1]])))
+        strategy = IntegerStrategy((2, 2), factors, np.array([[1]]))
         with refuses(PrivacyError, ValueError, "too large"):
             squared_sensitivity(strategy)
 

@@ -16,36 +16,43 @@ import numpy as np
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.filters import Filter
-from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
+from querysmasher.privacy.integer_plan import Factor, IntegerPlan, IntegerStrategy, largest_entry
 
 GRAIN = 2**160
 """Costs are rounded up to multiples of 1/GRAIN, so that sums of many fractions stay short."""
 
 
 def squared_sensitivity(strategy: IntegerStrategy) -> Fraction:
-    """Return max_j Σ_k B[k,j]² / multiplier[k], or for several factors a hair more.
+    """Return max_j Σ_k B[k,j]² / multiplier[k], or with multipliers a hair more.
 
-    For one factor this is exact; a filter's columns are all of one length. For several, with their
-    multipliers, it is a sum of products of non-negative doubles: each square, product, quotient and sum is
-    wrong by a relative 2⁻⁵² at most, fewer than 2²⁰ of them stand behind any entry, and the result is
-    raised by a relative 2⁻³⁰: an upper bound.
+    Without multipliers this is exact: the columns of a Kronecker product are products of its factors'
+    columns, so their largest squared length is the product of the factors' largest; a filter's columns are
+    all of one length. With multipliers, it is a sum of products of non-negative doubles: each square,
+    product, quotient and sum is wrong by a relative 2⁻⁵² at most, fewer than 2²⁰ of them stand behind any
+    entry, and the result is raised by a relative 2⁻³⁰: an upper bound.
     """
-    if len(strategy.factors) == 1 and strategy.multipliers is None:
-        ((_, matrix),) = strategy.factors
-        if isinstance(matrix, Filter):
-            return Fraction(matrix.squared_column())
-        if int(np.abs(matrix).max()) ** 2 * len(matrix) >= 2**62:
-            return Fraction(max(sum(int(b) ** 2 for b in column) for column in matrix.T))
-        return Fraction(int((matrix**2).sum(axis=0).max()))
-    matrices = [m for _, m in strategy.factors if not isinstance(m, Filter)]
-    if sum(strategy.rows) >= 2**20 or any(np.abs(m).max() >= 2**26 for m in matrices):
+    if strategy.multipliers is None:
+        return Fraction(math.prod(_squared_columns(factor) for _, factor in strategy.factors))
+    total = 1.0 / strategy.multipliers
+    for _, factor in strategy.factors:  # contracts the first axis and appends the factor's cells
+        if isinstance(factor, Filter) or sum(strategy.rows) >= 2**20 or largest_entry(factor) >= 2**26:
+            msg = "strategy: its factors are too large to bound its sensitivity"
+            raise PrivacyError(msg)
+        with np.errstate(over="ignore"):
+            total = np.tensordot(total, factor.astype(float) ** 2, axes=(0, 0))
+    if not np.isfinite(total).all():
         msg = "strategy: its factors are too large to bound its sensitivity"
         raise PrivacyError(msg)
-    multipliers = np.ones(strategy.rows) if strategy.multipliers is None else strategy.multipliers
-    total = 1.0 / multipliers
-    for matrix in matrices:  # contracts the first axis and appends the factor's cells
-        total = np.tensordot(total, matrix.astype(float) ** 2, axes=(0, 0))
     return Fraction(float(total.max())) * (1 + Fraction(1, 2**30))
+
+
+def _squared_columns(factor: Factor) -> int:
+    """Return the largest squared length of a factor's columns, exactly."""
+    if isinstance(factor, Filter):
+        return factor.squared_column()
+    if largest_entry(factor) ** 2 * len(factor) >= 2**62:
+        return max(sum(int(b) ** 2 for b in column) for column in factor.T)
+    return int((factor**2).sum(axis=0).max())
 
 
 def privacy_cost(plan: IntegerPlan) -> Fraction:

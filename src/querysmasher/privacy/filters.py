@@ -81,7 +81,7 @@ def _digits(bound: int, kernel: Integers, room: float) -> tuple[int, int]:
     cells = kernel.size
     most = max(1, int(np.abs(kernel).max()).bit_length())
     for table_bits in range(62, 0, -1):
-        largest = min(bound, cells << table_bits)
+        largest = max(1, min(bound, cells << table_bits))
         kernel_bits = math.floor(math.log2(max(1.0, room / (largest * cells))))
         if kernel_bits >= min(4, most):
             return table_bits, min(kernel_bits, 62)
