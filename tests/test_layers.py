@@ -16,6 +16,7 @@ LAYERS = (
     {
         "privacy.rates",
         "privacy.budget",
+        "privacy.distributions",
         "privacy.filters",
         "privacy.integer_plan",
         "privacy.accounting",

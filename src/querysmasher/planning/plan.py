@@ -113,7 +113,7 @@ class Plan:
             self.workload.schema,
             self.centres,
             [s.strategy for s in self.solutions],
-            {m.attributes: m for m in self.measured},
+            {m.attributes: (m,) for m in self.measured},
             public_total=self.budget.sensitivity(total=True) == 0,
         )
 

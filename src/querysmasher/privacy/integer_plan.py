@@ -80,13 +80,10 @@ class IntegerStrategy:
             if not in_order or factor.kernel.shape != self.shape or self.multipliers is not None:
                 msg = "strategy: a filter does not stand alone on all axes"
                 raise PrivacyError(msg)
-            entries = factor.kernel
-        else:
-            whole = _is_plain(factor) and factor.ndim == 2 and len(factor) > 0
-            if not whole or factor.shape[1] != math.prod(self.shape[a] for a in axes):
-                msg = "strategy: a factor is not a matrix of whole numbers over its axes' cells"
-                raise PrivacyError(msg)
-            entries = factor
+        elif not _is_matrix(factor, math.prod(self.shape[a] for a in axes)):
+            msg = "strategy: a factor is not a matrix of whole numbers over its axes' cells"
+            raise PrivacyError(msg)
+        entries = factor.kernel if isinstance(factor, Filter) else factor
         if entries.min() <= -WORD or entries.max() >= WORD:  # |-2^63| is negative in a word
             msg = "strategy: a factor's whole numbers are too large"
             raise PrivacyError(msg)
@@ -204,6 +201,13 @@ def _check_axes(what: str, given: object) -> None:
     if len(given) > MOST_AXES:
         msg = f"{what}: expected at most {MOST_AXES}, got {len(given)}"
         raise PrivacyError(msg)
+
+
+def _is_matrix(factor: object, cells: int) -> bool:
+    """Tell whether a factor is a matrix of words with so many columns, and at least one row."""
+    return isinstance(factor, np.ndarray) and (
+        _is_plain(factor) and factor.ndim == 2 and len(factor) > 0 and factor.shape[1] == cells
+    )
 
 
 def _is_plain(array: object) -> bool:

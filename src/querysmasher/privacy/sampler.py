@@ -185,8 +185,9 @@ class RoundedGaussian(_ExactSampler):
     exactly, provided that the source's bits are independent and fair. An integer answer plus the rounded
     noise is the rounding of the answer plus X: a post-processing of the Gaussian mechanism. Hence every
     guarantee of Gaussian noise holds as it stands: Gaussian DP with μ² = Δ²/variance, ρ-zCDP with
-    ρ = Δ²/(2 variance), and the exact (ε, δ) curve. The variance of the noise is within 10⁻⁸ of
-    variance + 1/12 for variance >= 1. With a seed there is no privacy.
+    ρ = Δ²/(2 variance), and the exact (ε, δ) curve. The variance of the noise is
+    variance + 1/12 but for less than 2·10⁻⁸ (`distributions` has it exactly). With a seed there is no
+    privacy.
 
     >>> RoundedGaussian(seed=1).integers(Fraction(100), 5).shape
     (5,)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLargeError
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.integer import as_strategy
-from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.planning.prediction import Blocks, Measured, Predictor
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.release.store import Store
@@ -34,10 +37,16 @@ class NoiseRecord:
     description: str
     seeded: bool
 
+    def __post_init__(self) -> None:
+        """Check that the noise is known: what is said of a release depends on it."""
+        if self.name not in DISTRIBUTIONS:
+            msg = f"noise: expected one of {', '.join(DISTRIBUTIONS)}, got {self.name!r}"
+            raise PrivacyError(msg)
+
     @property
     def is_private(self) -> bool:
         """Whether the noise protects anyone: not if it can be recomputed or is a float simulation."""
-        return not self.seeded and self.name != "gaussian"
+        return not self.seeded and DISTRIBUTIONS[self.name].is_private
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,19 +75,37 @@ class Release:
     @cached_property
     def predictor(self) -> Predictor:
         """What tells the variance of any query under the noise that was really added."""
-        rounding = 1 / 12 if self.noise.name == "rounded" else 0.0
-        measured = {}
-        for m in self.plan.measured:
-            variance = float(m.variance) + rounding
-            for axes, number in m.blocks:
-                if not axes:  # a multiple of the number of records was measured
-                    variance /= float(squared_sensitivity(self.plan.strategies[number]))
-            blocks = tuple(block for block in m.blocks if block[0])
-            measured[m.attributes] = Measured(m.attributes, blocks, variance, 0.0)
         strategies = [as_strategy(s) for s in self.plan.strategies]
+        twins: dict[int, int] = {}  # the same rows, each with noise of the same variance
+        for number, strategy in enumerate(self.plan.strategies):
+            if strategy.multipliers is not None:
+                twins[number] = len(strategies)
+                strategies.append(
+                    as_strategy(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
+                )
+        measured = {m.attributes: tuple(self._noises(m, twins)) for m in self.plan.measured}
         return Predictor(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
+
+    def _noises(self, m: IntegerMeasured, twins: Mapping[int, int]) -> Iterator[Measured]:
+        """Go through the independent noises on a set: σ² × multiplier, and what rounding adds to each row."""
+        variance = float(m.variance)
+        strategies = [self.plan.strategies[number] for _, number in m.blocks]
+        least = math.prod(1 if s.multipliers is None else int(s.multipliers.min()) for s in strategies)
+        extra = DISTRIBUTIONS[self.noise.name].extra_variance(variance * least)
+        scale = 1.0
+        for axes, number in m.blocks:
+            if not axes:  # a multiple of the number of records was measured
+                scale = float(squared_sensitivity(self.plan.strategies[number]))
+        blocks = tuple(block for block in m.blocks if block[0])
+        even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
+        if even == blocks:
+            yield Measured(m.attributes, blocks, (variance + extra) / scale, 0.0)
+        else:
+            yield Measured(m.attributes, blocks, variance, 0.0)
+            if extra:
+                yield Measured(m.attributes, even, extra, 0.0)
 
     @cached_property
     def reconstruction(self) -> Reconstruction:
@@ -128,11 +155,12 @@ class Release:
         if count > MAX_COVARIANCE:
             msg = f"workload: a covariance of {count:,} answers does not fit; at most {MAX_COVARIANCE:,} do"
             raise TooLargeError(msg)
-        images: dict[tuple[int, ...], list[tuple[int, float, Array]]] = {}
+        images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
         start = 0
         for group in workload:
             for measured, image in self.predictor.images(group):
-                images.setdefault(measured.attributes, []).append((start, measured.variance, image))
+                noise = measured.attributes, measured.blocks
+                images.setdefault(noise, []).append((start, measured.variance, image))
             start += group.rows
         result = np.zeros((count, count))
         for own in images.values():
