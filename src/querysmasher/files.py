@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from querysmasher.errors import FileError
 
-FORMAT = 1
+FORMAT = 2
 
 _DIGEST = 64
 """The length of the closing checksum, which stands in the zip's comment."""

@@ -10,7 +10,7 @@ from querysmasher.data import open_table
 from querysmasher.errors import DataError, PlanError, PrivacyError
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.accounting import allowed_cost, check_budget
+from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
@@ -64,15 +64,15 @@ def measure(
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         msg = f"max_records: expected a whole number from 1 to 2^40, got {max_records!r}"
         raise DataError(msg)
-    if unknown == "drop" and plan.budget.sensitivity(total=True) == 0:
+    if unknown == "drop" and plan.budget.unit.total_is_public:
         msg = (
             "unknown='drop': with replace_one neighbours the number of records is published, and a record "
             "replaced by one outside the schema's domain would change it; mend the data or the schema instead"
         )
         raise PrivacyError(msg)
     source = noise_source(noise, seed)
-    whole = integer_plan(plan, allowed_cost(plan.budget, noise), max_records)
-    check_budget(whole, noise)
+    whole = integer_plan(plan, source.distribution.allowed_cost(plan.budget), max_records)
+    check_budget(whole, source.distribution)
     names = plan.workload.schema.names
     used = sorted({a for m in plan.measured for a in m.attributes})
     counter = open_table(plan.workload.schema, data, [names[a] for a in used], unknown)
@@ -91,5 +91,5 @@ def measure(
     if short:
         msg = "data: there is not enough memory to measure the table"
         raise MemoryError(msg)
-    record = NoiseRecord(source.name, source.description, seed is not None)
+    record = NoiseRecord(source.distribution.name, source.description, seed is not None)
     return Release(whole, plan.workload, plan.centres, record, store, total)

@@ -20,7 +20,7 @@ import querysmasher as qs
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy import accounting
 from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
-from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.factors import Filter, Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.privacy.measurement import exact_answers, measure_table
 
@@ -56,7 +56,7 @@ def factors(draw, shape, axes):
     own = tuple(shape[a] for a in axes)
     if draw(st.sampled_from(["matrix", "matrix", "filter"])) == "filter":
         return Filter(entries(draw, own))
-    return entries(draw, (draw(st.integers(1, 3)), math.prod(own)))
+    return Matrix(entries(draw, (draw(st.integers(1, 3)), math.prod(own))))
 
 
 @st.composite
@@ -65,7 +65,7 @@ def parts_of_strategies(draw, shape):
     own = [(axes, draw(factors(shape, axes))) for axes in parted(draw, range(len(shape)))]
     multipliers = None
     if draw(st.booleans()):
-        rows = tuple(f.rows if isinstance(f, Filter) else len(f) for _, f in own)
+        rows = tuple(f.rows for _, f in own)
         count = math.prod(rows)
         number = st.one_of(st.integers(1, 9), st.sampled_from([1024, 2**20 + 7, 2**50]))
         multipliers = np.array(draw(st.lists(number, min_size=count, max_size=count))).reshape(rows)
@@ -102,6 +102,13 @@ class OddFraction(Fraction):
         return Fraction(0)
 
 
+class OddMatrix(Matrix):
+    """A matrix that claims to cost nothing."""
+
+    def squared_column(self):
+        return 0
+
+
 class OddBudget(qs.PrivacyCost):
     """A budget under which nothing changes anything."""
 
@@ -113,9 +120,9 @@ def without_axes(draw, parts):
     """Put in a factor that stands on no axis."""
     shape, own, multipliers = parts
     place = draw(st.integers(0, len(own)))
-    extra = ((), entries(draw, (draw(st.integers(1, 2)), 1)))
+    extra = ((), Matrix(entries(draw, (draw(st.integers(1, 2)), 1))))
     if multipliers is not None:
-        multipliers = np.stack([multipliers] * len(extra[1]), axis=place)
+        multipliers = np.stack([multipliers] * extra[1].rows, axis=place)
     return [shape, (*own[:place], extra, *own[place:]), multipliers]
 
 
@@ -151,21 +158,26 @@ def other_types(draw, parts):
     to = draw(
         st.sampled_from(
             [
-                lambda f: f.view(OddArray),
-                lambda f: np.ma.array(f, mask=True),
-                lambda f: f.astype(float),
-                lambda f: f.astype(np.int32),
-                lambda f: f.astype(object),
-                lambda f: f.ravel(),
-                lambda f: f[:0],
-                lambda f: f.tolist(),
-                lambda f: OddFilter(f.ravel()),
-                lambda f: np.full_like(f, -(2**63)),
-                np.asfortranarray,
+                lambda m: m,
+                lambda m: Matrix(m.view(OddArray)),
+                lambda m: Matrix(np.ma.array(m, mask=True)),
+                lambda m: Matrix(m.astype(float)),
+                lambda m: Matrix(m.astype(np.int32)),
+                lambda m: Matrix(m.astype(object)),
+                lambda m: Matrix(m.ravel()),
+                lambda m: Matrix(m[:0]),
+                lambda m: Matrix(m.tolist()),
+                lambda m: Matrix(np.full_like(m, -(2**63))),
+                lambda m: Matrix(np.asfortranarray(m)),
+                lambda m: OddFilter(m.ravel()),
+                OddMatrix,
             ]
         )
     )
-    changed = tuple((a, OddFilter(f.kernel) if isinstance(f, Filter) else to(f)) for a, f in own)
+
+    def changed():
+        return tuple((a, OddFilter(f.kernel) if isinstance(f, Filter) else to(f.entries)) for a, f in own)
+
     return [shape, draw(st.sampled_from([changed, list(own), (*own, None)])), multipliers]
 
 
@@ -173,7 +185,7 @@ def other_multipliers(draw, parts):
     """Noise multipliers that are none."""
     shape, own, multipliers = parts
     if multipliers is None:
-        rows = tuple(f.rows if isinstance(f, Filter) else len(f) for _, f in own)
+        rows = tuple(f.rows for _, f in own)
         multipliers = np.ones(rows, dtype=np.int64)
     to = draw(
         st.sampled_from(
@@ -229,14 +241,14 @@ def hostile_plans(draw):
             strategies.append(parts)
         if not attributes and draw(st.booleans()):
             blocks.append(((), len(strategies)))
-            strategies.append([(), (((), entries(draw, (1, 1))),), None])
+            strategies.append([(), (((), Matrix(entries(draw, (1, 1)))),), None])
         variance = Fraction(draw(st.integers(1, 50)), draw(st.sampled_from([1, 1, 7, 1024])))
         if draw(st.integers(0, 15)) == 0:
             way = draw(st.sampled_from(["block", "variance", "number"]))
             ways = [*ways, way]
             if way == "block":  # one on no axes, beside the others or alone
                 blocks.insert(draw(st.integers(0, len(blocks))), ((), len(strategies)))
-                strategies.append([(), (((), entries(draw, (1, 1))),), None])
+                strategies.append([(), (((), Matrix(entries(draw, (1, 1)))),), None])
             elif way == "variance":
                 odd = [0, -1, 0.5, math.inf, math.nan, True, OddFraction(1), np.float64(3), Fraction(-1, 9)]
                 variance = draw(st.sampled_from(odd))
@@ -257,7 +269,7 @@ def hostile_plans(draw):
         return IntegerPlan(
             schema,
             budget,
-            tuple(IntegerStrategy(*parts) for parts in strategies),
+            tuple(IntegerStrategy(shape, own() if callable(own) else own, m) for shape, own, m in strategies),
             tuple(IntegerMeasured(*m) for m in measured),
             records,
         )
@@ -368,8 +380,8 @@ def test_what_a_change_does_follows_from_what_each_record_does(case, data):
 # --- what is refused, one by one -------------------------------------------------------------------
 
 KERNEL = Filter(np.array([10**6, -(10**6), 0]))
-ROW = np.array([[1, -1, 0]])
-ONE = np.array([[1]])
+ROW = Matrix(np.array([[1, -1, 0]]))
+ONE = Matrix(np.array([[1]]))
 
 
 @pytest.mark.parametrize(
@@ -390,19 +402,19 @@ def test_a_factor_without_axes_stands_beside_no_other(own, refuses):
 
 
 def test_the_number_of_records_is_one_factor(refuses):
-    total = IntegerStrategy((), (((), np.array([[1024]])),))
+    total = IntegerStrategy((), (((), Matrix(np.array([[1024]]))),))
     assert squared_sensitivity(total) == 1024**2
     for own in ((), (((), ONE), ((), ONE))):
         with refuses(PrivacyError, ValueError, "one factor"):
             IntegerStrategy((), own)
-    with refuses(PrivacyError, ValueError, "alone"):
+    with refuses(PrivacyError, ValueError, "its axes' cells"):
         IntegerStrategy((), (((), Filter(np.array(5))),))
 
 
 @pytest.mark.parametrize(
     ("shape", "own", "words"),
     [
-        ((0,), (((0,), np.zeros((1, 0), dtype=np.int64)),), "positive"),
+        ((0,), (((0,), ONE),), "positive"),
         ((-3, -1), (((0, 1), ROW),), "positive"),
         ((2**62,), (((0,), ROW),), "positive"),
         ([3], (((0,), ROW),), "tuple of integers"),
@@ -418,10 +430,12 @@ def test_the_number_of_records_is_one_factor(refuses):
         ((3,), (((False,), ROW),), "tuple of integers"),
         ((3,), (((OddInt(4),), ROW),), "tuple of integers"),
         ((3, 3), (((0,), ROW), ((0,), ROW)), "once"),
-        ((3, 3), (((0, 0), np.ones((1, 9), dtype=np.int64)),), "once"),
+        ((3, 3), (((0, 0), Matrix(np.ones((1, 9), dtype=np.int64))),), "once"),
         ((3, 3), (((0,), ROW), ((-1,), ROW)), "once"),
         ((3, 3), (((0,), KERNEL), ((1,), KERNEL)), "alone"),
         ((3,), (((0,), OddFilter(KERNEL.kernel)),), "whole numbers"),
+        ((3,), (((0,), OddMatrix(ROW.entries)),), "whole numbers"),
+        ((3,), (((0,), ROW.entries),), "whole numbers"),
         ((3,), (((0,), None),), "whole numbers"),
     ],
 )
@@ -495,7 +509,7 @@ def test_odd_plans_are_refused(changes, refuses):
 
 
 def test_a_product_of_many_large_factors_is_exact_without_multipliers_and_refused_with(refuses):
-    big = np.array([[2**25]])
+    big = Matrix(np.array([[2**25]]))
     own = tuple(((a,), big) for a in range(32))
     assert squared_sensitivity(IntegerStrategy((1,) * 32, own)) == 2 ** (50 * 32)
     with refuses(PrivacyError, ValueError, "too large"):

@@ -14,6 +14,7 @@ from scipy.special import ndtr
 import querysmasher as qs
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.release import NoiseRecord, Release
 from tests.release.tables import BEST, UNIFORM, whole
@@ -130,7 +131,7 @@ def test_rounding_adds_the_same_to_every_row_whatever_its_multiplier():
     """Rows answered with noise of variances 1, 100 and 10⁶: the errors are their own plus 1/12 each."""
     schema = qs.Schema.of(a=4)
     rows = np.array([[1, -1, 0, 0], [0, 1, -1, 0], [0, 0, 1, -1]])
-    strategy = IntegerStrategy((4,), (((0,), rows),), np.array([1, 100, 10**6]))
+    strategy = IntegerStrategy((4,), (((0,), Matrix(rows)),), np.array([1, 100, 10**6]))
     plan = IntegerPlan(
         schema, qs.PrivacyCost(10.0), (strategy,), (IntegerMeasured((0,), (((0,), 0),), Fraction(1)),), 10
     )

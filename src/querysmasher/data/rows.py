@@ -12,8 +12,8 @@ import numpy as np
 from querysmasher.data.counting import Codes
 from querysmasher.data.encoding import Encoder
 from querysmasher.data.foreign import quietly
-from querysmasher.data.sets import AttributeSet
 from querysmasher.errors import DataError
+from querysmasher.privacy.sets import AttributeSet
 from querysmasher.schema import Schema
 
 UNKNOWN = ("refuse", "drop")

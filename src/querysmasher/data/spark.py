@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counter import Counts, Limits
+from querysmasher.data.counter import Limits
 from querysmasher.data.counting import Tally, batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.sets import AttributeSet
 from querysmasher.errors import DataError
+from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.sets import AttributeSet
 
 SLAB_CELLS = 2**17  # 1 MiB of counts
 MOST_PARTITIONS = 200  # where the session's own setting is no number

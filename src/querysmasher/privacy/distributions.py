@@ -1,4 +1,4 @@
-"""The distributions of noise: what is known of each without drawing from it."""
+"""The distributions of noise: what is known of each without drawing from it; `noise` draws."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from querysmasher.errors import PrivacyError
+from querysmasher.privacy.budget import Budget
+
 
 @dataclass(frozen=True)
 class Distribution:
@@ -16,12 +19,23 @@ class Distribution:
     Args:
         name: the short name by which it is chosen, and which a release stores.
         is_private: whether the noise protects anyone, if nobody knows the random bits it is made of.
+        is_gaussian: whether a noisy answer is Gaussian noise added and then processed further, so that all
+            that is true of the Gaussian mechanism is true of it.
         extra_variance: from σ² to the variance of a draw less σ².
     """
 
     name: str
     is_private: bool
+    is_gaussian: bool
     extra_variance: Callable[[float], float]
+
+    def allowed_cost(self, budget: Budget) -> float:
+        """Return the privacy cost that this noise may spend under a budget.
+
+        Rounded Gaussian noise (and float noise, in simulations) is post-processing of Gaussian noise, so
+        every budget is spent by the Gaussian formulas. Discrete Gaussian noise is accounted through zCDP.
+        """
+        return budget.privacy_cost if self.is_gaussian else budget.discrete_privacy_cost
 
 
 def _rounded_extra(variance: float) -> float:
@@ -57,9 +71,18 @@ def _no_extra(variance: float) -> float:  # noqa: ARG001 - continuous noise has 
 DISTRIBUTIONS = {
     distribution.name: distribution
     for distribution in (
-        Distribution("rounded", True, _rounded_extra),
-        Distribution("discrete", True, _discrete_extra),
-        Distribution("opendp", True, _discrete_extra),
-        Distribution("gaussian", False, _no_extra),
+        Distribution("rounded", True, True, _rounded_extra),
+        Distribution("discrete", True, False, _discrete_extra),
+        Distribution("opendp", True, False, _discrete_extra),
+        Distribution("gaussian", False, True, _no_extra),
     )
 }
+"""By name; a noise is asked, and not compared by it."""
+
+
+def distribution_of(name: object) -> Distribution:
+    """Return the distribution of this name."""
+    if not isinstance(name, str) or name not in DISTRIBUTIONS:
+        msg = f"noise: expected one of {', '.join(DISTRIBUTIONS)}, got {name!r}"
+        raise PrivacyError(msg)
+    return DISTRIBUTIONS[name]

@@ -12,20 +12,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.budget import KINDS, Budget
-from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.distributions import Distribution
+from querysmasher.privacy.factors import WORD, Factor, Integers, is_factor
+from querysmasher.privacy.factors.factor import words
 from querysmasher.schema import Schema
-
-Integers = NDArray[np.int64]
-
-Factor = Integers | Filter
-
-WORD = 2**62
-"""Entries, answers and draws of noise stay below this in size: a word holds the sum of two such numbers."""
-
 
 MOST_AXES = 32
 """Tables of counts have at most this many axes."""
@@ -35,8 +28,7 @@ MOST_AXES = 32
 class IntegerStrategy:
     """Rows of whole numbers for one block of axes: ⊗ of `factors`, each on some of its axes.
 
-    A factor is a matrix over its axes' cells or, standing alone, a filter. The row k is answered with noise
-    of variance multipliers[k] × (the attribute set's variance).
+    The row k is answered with noise of variance multipliers[k] × (the attribute set's variance).
     """
 
     shape: tuple[int, ...]
@@ -62,10 +54,11 @@ class IntegerStrategy:
             msg = "strategy: on no axes there is one factor, which asks for the number of records"
             raise PrivacyError(msg)
         if self.multipliers is not None:
-            whole = _is_plain(self.multipliers) and self.multipliers.shape == self.rows
-            if not whole or not np.all(self.multipliers > 0):
+            kept = words("strategy: its noise multipliers", self.multipliers)
+            if kept.shape != self.rows or not np.all(kept > 0):
                 msg = "strategy: its noise multipliers are not positive whole numbers, one per row"
                 raise PrivacyError(msg)
+            object.__setattr__(self, "multipliers", kept)
 
     def _check_factor(self, axes: tuple[int, ...], factor: Factor) -> None:
         """Refuse a factor that is not what the accountant takes it for."""
@@ -75,28 +68,23 @@ class IntegerStrategy:
         if not all(0 <= a < len(self.shape) for a in axes):
             msg = "strategy: its factors do not cover every axis once"
             raise PrivacyError(msg)
-        if type(factor) is Filter:
-            in_order = axes == tuple(range(len(self.shape))) != ()
-            if not in_order or factor.kernel.shape != self.shape or self.multipliers is not None:
-                msg = "strategy: a filter does not stand alone on all axes"
-                raise PrivacyError(msg)
-        elif not _is_matrix(factor, math.prod(self.shape[a] for a in axes)):
-            msg = "strategy: a factor is not a matrix of whole numbers over its axes' cells"
+        if not is_factor(factor) or not factor.fits(tuple(self.shape[a] for a in axes)):
+            msg = "strategy: a factor is not a known one of whole numbers over its axes' cells"
             raise PrivacyError(msg)
-        entries = factor.kernel if isinstance(factor, Filter) else factor
-        if entries.min() <= -WORD or entries.max() >= WORD:  # |-2^63| is negative in a word
-            msg = "strategy: a factor's whole numbers are too large"
+        in_order = axes == tuple(range(len(self.shape)))
+        if factor.stands_alone and not (in_order and self.multipliers is None):
+            msg = f"strategy: a {factor.kind} does not stand alone on all axes"
             raise PrivacyError(msg)
 
     @property
     def rows(self) -> tuple[int, ...]:
         """How many rows each factor has."""
-        return tuple(f.rows if isinstance(f, Filter) else len(f) for _, f in self.factors)
+        return tuple(factor.rows for _, factor in self.factors)
 
     @property
     def bits(self) -> int:
         """The bits of the largest entry of the product of the factors, at most."""
-        return sum(largest_entry(factor).bit_length() for _, factor in self.factors)
+        return sum(factor.largest.bit_length() for _, factor in self.factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +171,28 @@ class IntegerPlan:
         """Return how many numbers are released on a set."""
         return math.prod(rows for _, number in measured.blocks for rows in self.strategies[number].rows)
 
+    def noise(self, measured: IntegerMeasured, distribution: Distribution) -> tuple[float, float]:
+        """Return two numbers: the noise of row k has the variance first × multiplier[k] + second, in records.
+
+        The second number is what rounding adds to every row alike; without multipliers it is in the first.
+        The number of records is measured as a multiple, by which its noise is divided here.
+        """
+        strategies = [self.strategies[number] for _, number in measured.blocks]
+        multiplied = [s.multipliers for s in strategies if s.multipliers is not None]
+        variance = float(measured.variance)
+        extra = distribution.extra_variance(variance * math.prod(int(m.min()) for m in multiplied))
+        if multiplied:
+            return variance, extra
+        scale = (
+            1
+            if measured.attributes
+            else math.prod(f.squared_column() for s in strategies for _, f in s.factors)
+        )
+        return (variance + extra) / scale, 0.0
+
     def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
         """Return the names of a set's attributes."""
         return tuple(self.schema.names[a] for a in measured.attributes)
-
-
-def largest_entry(factor: Factor) -> int:
-    """Return the size of a factor's largest entry."""
-    return int(np.abs(factor.kernel if isinstance(factor, Filter) else factor).max())
 
 
 def _check_axes(what: str, given: object) -> None:
@@ -201,15 +203,3 @@ def _check_axes(what: str, given: object) -> None:
     if len(given) > MOST_AXES:
         msg = f"{what}: expected at most {MOST_AXES}, got {len(given)}"
         raise PrivacyError(msg)
-
-
-def _is_matrix(factor: object, cells: int) -> bool:
-    """Tell whether a factor is a matrix of words with so many columns, and at least one row."""
-    return isinstance(factor, np.ndarray) and (
-        _is_plain(factor) and factor.ndim == 2 and len(factor) > 0 and factor.shape[1] == cells
-    )
-
-
-def _is_plain(array: object) -> bool:
-    """Tell whether this is an array of words: no subclass, whose sums and squares may mean something else."""
-    return type(array) is np.ndarray and array.dtype == np.int64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,12 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLargeError
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.integer import as_strategy
 from querysmasher.planning.prediction import Blocks, Measured, Predictor
-from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.reconstruction import Reconstruction
@@ -39,14 +37,17 @@ class NoiseRecord:
 
     def __post_init__(self) -> None:
         """Check that the noise is known: what is said of a release depends on it."""
-        if self.name not in DISTRIBUTIONS:
-            msg = f"noise: expected one of {', '.join(DISTRIBUTIONS)}, got {self.name!r}"
-            raise PrivacyError(msg)
+        distribution_of(self.name)
+
+    @property
+    def distribution(self) -> Distribution:
+        """What the noise was drawn from."""
+        return distribution_of(self.name)
 
     @property
     def is_private(self) -> bool:
         """Whether the noise protects anyone: not if it can be recomputed or is a float simulation."""
-        return not self.seeded and DISTRIBUTIONS[self.name].is_private
+        return not self.seeded and self.distribution.is_private
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,22 +91,12 @@ class Release:
 
     def _noises(self, m: IntegerMeasured, twins: Mapping[int, int]) -> Iterator[Measured]:
         """Go through the independent noises on a set: σ² × multiplier, and what rounding adds to each row."""
-        variance = float(m.variance)
-        strategies = [self.plan.strategies[number] for _, number in m.blocks]
-        least = math.prod(1 if s.multipliers is None else int(s.multipliers.min()) for s in strategies)
-        extra = DISTRIBUTIONS[self.noise.name].extra_variance(variance * least)
-        scale = 1.0
-        for axes, number in m.blocks:
-            if not axes:  # a multiple of the number of records was measured
-                scale = float(squared_sensitivity(self.plan.strategies[number]))
-        blocks = tuple(block for block in m.blocks if block[0])
-        even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
-        if even == blocks:
-            yield Measured(m.attributes, blocks, (variance + extra) / scale, 0.0)
-        else:
-            yield Measured(m.attributes, blocks, variance, 0.0)
-            if extra:
-                yield Measured(m.attributes, even, extra, 0.0)
+        variance, extra = self.plan.noise(m, self.noise.distribution)
+        blocks = m.blocks if m.attributes else ()
+        yield Measured(m.attributes, blocks, variance, 0.0)
+        if extra:
+            even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
+            yield Measured(m.attributes, even, extra, 0.0)
 
     @cached_property
     def reconstruction(self) -> Reconstruction:

@@ -14,7 +14,7 @@ from querysmasher.arrays import Numbers
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.files import Lazy, read_archive, write_archive
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
@@ -60,9 +60,10 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
             "strategies": [
                 {
                     "shape": list(s.shape),
-                    "axes": [list(axes) for axes, _ in s.factors],
-                    "matrices": [m.kernel if isinstance(m, Filter) else m for _, m in s.factors],
-                    "filter": any(isinstance(m, Filter) for _, m in s.factors),
+                    "factors": [
+                        {"axes": list(axes), "kind": factor.kind, "data": factor.to_data()}
+                        for axes, factor in s.factors
+                    ],
                     "multipliers": s.multipliers,
                 }
                 for s in plan.strategies
@@ -98,10 +99,7 @@ def _from_data(data: dict[str, Any]) -> Release:
     strategies = tuple(
         IntegerStrategy(
             tuple(s["shape"]),
-            tuple(
-                (tuple(a), Filter(np.asarray(m)) if s.get("filter") else np.asarray(m))
-                for a, m in zip(s["axes"], s["matrices"], strict=True)
-            ),
+            tuple((tuple(f["axes"]), factor_from_data(f["kind"], f["data"])) for f in s["factors"]),
             s["multipliers"],
         )
         for s in data["strategies"]
