@@ -407,6 +407,8 @@ def test_the_number_of_records_is_one_factor(refuses):
     for own in ((), (((), ONE), ((), ONE))):
         with refuses(PrivacyError, ValueError, "one factor"):
             IntegerStrategy((), own)
+    with refuses(PrivacyError, ValueError, "without multipliers"):
+        IntegerStrategy((), (((), ONE),), np.array([2]))
     with refuses(PrivacyError, ValueError, "its axes' cells"):
         IntegerStrategy((), (((), Filter(np.array(5))),))
 

@@ -303,6 +303,7 @@ class TestNoiseSourceContract:
             assert drawn.shape == (size,)
             assert drawn.dtype == np.int64
         assert source.distribution.is_private
+        assert drawn.dtype == source.distribution.dtype
         assert noise.noise_source(source.distribution.name, None).distribution is source.distribution
         assert source.description.endswith(".")
 
@@ -378,6 +379,7 @@ def test_float_gaussian():
     np.testing.assert_array_equal(drawn, FloatGaussian(seed=1).draw(4.0, 100_000))
     assert "NOT private" in FloatGaussian().description
     assert not FloatGaussian().distribution.is_private
+    assert FloatGaussian().distribution.dtype == np.float64
 
 
 @pytest.mark.parametrize("variance", [0.0, -1.0, math.nan, math.inf, True])

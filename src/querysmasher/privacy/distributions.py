@@ -22,12 +22,14 @@ class Distribution:
         is_gaussian: whether a noisy answer is Gaussian noise added and then processed further, so that all
             that is true of the Gaussian mechanism is true of it.
         extra_variance: from σ² to the variance of a draw less σ².
+        dtype: the type of a draw.
     """
 
     name: str
     is_private: bool
     is_gaussian: bool
     extra_variance: Callable[[float], float]
+    dtype: type[np.int64 | np.float64] = np.int64
 
     def allowed_cost(self, budget: Budget) -> float:
         """Return the privacy cost that this noise may spend under a budget.
@@ -71,10 +73,12 @@ def _no_extra(variance: float) -> float:  # noqa: ARG001 - continuous noise has 
 DISTRIBUTIONS = {
     distribution.name: distribution
     for distribution in (
-        Distribution("rounded", True, True, _rounded_extra),
-        Distribution("discrete", True, False, _discrete_extra),
-        Distribution("opendp", True, False, _discrete_extra),
-        Distribution("gaussian", False, True, _no_extra),
+        Distribution("rounded", is_private=True, is_gaussian=True, extra_variance=_rounded_extra),
+        Distribution("discrete", is_private=True, is_gaussian=False, extra_variance=_discrete_extra),
+        Distribution("opendp", is_private=True, is_gaussian=False, extra_variance=_discrete_extra),
+        Distribution(
+            "gaussian", is_private=False, is_gaussian=True, extra_variance=_no_extra, dtype=np.float64
+        ),
     )
 }
 """By name; a noise is asked, and not compared by it."""

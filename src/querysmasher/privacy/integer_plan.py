@@ -50,8 +50,8 @@ class IntegerStrategy:
         if sorted(a for axes, _ in self.factors for a in axes) != list(range(len(self.shape))):
             msg = "strategy: its factors do not cover every axis once"
             raise PrivacyError(msg)
-        if not self.shape and len(self.factors) != 1:
-            msg = "strategy: on no axes there is one factor, which asks for the number of records"
+        if not self.shape and (len(self.factors) != 1 or self.multipliers is not None):
+            msg = "strategy: on no axes there is one factor, without multipliers: the number of records"
             raise PrivacyError(msg)
         if self.multipliers is not None:
             kept = words("strategy: its noise multipliers", self.multipliers)
@@ -183,12 +183,10 @@ class IntegerPlan:
         extra = distribution.extra_variance(variance * math.prod(int(m.min()) for m in multiplied))
         if multiplied:
             return variance, extra
-        scale = (
-            1
-            if measured.attributes
-            else math.prod(f.squared_column() for s in strategies for _, f in s.factors)
+        multiples = (
+            () if measured.attributes else [f.squared_column() for s in strategies for _, f in s.factors]
         )
-        return (variance + extra) / scale, 0.0
+        return (variance + extra) / math.prod(multiples), 0.0
 
     def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
         """Return the names of a set's attributes."""

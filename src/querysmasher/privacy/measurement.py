@@ -97,14 +97,10 @@ def _with_noise(plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, n
     if multipliers is None:
         return _add(exact, noise.draw(measured.variance, exact.size).reshape(exact.shape))
     values, which = np.unique(multipliers.ravel(), return_inverse=True)
-    order = [np.flatnonzero(which == place) for place in range(len(values))]
-    draws = [
-        noise.draw(measured.variance * value, rows.size)
-        for value, rows in zip(values.tolist(), order, strict=True)
-    ]
-    drawn: Any = np.empty(exact.size, dtype=draws[0].dtype)
-    for rows, own in zip(order, draws, strict=True):
-        drawn[rows] = own
+    drawn: Any = np.empty(exact.size, dtype=noise.distribution.dtype)
+    for place, value in enumerate(values.tolist()):
+        rows = np.flatnonzero(which == place)
+        drawn[rows] = noise.draw(measured.variance * value, rows.size)
     return _add(exact, drawn.reshape(exact.shape))
 
 
