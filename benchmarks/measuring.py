@@ -140,7 +140,7 @@ def noise(size):
         times = []
         for _ in range(3):
             start = time.perf_counter()
-            source.integers(Fraction(10**12), count)
+            source.draw(Fraction(10**12), count)
             times.append(time.perf_counter() - start)
         speeds[name] = count / min(times)
     return {"speeds": speeds}

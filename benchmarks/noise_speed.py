@@ -12,7 +12,7 @@ def speed(source, variance, size):
     best = 0.0
     for _ in range(3):
         start = time.perf_counter()
-        source.integers(variance, size)
+        source.draw(variance, size)
         best = max(best, size / (time.perf_counter() - start))
     return best
 

@@ -12,7 +12,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError
 from querysmasher.privacy import noise as noise_module
-from querysmasher.privacy.noise import NOISES
+from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.spec import Spec
 from tests.release.tables import UNIFORM, Untouchable, frame, random_counts
 
@@ -104,14 +104,14 @@ def test_the_same_seed_gives_the_same_release(plan, table, noise):
     assert again.answer().values.tobytes() == one.answer().values.tobytes()
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", DISTRIBUTIONS)
 def test_no_seed_gives_a_new_release_every_time(plan, table, noise):
     """Twelve numbers that all agree by chance: less than one time in 10^6."""
     seen = {qs.measure(plan, table, noise=noise).answer().values.tobytes() for _ in range(4)}
     assert len(seen) == 4
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", DISTRIBUTIONS)
 def test_the_release_says_what_it_is(plan, table, noise):
     unseeded = qs.measure(plan, table, noise=noise)
     assert unseeded.noise.name == noise

@@ -32,7 +32,7 @@ from querysmasher.endings import check_archive_name
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.fields import text, whole
 
-FORMAT = 1
+FORMAT = 2
 
 _DIGEST = 64
 """The length of the closing checksum, which stands in the zip's comment."""

@@ -10,7 +10,7 @@ from querysmasher.data.foreign import quietly
 from querysmasher.errors import DataError, PlanError, PrivacyError, Remedy
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.accounting import allowed_cost, check_budget
+from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
@@ -72,15 +72,15 @@ def measure(
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         msg = f"max_records: expected a whole number from 1 to 2^40, got {max_records!r}"
         raise DataError(msg)
-    if unknown == "drop" and plan.budget.sensitivity(total=True) == 0:
+    if unknown == "drop" and plan.budget.unit.total_is_public:
         msg = (
             "records cannot be dropped: with replace_one neighbours the number of records is published, and "
             "a record replaced by one outside the schema's domain would change it"
         )
         raise PrivacyError(msg, REFUSE)
     source = noise_source(noise, seed)
-    whole = integer_plan(plan, allowed_cost(plan.budget, noise), max_records)
-    check_budget(whole, noise)
+    whole = integer_plan(plan, source.distribution.allowed_cost(plan.budget), max_records)
+    check_budget(whole, source.distribution)
     names = plan.workload.schema.names
     used = sorted({a for m in plan.measured for a in m.attributes})
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
@@ -90,5 +90,5 @@ def measure(
         for number, answers in measure_table(whole, counter, source, progress):
             store.put(number, answers)
     total = public_total(whole, counter)
-    record = NoiseRecord(source.name, source.description, seed is not None)
+    record = NoiseRecord(source.distribution.name, source.description, seed is not None)
     return Release(whole, plan.workload, plan.centres, record, store, total)

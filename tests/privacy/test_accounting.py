@@ -33,7 +33,9 @@ from querysmasher.errors import BudgetError, FileError, PlanError, PrivacyError
 from querysmasher.files import write_archive
 from querysmasher.planning.storage import plan_to_data
 from querysmasher.privacy import accounting
-from querysmasher.privacy.accounting import allowed_cost, check_budget, privacy_cost, squared_sensitivity
+from querysmasher.privacy.accounting import check_budget, privacy_cost, squared_sensitivity
+from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.privacy.rates import delta, zcdp_delta
 
@@ -179,12 +181,13 @@ def test_random_neighbours_of_every_class_of_queries(name, neighbours, r, seed):
 
 def brute_sensitivity(strategy):
     """max over cells of Σ over rows of (entry)² / multiplier, entry by entry."""
-    sizes = [m.shape[1] for _, m in strategy.factors]
+    matrices = [factor.entries for _, factor in strategy.factors]
+    sizes = [m.shape[1] for m in matrices]
     best = Fraction(0)
     for cell in itertools.product(*map(range, sizes)):
         total = Fraction(0)
         for row in itertools.product(*map(range, strategy.rows)):
-            entry = math.prod(int(m[k, j]) for (_, m), k, j in zip(strategy.factors, row, cell, strict=True))
+            entry = math.prod(int(m[k, j]) for m, k, j in zip(matrices, row, cell, strict=True))
             share = 1 if strategy.multipliers is None else int(strategy.multipliers[row])
             total += Fraction(entry**2, share)
         best = max(best, total)
@@ -198,7 +201,7 @@ def strategies(draw, factors, bits):
     largest = 2 ** draw(st.integers(1, bits)) - 1
     rows = [draw(st.integers(1, 4)) for _ in range(factors)]
     matrices = [
-        ((i,), generator.integers(-largest, largest + 1, (r, n)))
+        ((i,), Matrix(generator.integers(-largest, largest + 1, (r, n))))
         for i, (r, n) in enumerate(zip(rows, shape, strict=True))
     ]
     multipliers = None
@@ -225,7 +228,7 @@ def test_many_rows_with_many_small_shares_still_bound_from_above():
     """Where rounding errors pile up: sums of thousands of fractions like 1/3."""
     rows = np.full((5000, 1), 2**25 + 1, dtype=np.int64)
     multipliers = np.full((5000, 3), 3**20, dtype=np.int64)
-    factors = (((0,), rows), ((1,), np.array([[3], [5], [7]])))
+    factors = (((0,), Matrix(rows)), ((1,), Matrix(np.array([[3], [5], [7]]))))
     strategy = IntegerStrategy((1, 1), factors, multipliers)
     exact = Fraction(5000 * (2**25 + 1) ** 2 * (9 + 25 + 49), 3**20)
     assert exact <= squared_sensitivity(strategy) <= exact * (1 + Fraction(1, 10**8))
@@ -234,7 +237,8 @@ def test_many_rows_with_many_small_shares_still_bound_from_above():
 def test_factors_too_large_for_the_bound_are_refused(refuses):
     big = np.array([[2**26, 0]])
     for matrix in (big, -big):
-        strategy = IntegerStrategy((2, 2), (((0,), matrix), ((1,), np.array([[1, -1]]))))
+        factors = (((0,), Matrix(matrix)), ((1,), Matrix(np.array([[1, -1]]))))
+        strategy = IntegerStrategy((2, 2), factors, np.array([[1]]))
         with refuses(PrivacyError, ValueError, "too large"):
             squared_sensitivity(strategy)
 
@@ -243,7 +247,7 @@ def test_factors_too_large_for_the_bound_are_refused(refuses):
 def test_entries_at_the_end_of_a_word_cannot_hide(entry, refuses):
     """|-2^63| is -2^63 in a word, and its square is 0: such a row would seem to cost nothing."""
     with refuses(PrivacyError, ValueError, "whole numbers"):
-        IntegerStrategy((2,), (((0,), np.array([[entry, 1]], dtype=np.int64)),))
+        Matrix(np.array([[entry, 1]], dtype=np.int64))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +268,7 @@ def test_entries_at_the_end_of_a_word_cannot_hide(entry, refuses):
 )
 def test_what_is_no_matrix_of_whole_numbers_is_refused(matrix, refuses):
     with refuses(PrivacyError, ValueError, "whole numbers"):
-        IntegerStrategy((2,), (((0,), matrix),))
+        IntegerStrategy((2,), (((0,), Matrix(matrix)),))
 
 
 @pytest.mark.parametrize(
@@ -281,14 +285,14 @@ def test_what_is_no_matrix_of_whole_numbers_is_refused(matrix, refuses):
 )
 def test_multipliers_are_positive_whole_numbers(multipliers, refuses):
     with refuses(PrivacyError, ValueError, "multipliers"):
-        IntegerStrategy((2,), (((0,), np.array([[1, -1], [2, -2]])),), multipliers)
+        IntegerStrategy((2,), (((0,), Matrix(np.array([[1, -1], [2, -2]]))),), multipliers)
 
 
 # --- what a plan may not be ----------------------------------------------------------------------
 
 PAIR = qs.Schema.of(a=2, b=2)
-DIFFERENCE = IntegerStrategy((2,), (((0,), np.array([[1, -1]])),))
-JOINT = IntegerStrategy((2, 2), (((0, 1), np.array([[1, -1, -1, 1]])),))
+DIFFERENCE = IntegerStrategy((2,), (((0,), Matrix(np.array([[1, -1]]))),))
+JOINT = IntegerStrategy((2, 2), (((0, 1), Matrix(np.array([[1, -1, -1, 1]]))),))
 
 
 def planned(*measured, strategies=(DIFFERENCE, JOINT), budget=None, schema=PAIR):
@@ -308,14 +312,16 @@ def test_a_measurement_without_noise_is_refused(variance, refuses):
     with refuses(PrivacyError, ValueError, "no noise"):
         privacy_cost(plan)
     with refuses(PrivacyError, ValueError, "no noise"):
-        check_budget(plan, "rounded")
+        check_budget(plan, DISTRIBUTIONS["rounded"])
 
 
 def test_too_little_noise_is_refused_and_a_hair_more_is_not(refuses):
     budget = qs.PrivacyCost(0.5)
-    check_budget(planned(((0,), (((0,), 0),), 2), budget=budget), "rounded")
+    check_budget(planned(((0,), (((0,), 0),), 2), budget=budget), DISTRIBUTIONS["rounded"])
     with refuses(PrivacyError, ValueError, "more than", "nothing was measured"):
-        check_budget(planned(((0,), (((0,), 0),), 2 - Fraction(1, 10**20)), budget=budget), "rounded")
+        check_budget(
+            planned(((0,), (((0,), 0),), 2 - Fraction(1, 10**20)), budget=budget), DISTRIBUTIONS["rounded"]
+        )
 
 
 @pytest.mark.parametrize(
@@ -352,13 +358,14 @@ def test_a_strategy_for_another_size_is_refused(refuses):
 )
 def test_factors_must_cover_every_axis_once(shape, axes, refuses):
     with refuses(PrivacyError, ValueError, "cover every axis once"):
-        IntegerStrategy(shape, tuple((a, np.array([[1, -1]])) for a in axes))
+        IntegerStrategy(shape, tuple((a, Matrix(np.array([[1, -1]]))) for a in axes))
 
 
 def test_multipliers_that_overflow_together_are_refused(refuses):
     """2^32 times 2^32 + 1 is 2^32 in a word: the noise would be smaller than the cost assumes."""
     one, two = (
-        IntegerStrategy((2,), (((0,), np.array([[1, -1]])),), np.array([m])) for m in (2**32, 2**32 + 1)
+        IntegerStrategy((2,), (((0,), Matrix(np.array([[1, -1]]))),), np.array([m]))
+        for m in (2**32, 2**32 + 1)
     )
     with refuses(PrivacyError, ValueError, "multipliers"):
         planned(((0, 1), (((0,), 0), ((1,), 1)), 1), strategies=(one, two))
@@ -432,12 +439,12 @@ def test_a_larger_strategy_gets_larger_noise(plan):
 
 def test_a_larger_integer_strategy_is_refused(plan, refuses):
     honest = whole(plan)
-    check_budget(honest, "rounded")
+    check_budget(honest, DISTRIBUTIONS["rounded"])
     strategies = list(honest.strategies)
     ((axes, matrix),) = strategies[0].factors
-    strategies[0] = dataclasses.replace(strategies[0], factors=((axes, 2 * matrix),))
+    strategies[0] = dataclasses.replace(strategies[0], factors=((axes, Matrix(2 * matrix.entries)),))
     with refuses(PrivacyError, ValueError, "more than"):
-        check_budget(dataclasses.replace(honest, strategies=tuple(strategies)), "rounded")
+        check_budget(dataclasses.replace(honest, strategies=tuple(strategies)), DISTRIBUTIONS["rounded"])
 
 
 @pytest.mark.parametrize("entry", [math.nan, math.inf, 1e308])
@@ -496,7 +503,7 @@ def test_attributes_of_equal_size_are_measured_by_their_own_strategies():
         ((_, number),) = measured.blocks
         ((_, matrix),) = plan.strategies[number].factors
         centred = np.array(row) - np.mean(row)
-        assert np.linalg.matrix_rank(np.concatenate([matrix, centred])) == 1
+        assert np.linalg.matrix_rank(np.concatenate([matrix.entries, centred])) == 1
     table = np.zeros((4, 4), dtype=np.int64)
     table[0, 3] = 1
     assert squared_change(released(plan, table), released(plan, 0 * table)) <= privacy_cost(plan) <= 1
@@ -526,8 +533,8 @@ def test_every_noise_spends_at_most_its_budget_and_little_less(budget, noise, re
         refused_untouched(plan, refuses, BudgetError, "zCDP", noise=noise)
         return
     exact = whole(plan, noise)
-    check_budget(exact, noise)
-    spent, allowed = privacy_cost(exact), Fraction(allowed_cost(budget, noise))
+    check_budget(exact, DISTRIBUTIONS[noise])
+    spent, allowed = privacy_cost(exact), Fraction(DISTRIBUTIONS[noise].allowed_cost(budget))
     assert allowed * (1 - Fraction(1, 10**5)) < spent <= allowed
     discrete = noise in ("discrete", "opendp")
     if isinstance(budget, qs.ApproxDP):
@@ -549,9 +556,9 @@ def test_discrete_noise_is_larger_where_zcdp_costs_more():
     rounded, discrete = whole(plan, "rounded"), whole(plan, "discrete")
     for one, two in zip(rounded.measured, discrete.measured, strict=True):
         assert two.variance > 1.05 * one.variance
-    check_budget(discrete, "rounded")  # more noise than needed is no harm
+    check_budget(discrete, DISTRIBUTIONS["rounded"])  # more noise than needed is no harm
     with pytest.raises(PrivacyError):
-        check_budget(rounded, "discrete")
+        check_budget(rounded, DISTRIBUTIONS["discrete"])
 
 
 def test_a_release_spends_what_was_checked():
@@ -559,5 +566,5 @@ def test_a_release_spends_what_was_checked():
     table = frame(SMALL, BASE)
     for noise in ("rounded", "discrete"):
         release = qs.measure(plan, table, noise=noise)
-        assert privacy_cost(release.plan) <= Fraction(allowed_cost(plan.budget, noise))
+        assert privacy_cost(release.plan) <= Fraction(DISTRIBUTIONS[noise].allowed_cost(plan.budget))
         assert release.noise.is_private

@@ -18,6 +18,7 @@ from querysmasher.errors import BudgetError
 from querysmasher.privacy import budget as module
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.privacy.rates import delta, epsilon, renyi, zcdp_delta, zcdp_epsilon
+from querysmasher.privacy.unit import Unit
 
 EXAMPLES = [PrivacyCost(0.7), zCDP(0.3), GaussianDP(1.1), ApproxDP(1.0, 1e-6)]
 EPSILONS = [1e-6, 1e-3, 0.1, 1.0, 10.0, 1e4]
@@ -231,8 +232,8 @@ def test_sensitivity_bounds_every_pair_of_neighbours():
     for records in (1, 2, 3):
         add = replace(zCDP(1.0), records_per_person=records)
         swap = replace(add, neighbours="replace_one")
-        assert (add.sensitivity(total=True), add.sensitivity(total=False)) == (records**2,) * 2
-        assert (swap.sensitivity(total=True), swap.sensitivity(total=False)) == (0, 4 * records**2)
+        assert (add.unit.squared_change(total=True), add.unit.squared_change()) == (records**2,) * 2
+        assert (swap.unit.squared_change(total=True), swap.unit.squared_change()) == (0, 4 * records**2)
         B = generator.integers(-4, 5, size=(3, 4))
         B[:, 1] = -B[:, 0]  # two columns that are opposite make the bound for replacing sharp
         B[:, :2] *= 5
@@ -240,9 +241,41 @@ def test_sensitivity_bounds_every_pair_of_neighbours():
         changes = [np.bincount(p, minlength=4) for p in itertools.product(range(4), repeat=records)]
         added = max(int(np.sum((B @ x) ** 2)) for x in changes)
         swapped = max(int(np.sum((B @ (x - y)) ** 2)) for x in changes for y in changes)
-        assert added == add.sensitivity(total=False) * unit
-        assert swapped == swap.sensitivity(total=False) * unit
+        assert added == add.unit.squared_change() * unit
+        assert swapped == swap.unit.squared_change() * unit
         assert all((x - y).sum() == 0 for x in changes for y in changes)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("records", [1, 2, 7])
+def test_the_unit_stands_apart_from_the_amount(neighbours, records):
+    unit = Unit(neighbours, records)
+    budgets = [
+        kind(*amounts, neighbours=neighbours, records_per_person=records)
+        for kind, *amounts in [(PrivacyCost, 2.0), (zCDP, 1.0), (GaussianDP, 1.0), (ApproxDP, 1.0, 1e-6)]
+    ]
+    assert {b.unit for b in budgets} == {unit}
+    assert all(b.neighbours == neighbours and b.records_per_person == records for b in budgets)
+    assert all(b.describe().endswith(unit.describe()) for b in budgets)
+    assert unit.total_is_public == (neighbours == "replace_one")
+    assert unit.squared_change() == (4 if unit.total_is_public else 1) * records**2
+    assert unit.squared_change(total=True) == (0 if unit.total_is_public else records**2)
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "records"),
+    [
+        ("both", 1),
+        (None, 1),
+        (["add_remove"], 1),
+        ("add_remove", 0),
+        ("add_remove", True),
+        ("add_remove", 1.0),
+    ],
+)
+def test_a_unit_that_is_none_is_refused(neighbours, records, refuses):
+    with refuses(BudgetError, ValueError, "expected"):
+        Unit(neighbours, records)
 
 
 # --- values ------------------------------------------------------------------------------------

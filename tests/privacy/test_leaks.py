@@ -29,6 +29,7 @@ from querysmasher.data.counting import Codes, Tally
 from querysmasher.data.scan import ScanCounter
 from querysmasher.errors import QuerySmasherError
 from querysmasher.privacy import measurement
+from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release import store as store_module
 
@@ -269,14 +270,14 @@ class Broken:
     description = ""
 
     def __init__(self, after, error, name="rounded"):
-        self.left, self.error, self.name = after, error, name
+        self.left, self.error, self.distribution = after, error, DISTRIBUTIONS[name]
         self.source = noise_source("rounded", 1)
 
-    def integers(self, variance, size):
+    def draw(self, variance, size):
         self.left -= 1
         if self.left < 0:
             raise self.error
-        return self.source.integers(variance, size)
+        return self.source.draw(variance, size)
 
 
 def chain(error):
@@ -437,7 +438,7 @@ def test_a_table_that_changes_between_passes(plan, table, secrets, monkeypatch):
 
 def test_wild_noise(plan, table, secrets, monkeypatch):
     class Wild(Broken):
-        def integers(self, variance, size):
+        def draw(self, variance, size):
             return np.full(size, 2**62)
 
     monkeypatch.setattr(MEASURE, "noise_source", lambda *_: Wild(0, None))

@@ -17,9 +17,12 @@ from tests.release.tables import UNIFORM, TableCounter, Telltale, random_counts,
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy import measurement
-from querysmasher.privacy.integer_plan import WORD, IntegerMeasured, IntegerPlan, IntegerStrategy
-from querysmasher.privacy.measurement import EXACT, exact_answers, measure_table, public_total
+from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.factors import WORD, Matrix
+from querysmasher.privacy.factors import matrix as matrix_module
+from querysmasher.privacy.factors.matrix import EXACT
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from querysmasher.privacy.measurement import exact_answers, measure_table, public_total
 
 LOOSE = qs.PrivacyCost(1e30)
 
@@ -36,9 +39,9 @@ def reference(plan, counts):
     (measured,) = plan.measured
     result = np.array(counts.tolist(), dtype=object)
     factors = [
-        (tuple(axes[a] for a in own), np.array(matrix.tolist(), dtype=object))
+        (tuple(axes[a] for a in own), np.array(factor.entries.tolist(), dtype=object))
         for axes, number in measured.blocks
-        for own, matrix in plan.strategies[number].factors
+        for own, factor in plan.strategies[number].factors
     ]
     rows = [range(len(matrix)) for _, matrix in factors]
     out = np.zeros([len(r) for r in rows], dtype=object)
@@ -92,10 +95,10 @@ def measurements(draw):
                 -largest, largest + 1, (draw(st.integers(1, 3)), math.prod(shape[a] for a in part))
             )
             matrix.flat[0] = draw(st.sampled_from([largest, -largest]))
-            factors.append((part, matrix))
+            factors.append((part, Matrix(matrix)))
         multipliers = None
         if draw(st.booleans()):
-            multipliers = generator.integers(1, 9, tuple(len(m) for _, m in factors))
+            multipliers = generator.integers(1, 9, tuple(f.rows for _, f in factors))
         blocks.append((axes, IntegerStrategy(shape, tuple(factors), multipliers)))
     counts = np.zeros(schema.sizes, dtype=np.int64)
     if draw(st.booleans()):
@@ -114,7 +117,9 @@ def test_answers_are_exact(case):
 def one_factor(matrix, max_records):
     matrix = np.asarray(matrix, dtype=np.int64)
     schema = qs.Schema.of(a=matrix.shape[1])
-    return planned(schema, [((0,), IntegerStrategy((matrix.shape[1],), (((0,), matrix),)))], max_records)
+    return planned(
+        schema, [((0,), IntegerStrategy((matrix.shape[1],), (((0,), Matrix(matrix)),)))], max_records
+    )
 
 
 @pytest.mark.parametrize("largest", [1, 3, 2**11 - 1, 2**11, 2**20 - 1, 2**20, 2**20 + 1, 2**26 + 1])
@@ -154,7 +159,7 @@ def test_which_way_is_taken(monkeypatch):
         seen.add((a.dtype.kind, b.dtype.kind))
         return original(a, b)
 
-    monkeypatch.setattr(measurement.np, "matmul", spy)
+    monkeypatch.setattr(matrix_module.np, "matmul", spy)
     for cap, ways in ((2**20, {("f", "f")}), (2**45, {("f", "f")}), (2**51, {("i", "i")})):
         seen.clear()
         check_exact(one_factor([[2**9 - 1, 1]], cap), np.array([cap, 0]))
@@ -173,7 +178,7 @@ def test_one_product_by_itself(seed, bound_bits, bits):
     matrix = generator.integers(-(2**bits) + 1, 2**bits, (4, 3))
     expected = np.array(matrix.tolist(), dtype=object) @ np.array(flat.tolist(), dtype=object)
     for given_as in (flat, flat.astype(float)):
-        found = measurement._exact_product(matrix, given_as, bound)
+        found = Matrix(matrix).exact_answers(given_as, bound)
         assert [[int(x) for x in row] for row in found] == expected.tolist()
 
 
@@ -213,10 +218,13 @@ def test_every_row_gets_its_own_multiple_of_the_noise():
     schema = qs.Schema.of(a=3, b=2, c=2)
     first = IntegerStrategy(
         (3, 2),
-        (((1,), np.array([[1, -1], [1, 1]])), ((0,), np.array([[1, -1, 0], [0, 1, -1], [1, 1, 1]]))),
+        (
+            ((1,), Matrix(np.array([[1, -1], [1, 1]]))),
+            ((0,), Matrix(np.array([[1, -1, 0], [0, 1, -1], [1, 1, 1]]))),
+        ),
         generator.integers(1, 50, (2, 3)),
     )
-    second = IntegerStrategy((2,), (((0,), np.array([[1, -1], [2, -2]])),), np.array([3, 7]))
+    second = IntegerStrategy((2,), (((0,), Matrix(np.array([[1, -1], [2, -2]]))),), np.array([3, 7]))
     plan = planned(schema, [((2,), second), ((0, 1), first)], 100, variance=Fraction(7, 3))
     noise = Telltale(1)
     ((_, marks),) = measure_table(plan, TableCounter(schema, np.zeros(schema.sizes)), noise)
@@ -230,9 +238,9 @@ def test_every_number_has_noise_of_its_own():
     """No draw is used twice: the draws are numbered, and every released number shows another."""
 
     class Numbering:
-        name, description, drawn = "rounded", "", 0
+        distribution, description, drawn = DISTRIBUTIONS["rounded"], "", 0
 
-        def integers(self, variance, size):
+        def draw(self, variance, size):
             self.drawn += size
             return np.arange(self.drawn - size, self.drawn)
 
@@ -248,14 +256,14 @@ def test_every_number_has_noise_of_its_own():
 
 def test_noise_too_large_for_a_word_is_refused(refuses):
     class Wild:
-        name = "rounded"
+        distribution = DISTRIBUTIONS["rounded"]
         description = ""
 
-        def __init__(self, draw):
-            self.draw = draw
+        def __init__(self, drawn):
+            self.drawn = drawn
 
-        def integers(self, variance, size):
-            return np.full(size, self.draw)
+        def draw(self, variance, size):
+            return np.full(size, self.drawn)
 
     plan = one_factor([[2**20, 1]], 2**20)
     counter = TableCounter(plan.schema, np.array([2**20, 0]))
@@ -372,7 +380,7 @@ def test_empty_tables_attributes_of_one_value_and_totals(records):
             assert 0 not in m.attributes, "an attribute of one value has nothing of its own to tell"
             if not m.attributes:
                 ((_, multiple),) = plan.strategies[m.blocks[0][1]].factors
-                assert answers[number].tolist() == [records * int(multiple[0, 0])]
+                assert answers[number].tolist() == [records * int(multiple.entries[0, 0])]
 
 
 def test_the_total_is_handed_out_only_where_it_is_public(prefixes):
@@ -391,9 +399,9 @@ def test_noise_does_not_depend_on_the_table(prefixes):
             super().__init__(0)
             self.log = []
 
-        def integers(self, variance, size):
+        def draw(self, variance, size):
             self.log.append((variance, size))
-            return super().integers(variance, size)
+            return super().draw(variance, size)
 
     plan = whole(prefixes)
     logs = []

@@ -67,16 +67,16 @@ def check_distribution(sample, variance):
 
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
 def test_distribution(variance):
-    check_distribution(DiscreteGaussian(seed=11).integers(variance, 400_000), variance)
+    check_distribution(DiscreteGaussian(seed=11).draw(variance, 400_000), variance)
 
 
 def test_distribution_of_the_cryptographic_source():
-    check_distribution(DiscreteGaussian().integers(Fraction(7, 3), 400_000), Fraction(7, 3))
+    check_distribution(DiscreteGaussian().draw(Fraction(7, 3), 400_000), Fraction(7, 3))
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(10), Fraction(10**6)], ids=str)
 def test_moments_and_symmetry(variance):
-    sample = DiscreteGaussian(seed=12).integers(variance, 400_000).astype(float)
+    sample = DiscreteGaussian(seed=12).draw(variance, 400_000).astype(float)
     z = stats.norm.isf(ALARM / 2)
     x = np.arange(-20_000, 20_001, dtype=float)
     p = np.exp(-(x**2) / (2 * float(variance)))
@@ -91,7 +91,7 @@ def test_moments_and_symmetry(variance):
 
 @pytest.mark.parametrize("variance", [Fraction(10**15), Fraction(2**100)], ids=str)
 def test_huge_variance(variance):
-    sample = DiscreteGaussian(seed=13).integers(variance, 200_000)
+    sample = DiscreteGaussian(seed=13).draw(variance, 200_000)
     scaled = sample.astype(float) / math.sqrt(variance)
     assert stats.kstest(scaled, "norm").pvalue > ALARM
     last_digits = np.bincount(sample % 16, minlength=16)  # the grain is one
@@ -100,8 +100,8 @@ def test_huge_variance(variance):
 
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(10), Fraction(10_000)], ids=str)
 def test_agrees_with_opendp(variance):
-    ours = DiscreteGaussian(seed=14).integers(variance, 200_000)
-    theirs = OpenDPDiscreteGaussian().integers(variance, 20_000)
+    ours = DiscreteGaussian(seed=14).draw(variance, 200_000)
+    theirs = OpenDPDiscreteGaussian().draw(variance, 20_000)
     edges, _ = bins(variance, 20_000)
     table = np.array([np.histogram(sample, edges)[0] for sample in (ours, theirs)])
     assert stats.chi2_contingency(table).pvalue > ALARM
@@ -124,24 +124,24 @@ def check_rounded(sample, variance):
 
 @pytest.mark.parametrize("variance", ROUNDED, ids=str)
 def test_rounded_distribution(variance):
-    check_rounded(RoundedGaussian(seed=31).integers(variance, 400_000), variance)
+    check_rounded(RoundedGaussian(seed=31).draw(variance, 400_000), variance)
 
 
 @pytest.mark.parametrize("variance", ROUNDED[:3], ids=str)
 def test_rounded_exact_path_has_the_distribution(variance, monkeypatch):
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
-    check_rounded(RoundedGaussian(seed=32).integers(variance, 10_000), variance)
+    check_rounded(RoundedGaussian(seed=32).draw(variance, 10_000), variance)
 
 
 @pytest.mark.parametrize("variance", [Fraction(1), Fraction(10**12 + 1, 3), Fraction(2**100)], ids=str)
 def test_rounded_paths_decide_alike(variance, monkeypatch):
-    fast = RoundedGaussian(seed=33).integers(variance, 5_000)
+    fast = RoundedGaussian(seed=33).draw(variance, 5_000)
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
-    np.testing.assert_array_equal(RoundedGaussian(seed=33).integers(variance, 5_000), fast)
+    np.testing.assert_array_equal(RoundedGaussian(seed=33).draw(variance, 5_000), fast)
 
 
 def test_rounded_variance_is_that_of_the_gaussian_and_a_twelfth():
-    sample = RoundedGaussian(seed=34).integers(Fraction(1), 2_000_000).astype(float)
+    sample = RoundedGaussian(seed=34).draw(Fraction(1), 2_000_000).astype(float)
     z = stats.norm.isf(ALARM / 2)
     assert abs(np.mean(sample**2) - 13 / 12) < z * 1.6 / math.sqrt(sample.size)
     assert abs(sample.mean()) < z * 1.05 / math.sqrt(sample.size)
@@ -149,7 +149,7 @@ def test_rounded_variance_is_that_of_the_gaussian_and_a_twelfth():
 
 def test_rounded_refuses_a_variance_below_one():
     with pytest.raises(PrivacyError, match=r"from 1 to 2\^100"):
-        RoundedGaussian().integers(Fraction(1, 2), 1)
+        RoundedGaussian().draw(Fraction(1, 2), 1)
 
 
 def test_fractions_that_decide_late_are_revealed():
@@ -176,20 +176,20 @@ def test_fractions_that_decide_late_are_revealed():
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(7, 3), Fraction(12345, 7)], ids=str)
 def test_exact_path_has_the_distribution(variance, monkeypatch):
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)  # nothing is decided in floating point
-    check_distribution(DiscreteGaussian(seed=15).integers(variance, 10_000), variance)
+    check_distribution(DiscreteGaussian(seed=15).draw(variance, 10_000), variance)
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(7, 3), Fraction(1000)], ids=str)
 def test_continued_streams_have_the_distribution(variance, monkeypatch):
     monkeypatch.setattr(sampler, "_STREAM_BITS", 1)  # every other stream for v has to be continued
-    check_distribution(DiscreteGaussian(seed=16).integers(variance, 10_000), variance)
+    check_distribution(DiscreteGaussian(seed=16).draw(variance, 10_000), variance)
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 10), Fraction(1), Fraction(10**12 + 1, 3)], ids=str)
 def test_both_paths_decide_alike(variance, monkeypatch):
-    fast = DiscreteGaussian(seed=17).integers(variance, 5_000)
+    fast = DiscreteGaussian(seed=17).draw(variance, 5_000)
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
-    np.testing.assert_array_equal(DiscreteGaussian(seed=17).integers(variance, 5_000), fast)
+    np.testing.assert_array_equal(DiscreteGaussian(seed=17).draw(variance, 5_000), fast)
 
 
 def test_exp_bounds_enclose():
@@ -273,7 +273,7 @@ def test_a_result_beyond_64_bits_raises(monkeypatch):
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
     monkeypatch.setattr(DiscreteGaussian, "_decide", lambda *_: (2**63, True))
     with pytest.raises(OverflowError):
-        DiscreteGaussian(seed=1).integers(Fraction(1), 1)
+        DiscreteGaussian(seed=1).draw(Fraction(1), 1)
 
 
 def test_a_stream_of_zeros_is_followed_to_its_end():
@@ -299,47 +299,49 @@ class TestNoiseSourceContract:
     def test_shape_and_type(self, make):
         source: NoiseSource = make()
         for size in (0, 1, 1000):
-            drawn = source.integers(Fraction(9, 2), size)
+            drawn = source.draw(Fraction(9, 2), size)
             assert drawn.shape == (size,)
             assert drawn.dtype == np.int64
-        assert source.name
+        assert source.distribution.is_private
+        assert drawn.dtype == source.distribution.dtype
+        assert noise.noise_source(source.distribution.name, None).distribution is source.distribution
         assert source.description.endswith(".")
 
     def test_scale(self, make):
-        drawn = make().integers(Fraction(10_000), 2_000).astype(float)
+        drawn = make().draw(Fraction(10_000), 2_000).astype(float)
         ratio = np.sum(drawn**2) / 10_000
         assert stats.chi2.ppf(ALARM / 2, 2_000) < ratio < stats.chi2.isf(ALARM / 2, 2_000)
 
     def test_draws_differ(self, make):
         source = make()
-        assert (source.integers(Fraction(10**12), 9) != source.integers(Fraction(10**12), 9)).any()
+        assert (source.draw(Fraction(10**12), 9) != source.draw(Fraction(10**12), 9)).any()
 
     @pytest.mark.parametrize("variance", [0, -1, Fraction(0), Fraction(-1, 2)], ids=repr)
     def test_zero_noise_is_refused(self, make, variance):
         for size in (0, 5):
             with pytest.raises(PrivacyError, match=r"^variance: .*zero noise is never allowed"):
-                make().integers(variance, size)
+                make().draw(variance, size)
 
     @pytest.mark.parametrize("variance", [0.5, True, "1", None, math.nan], ids=repr)
     def test_inexact_variance_is_refused(self, make, variance):
         with pytest.raises(PrivacyError, match=r"^variance: expected an exact number"):
-            make().integers(variance, 5)
+            make().draw(variance, 5)
 
     @pytest.mark.parametrize("variance", [Fraction(1, 2**21), 2**100 + 1, 10**400, Fraction(1, 10**400)])
     def test_variance_out_of_range_is_refused(self, make, variance):
         with pytest.raises(PrivacyError, match=r"^variance: expected a number from (1|2\^-20) to 2\^100"):
-            make().integers(variance, 5)
+            make().draw(variance, 5)
 
     @pytest.mark.parametrize("size", [-1, 1.0, True, None], ids=repr)
     def test_bad_size_is_refused(self, make, size):
         with pytest.raises(PrivacyError, match=r"^size: "):
-            make().integers(Fraction(1), size)
+            make().draw(Fraction(1), size)
 
 
 def test_seed_makes_it_reproducible():
-    first, second = (DiscreteGaussian(seed=5).integers(Fraction(1000), 100_000) for _ in range(2))
+    first, second = (DiscreteGaussian(seed=5).draw(Fraction(1000), 100_000) for _ in range(2))
     np.testing.assert_array_equal(first, second)
-    assert (DiscreteGaussian(seed=6).integers(Fraction(1000), 100_000) != first).any()
+    assert (DiscreteGaussian(seed=6).draw(Fraction(1000), 100_000) != first).any()
     assert "NOT private" in DiscreteGaussian(seed=5).description
 
 
@@ -351,7 +353,7 @@ def test_the_default_is_cryptographic(monkeypatch):
         return real(count)
 
     monkeypatch.setattr(sampler.os, "urandom", urandom)
-    first, second = (DiscreteGaussian().integers(Fraction(1000), 1000) for _ in range(2))
+    first, second = (DiscreteGaussian().draw(Fraction(1000), 1000) for _ in range(2))
     assert (first != second).any()
     assert sum(asked) >= 2 * 1000 * 16
     assert "cryptographic" in DiscreteGaussian().description
@@ -371,15 +373,16 @@ def test_opendp_absent(monkeypatch):
 
 
 def test_float_gaussian():
-    drawn = FloatGaussian(seed=1).floats(4.0, 100_000)
+    drawn = FloatGaussian(seed=1).draw(4.0, 100_000)
     assert drawn.dtype == np.float64
     assert stats.kstest(drawn, "norm", (0, 2)).pvalue > ALARM
-    np.testing.assert_array_equal(drawn, FloatGaussian(seed=1).floats(4.0, 100_000))
+    np.testing.assert_array_equal(drawn, FloatGaussian(seed=1).draw(4.0, 100_000))
     assert "NOT private" in FloatGaussian().description
-    assert not hasattr(FloatGaussian(), "integers")  # it cannot stand in for a private source
+    assert not FloatGaussian().distribution.is_private
+    assert FloatGaussian().distribution.dtype == np.float64
 
 
 @pytest.mark.parametrize("variance", [0.0, -1.0, math.nan, math.inf, True])
 def test_float_gaussian_refuses(variance):
     with pytest.raises(PrivacyError, match="zero noise"):
-        FloatGaussian(seed=1).floats(variance, 1)
+        FloatGaussian(seed=1).draw(variance, 1)

@@ -9,7 +9,7 @@ import pandas as pd
 
 import querysmasher as qs
 from querysmasher.planning.integer import integer_plan
-from querysmasher.privacy.accounting import allowed_cost
+from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release.release import NoiseRecord, Release
@@ -75,14 +75,14 @@ class Untouchable:
 class Telltale:
     """No noise at all, or in its place the number of the variance that was asked for."""
 
-    name = "rounded"
+    distribution = DISTRIBUTIONS["rounded"]
     description = "none"
 
     def __init__(self, tell):
         self.tell = tell
         self.variances = []
 
-    def integers(self, variance, size):
+    def draw(self, variance, size):
         if variance not in self.variances:
             self.variances.append(variance)
         return np.full(size, self.tell * self.variances.index(variance), dtype=np.int64)
@@ -121,7 +121,7 @@ def units(schema):
 
 def whole(plan, noise="rounded", max_records=10**8):
     """The plan in whole numbers, as `measure` makes it."""
-    return integer_plan(plan, allowed_cost(plan.budget, noise), max_records)
+    return integer_plan(plan, DISTRIBUTIONS[noise].allowed_cost(plan.budget), max_records)
 
 
 def simulate(plan, counts, seed, noise="rounded", integers=None):
@@ -132,7 +132,7 @@ def simulate(plan, counts, seed, noise="rounded", integers=None):
     store = MemoryStore()
     for number, answers in measure_table(integers, counter, source):
         store.put(number, answers)
-    record = NoiseRecord(source.name, source.description, seed is not None)
+    record = NoiseRecord(source.distribution.name, source.description, seed is not None)
     return Release(integers, plan.workload, plan.centres, record, store, public_total(integers, counter))
 
 

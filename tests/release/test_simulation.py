@@ -16,6 +16,7 @@ from scipy import stats
 import querysmasher as qs
 from querysmasher.privacy import measurement
 from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.distributions import DISTRIBUTIONS
 from tests.reference import query_rows
 from tests.release.tables import UNIFORM, query_classes, random_counts, simulate, whole
 
@@ -39,7 +40,7 @@ def runs(plan, workload, counts, noise, seeds):
     """
     integers = whole(plan, noise)
     measured, release = [], None
-    check_budget(integers, noise)
+    check_budget(integers, DISTRIBUTIONS[noise])
     with mock.patch.object(measurement, "check_budget"):  # once is enough
         for seed in seeds:
             release = simulate(plan, counts, seed, noise, integers)

@@ -58,9 +58,10 @@ def same(one, two):
     assert repr(two) == repr(one)
     for mine, theirs in zip(one.plan.strategies, two.plan.strategies, strict=True):
         assert mine.shape == theirs.shape
-        for (axes, matrix), (same_axes, other) in zip(mine.factors, theirs.factors, strict=True):
+        for (axes, factor), (same_axes, other) in zip(mine.factors, theirs.factors, strict=True):
             assert axes == same_axes
-            np.testing.assert_array_equal(matrix, other)
+            assert type(factor) is type(other)
+            np.testing.assert_array_equal(factor.written_out(), other.written_out())
     for number in range(len(one.plan.measured)):
         assert one.store[number].dtype == two.store[number].dtype
         assert one.store[number].tobytes() == two.store[number].tobytes()
@@ -160,7 +161,11 @@ def payload(release, monkeypatch):
         lambda d: d["variances"].__setitem__(0, "1/0"),
         lambda d: d["strategies"].pop(),
         lambda d: d["strategies"][0].__setitem__("shape", [99]),
-        lambda d: d["strategies"][0]["matrices"].__setitem__(0, np.array([[0.5]])),
+        lambda d: d["strategies"][0]["factors"][0]["data"].__setitem__("entries", np.array([[0.5]])),
+        lambda d: d["strategies"][0]["factors"][0]["data"].clear(),
+        lambda d: d["strategies"][0]["factors"][0].__setitem__("kind", "Filter"),
+        lambda d: d["strategies"][0]["factors"][0].__setitem__("axes", [1]),
+        lambda d: d["strategies"][0]["factors"].append(d["strategies"][0]["factors"][0]),
         lambda d: d["blocks"][1][0].__setitem__(1, 99),
         lambda d: d["noise"].__setitem__("extra", 1),
         lambda d: d["budget"].__setitem__("kind", "Infinite"),

@@ -9,7 +9,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import FileError, SpecError
 from querysmasher.planning.solvers import SOLVERS, UNIFORM_SOLVERS
-from querysmasher.privacy.noise import NOISES
+from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.spec import read_spec, template
 from querysmasher.spec.model import MeasureSection, PlanSection
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read, write
@@ -130,7 +130,7 @@ def test_what_is_left_out_is_what_the_library_takes():
 
 
 def test_every_choice_of_the_library_can_be_made(tmp_path):
-    for noise in NOISES:
+    for noise in DISTRIBUTIONS:
         assert read(tmp_path, SMALL + f'[measure]\nnoise = "{noise}"').measuring.noise == noise
     spec = read(tmp_path, SMALL + '[plan]\nsolver = "dense"\ncentering = "uniform"\ntolerance = 0.1')
     assert (spec.planning.solver, spec.planning.centering, spec.planning.tolerance) == (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from querysmasher.planning.plan import GroupSummary, Plan
-from querysmasher.privacy.accounting import allowed_cost
+from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import Bar
 from querysmasher.report.words import promise
 from querysmasher.spec import Spec
@@ -47,7 +47,7 @@ class Expectations:
     @property
     def factor(self) -> float:
         """How much larger errors are for the noise of the spec than for the default one."""
-        allowed = allowed_cost(self.plan.budget, self.spec.measuring.noise)
+        allowed = distribution_of(self.spec.measuring.noise).allowed_cost(self.plan.budget)
         return math.sqrt(self.plan.budget.privacy_cost / allowed)
 
     @property
@@ -94,10 +94,10 @@ class Expectations:
 
     def equivalents(self) -> str:
         """Say the budget in other words."""
-        budget, exact = self.plan.budget, self.spec.measuring.noise in ("rounded", "gaussian")
-        cost = allowed_cost(budget, self.spec.measuring.noise)
-        epsilon = budget.epsilon_at(1e-6, discrete=not exact)
-        gaussian = f", Gaussian DP with mu = {math.sqrt(cost):.4g}" if exact else ""
+        budget, noise = self.plan.budget, distribution_of(self.spec.measuring.noise)
+        cost = noise.allowed_cost(budget)
+        epsilon = budget.epsilon_at(1e-6, discrete=not noise.is_gaussian)
+        gaussian = f", Gaussian DP with mu = {math.sqrt(cost):.4g}" if noise.is_gaussian else ""
         return (
             f"zCDP with rho = {cost / 2:.4g}{gaussian}, (epsilon, delta) = ({epsilon:.4g}, 1e-06); "
             f"privacy cost {cost:.4g}"

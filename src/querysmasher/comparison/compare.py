@@ -158,10 +158,10 @@ def _hdmm(workload: Workload, budget: Budget) -> Result:
     if not found:
         raise PlanError(refused[0])
     errors, template = min(found, key=lambda pair: pair[0].weighted_loss)
-    scale = budget.sensitivity(total=False) / budget.privacy_cost
+    scale = budget.unit.squared_change() / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
-    secret = "" if budget.sensitivity(total=True) else " It takes the number of records for a secret."
+    secret = " It takes the number of records for a secret." if budget.unit.total_is_public else ""
     return rmse, worst, f"These are the errors of its {template} template.{secret}"
 
 

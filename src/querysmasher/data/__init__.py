@@ -4,8 +4,7 @@ Nothing here is private by itself: what comes out is meant for `privacy/measurem
 The way of a table: batches of Arrow rows -> small integer codes -> dense tables of counts.
 """
 
-from querysmasher.data.counter import Counter, Limits
-from querysmasher.data.sets import lower_marginals, maximal_sets, smallest_covers
+from querysmasher.data.counter import Limits
 from querysmasher.data.table import open_table
 
-__all__ = ["Counter", "Limits", "lower_marginals", "maximal_sets", "open_table", "smallest_covers"]
+__all__ = ["Limits", "open_table"]

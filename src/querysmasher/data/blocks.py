@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.data.sets import AttributeSet
+from querysmasher.privacy.sets import AttributeSet
 
 JOINED_CELLS = 2**16 - 1  # measured: beyond it, counting and summing cost more than the passes saved
 SHARED_CELLS = 2**20  # a table with more cells than a chunk has rows is counted in place, alone

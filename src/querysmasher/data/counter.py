@@ -1,30 +1,10 @@
-"""What every engine offers, and how much memory it may take."""
+"""How much memory an engine may take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.errors import DataError
-
-Counts = NDArray[np.int64]
-"""A dense table of exact counts: one axis per attribute."""
-
-
-class Counter(Protocol):
-    """A table that can be counted. What it returns is exact, hence for `privacy/measurement` only."""
-
-    def marginals(self, sets: Sequence[tuple[str, ...]]) -> Iterator[Counts]:
-        """Yield the counts of each attribute set, in the order given; the empty set is the total."""
-        ...
-
-    def records(self) -> int:
-        """Return how many records are counted."""
-        ...
 
 
 @dataclass(frozen=True)

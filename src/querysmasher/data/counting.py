@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.data.blocks import Block, blocks
-from querysmasher.data.counter import Counts
 from querysmasher.data.encoding import Code
-from querysmasher.data.sets import AttributeSet, lower_marginals
 from querysmasher.errors import TooLargeError
+from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.sets import AttributeSet, lower_marginals
 from querysmasher.schema import Schema
 
 MOST_CELLS = 2**31 - 1

@@ -12,8 +12,8 @@ import numpy as np
 from querysmasher.data.counting import Codes
 from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
-from querysmasher.data.sets import AttributeSet
 from querysmasher.errors import DataError, Remedy
+from querysmasher.privacy.sets import AttributeSet
 from querysmasher.schema import Schema
 
 UNKNOWN = ("refuse", "drop")

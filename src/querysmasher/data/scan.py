@@ -6,10 +6,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from querysmasher.data.counter import Counts, Limits
+from querysmasher.data.counter import Limits
 from querysmasher.data.counting import Codes, Tally, batches, check_cells
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.sets import AttributeSet
+from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.sets import AttributeSet
 
 
 class ScanCounter:

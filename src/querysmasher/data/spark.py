@@ -25,13 +25,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from querysmasher.data import spark_tasks
-from querysmasher.data.counter import Counts, Limits
+from querysmasher.data.counter import Limits
 from querysmasher.data.counting import batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.sets import AttributeSet
 from querysmasher.data.spark_tasks import FINDINGS, SLAB_CELLS, SLABS, EncodedRows
 from querysmasher.errors import DataError
+from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.sets import AttributeSet
 
 T = TypeVar("T")
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counter import Counts
 from querysmasher.data.counting import Codes, Tally
 from querysmasher.data.inspection import Inspection
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.sets import AttributeSet
 from querysmasher.errors import DataError
+from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.sets import AttributeSet
 
 PIECE_BYTES = 2**14
 """Codes per row of the encoded frame. Spark moves 10,000 rows at once by default, so 160 MB of codes."""

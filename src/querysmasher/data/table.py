@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import duckdb
 import narwhals as nw
 
-from querysmasher.data.counter import Counter, Limits
+from querysmasher.data.counter import Limits
 from querysmasher.data.dialect import CSV
 from querysmasher.data.doubles import without_doubles
 from querysmasher.data.files import count_file, count_relation
@@ -17,6 +17,7 @@ from querysmasher.data.frames import count_frame
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.spark import SparkCounter, is_spark_frame
 from querysmasher.errors import DataError
+from querysmasher.privacy.counter import Counter
 from querysmasher.schema import Schema
 
 

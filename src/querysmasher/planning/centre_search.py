@@ -56,7 +56,7 @@ def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
     free = [r for r in range(len(roles.sizes)) if not _is_symmetric(roles, r)]
     if not free:
         return [even]
-    model = CentreModel(roles, (budget.sensitivity(total=True), budget.sensitivity(total=False)))
+    model = CentreModel(roles, (budget.unit.squared_change(total=True), budget.unit.squared_change()))
     start = [np.full(n, 1.0 / n) for n in roles.sizes]
     ends = np.cumsum([roles.sizes[r] for r in free])
 

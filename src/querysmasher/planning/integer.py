@@ -21,7 +21,7 @@ from querysmasher.planning.prediction import Measured
 from querysmasher.planning.rounding import are_independent, round_strategy
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 
 MOST_BITS = 14
@@ -42,13 +42,21 @@ MOST_VARIANCE = 2**100
 
 def as_strategy(strategy: IntegerStrategy) -> Strategy:
     """Return the same rows for predicting variances, their noise relative to the set's variance."""
-    first = strategy.factors[0][1]
-    if isinstance(first, Filter):
-        return FourierStrategy(np.abs(first.spectrum) ** 2)
-    if strategy.multipliers is None:
-        return DenseStrategy(strategy.shape, first.astype(float))
-    matrices = [matrix.astype(float) for _, matrix in strategy.factors if not isinstance(matrix, Filter)]
-    return DiagonalStrategy(tuple(matrices), 1.0 / strategy.multipliers)
+    every = tuple(range(len(strategy.shape)))
+    axes, factors = zip(*strategy.factors, strict=True)
+    if axes == (every,) and strategy.multipliers is None:
+        (factor,) = factors
+        if factor.spectrum is not None:
+            return FourierStrategy(np.abs(factor.spectrum) ** 2)
+        return DenseStrategy(strategy.shape, factor.written_out())
+    if axes != tuple((a,) for a in every):
+        msg = "strategy: expected one factor on all axes in order, or one per axis"
+        raise PlanError(msg)
+    matrices = tuple(factor.written_out() for factor in factors)
+    rows = tuple(map(len, matrices))
+    return DiagonalStrategy(
+        matrices, np.ones(rows) if strategy.multipliers is None else 1.0 / strategy.multipliers
+    )
 
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
@@ -122,7 +130,7 @@ class _Rounder:
     def _total(self, room: int) -> int:
         """Return the strategy that asks for a multiple of the number of records."""
         multiple = 2 ** max(0, min(TOTAL_BITS, room))
-        self.strategies.append(IntegerStrategy((), (((), np.array([[multiple]])),)))
+        self.strategies.append(IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))
         self.sensitivities.append(squared_sensitivity(self.strategies[-1]))
         return len(self.strategies) - 1
 
@@ -141,7 +149,7 @@ class _Rounder:
         if number in self._whole:
             return
         factors = [factor for _, factor in self.strategies[number].factors]
-        if not all(isinstance(f, Filter) or are_independent(f) for f in factors):
+        if not all(f.rank < f.rows or are_independent(f.written_out()) for f in factors):
             msg = (
                 f"max_records: it leaves {bits} bits for exact integer answers on ({names}), in which some "
                 "queries are lost; lower max_records, or use weights that differ less"

@@ -105,7 +105,7 @@ class Plan:
     @cached_property
     def privacy_cost(self) -> float:
         """The total privacy cost of the planned measurements."""
-        return math.fsum(self.budget.sensitivity(not m.attributes) / m.variance for m in self.measured)
+        return math.fsum(self._change(m) / m.variance for m in self.measured)
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -114,8 +114,8 @@ class Plan:
             self.workload.schema,
             self.centres,
             [s.strategy for s in self.solutions],
-            {m.attributes: m for m in self.measured},
-            public_total=self.budget.sensitivity(total=True) == 0,
+            {m.attributes: (m,) for m in self.measured},
+            public_total=self.budget.unit.total_is_public,
         )
 
     def variances(self, workload: Workload) -> Array:
@@ -149,9 +149,7 @@ class Plan:
         """Return which share of the budget each attribute set gets."""
         names = self.workload.schema.names
         return {
-            tuple(names[a] for a in m.attributes): self.budget.sensitivity(not m.attributes)
-            / m.variance
-            / self.privacy_cost
+            tuple(names[a] for a in m.attributes): self._change(m) / m.variance / self.privacy_cost
             for m in self.measured
         }
 
@@ -166,9 +164,9 @@ class Plan:
             return Limit(
                 None, None, f"the measured space has {size:,} dimensions, more than {MAX_DIMENSION:,}"
             )
-        if self.budget.sensitivity(total=True) != self.budget.sensitivity(total=False):
+        if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
-        cost = self.budget.privacy_cost / self.budget.sensitivity(total=False)
+        cost = self.budget.privacy_cost / self.budget.unit.squared_change()
         rmse = root_loss_bound(self.workload) / math.sqrt(cost * self.workload.query_count)
         return Limit(rmse, self.weighted_rmse / rmse - 1, "")
 
@@ -177,6 +175,10 @@ class Plan:
         """How many numbers will be measured."""
         ranks = [s.strategy.rank for s in self.solutions]
         return sum(math.prod(ranks[number] for _, number in m.blocks) for m in self.measured)
+
+    def _change(self, measured: Measured) -> int:
+        """Return what the neighbours multiply the squared change of a set's answers by."""
+        return self.budget.unit.squared_change(total=not measured.attributes)
 
     def _check_schema(self, workload: Workload) -> None:
         if not isinstance(workload, Workload):

@@ -104,7 +104,7 @@ def plan_at(
     """Plan with given centres."""
     decomposer = Decomposer(workload.schema, centres)
     subworkloads = decomposer.decompose(workload.groups)
-    public_total = budget.sensitivity(total=True) == 0
+    public_total = budget.unit.total_is_public
     sets = [s for s in subworkloads if s.attributes or not public_total]  # what is public is not measured
     if not sets:
         why = "it asks only for the number of records, which these neighbours make public"
@@ -118,7 +118,7 @@ def plan_at(
         with one_core():
             solutions, choices = _with_bases(sets, workload.schema, decomposer.parts, bases)
     reached = [c.reached for c in choices]
-    factors = [budget.sensitivity(not s.attributes) for s in sets]
+    factors = [budget.unit.squared_change(total=not s.attributes) for s in sets]
     variances = allocate(reached, factors, budget.privacy_cost).tolist()
     measured = tuple(
         Measured(s.attributes, c.blocks, variance, c.reached)

@@ -56,10 +56,13 @@ class Predictor:
         schema: Schema,
         centres: Centres,
         strategies: Sequence[Strategy],
-        measured: Mapping[tuple[int, ...], Measured],
+        measured: Mapping[tuple[int, ...], Sequence[Measured]],
         public_total: bool,
     ) -> None:
-        """Take the parts of a plan that determine the variance of a query."""
+        """Take the parts of a plan that determine the variance of a query.
+
+        `measured` has for each attribute set its independent noises, whose variances add up.
+        """
         self.schema = schema
         self.centres = centres
         self.strategies = strategies
@@ -89,7 +92,7 @@ class Predictor:
             attributes = tuple(sorted(a for share in shares for a in share.kept))
             measured = self.measured.get(attributes)
             if measured is not None:
-                found.append((measured, list(shares)))
+                found += [(one, list(shares)) for one in measured]
             elif attributes or not self.public_total:
                 missing.append(attributes)
         if missing:

@@ -19,8 +19,8 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centering import complement
 from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
-from querysmasher.privacy.filters import Filter
-from querysmasher.privacy.integer_plan import WORD, IntegerStrategy
+from querysmasher.privacy.factors import WORD, Filter, Matrix
+from querysmasher.privacy.integer_plan import IntegerStrategy
 
 LATTICE_BITS = 6
 """Coefficients of lattice rows get as many more, as such rows can be nearly dependent."""
@@ -44,7 +44,7 @@ def round_strategy(strategy: Strategy, centres: list[Integers], bits: int) -> In
     """Return whole-number rows close to a multiple of the strategy's, at most about 2^bits in size."""
     if isinstance(strategy, DenseStrategy):
         axes = tuple(range(len(strategy.shape)))
-        return IntegerStrategy(strategy.shape, ((axes, _round_dense(strategy, centres, bits)),))
+        return IntegerStrategy(strategy.shape, ((axes, Matrix(_round_dense(strategy, centres, bits))),))
     if isinstance(strategy, FourierStrategy):
         axes = tuple(range(len(strategy.shape)))
         return IntegerStrategy(strategy.shape, ((axes, _round_filter(strategy, bits)),))
@@ -118,7 +118,7 @@ def _round_diagonal(strategy: DiagonalStrategy, centres: list[Integers], bits: i
         joined = np.zeros(rows.shape[1], dtype=np.int64)
         np.add.at(joined, back, centre)
         joined //= np.gcd.reduce(joined)
-        factors.append(((axis,), _round_axis(rows, joined, bits)[:, back]))
+        factors.append(((axis,), Matrix(_round_axis(rows, joined, bits)[:, back])))
         squares.append(rows**2)
     faint = weights == 0
     if faint.any():
@@ -211,9 +211,9 @@ def _reduced(rows: Integers, bits: int) -> Integers:
     return rows << max(0, bits - int(np.abs(rows).max()).bit_length())
 
 
-def are_independent(rows: Integers) -> bool:
+def are_independent(rows: Array) -> bool:
     """Tell whether rounding has left the rows linearly independent."""
-    lengths = np.sqrt((rows.astype(float) ** 2).sum(axis=1, keepdims=True))
+    lengths = np.sqrt((rows**2).sum(axis=1, keepdims=True))
     if not lengths.all():
         return False
     scaled = rows / lengths

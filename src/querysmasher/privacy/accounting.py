@@ -3,7 +3,7 @@
 Adding or removing a record changes x_A by one unit vector, hence B·x_A by one column of B. With
 independent Gaussian noise of variance σ²·m_k on row k the cost of the set is max_j Σ_k B[k,j]²/(σ²·m_k),
 which for a Kronecker product is the product of its blocks' maxima; the costs of independent measurements
-add up. Other neighbours multiply the squared change by `Budget.sensitivity`. The planner is not asked.
+add up. Other neighbours multiply it by `Unit.squared_change`. The planner is not asked.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
 
 GRAIN = 2**160
@@ -23,28 +22,27 @@ GRAIN = 2**160
 
 
 def squared_sensitivity(strategy: IntegerStrategy) -> Fraction:
-    """Return max_j Σ_k B[k,j]² / multiplier[k], or for several factors a hair more.
+    """Return max_j Σ_k B[k,j]² / multiplier[k], or with multipliers a hair more.
 
-    For one factor this is exact; a filter's columns are all of one length. For several, with their
-    multipliers, it is a sum of products of non-negative doubles: each square, product, quotient and sum is
-    wrong by a relative 2⁻⁵² at most, fewer than 2²⁰ of them stand behind any entry, and the result is
-    raised by a relative 2⁻³⁰: an upper bound.
+    Without multipliers this is exact: the columns of a Kronecker product are products of its factors'
+    columns, so their largest squared length is the product of the factors' largest; a filter's columns are
+    all of one length. With multipliers, it is a sum of products of non-negative doubles: each square,
+    product, quotient and sum is wrong by a relative 2⁻⁵² at most, fewer than 2²⁰ of them stand behind any
+    entry, and the result is raised by a relative 2⁻³⁰: an upper bound.
     """
-    if len(strategy.factors) == 1 and strategy.multipliers is None:
-        ((_, matrix),) = strategy.factors
-        if isinstance(matrix, Filter):
-            return Fraction(matrix.squared_column())
-        if int(np.abs(matrix).max()) ** 2 * len(matrix) >= 2**62:
-            return Fraction(max(sum(int(b) ** 2 for b in column) for column in matrix.T))
-        return Fraction(int((matrix**2).sum(axis=0).max()))
-    matrices = [m for _, m in strategy.factors if not isinstance(m, Filter)]
-    if sum(strategy.rows) >= 2**20 or any(np.abs(m).max() >= 2**26 for m in matrices):
+    factors = [factor for _, factor in strategy.factors]
+    if strategy.multipliers is None:
+        return Fraction(math.prod(factor.squared_column() for factor in factors))
+    if sum(strategy.rows) >= 2**20 or any(factor.largest >= 2**26 for factor in factors):
         msg = "strategy: its factors are too large to bound its sensitivity"
         raise PrivacyError(msg)
-    multipliers = np.ones(strategy.rows) if strategy.multipliers is None else strategy.multipliers
-    total = 1.0 / multipliers
-    for matrix in matrices:  # contracts the first axis and appends the factor's cells
-        total = np.tensordot(total, matrix.astype(float) ** 2, axes=(0, 0))
+    total = 1.0 / strategy.multipliers
+    with np.errstate(over="ignore"):
+        for factor in factors:  # contracts the first axis and appends the factor's cells
+            total = factor.weighted_squares(total)
+    if not np.isfinite(total).all():
+        msg = "strategy: its factors are too large to bound its sensitivity"
+        raise PrivacyError(msg)
     return Fraction(float(total.max())) * (1 + Fraction(1, 2**30))
 
 
@@ -60,27 +58,18 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
         if m.variance <= 0:
             msg = "plan: a measurement has no noise"
             raise PrivacyError(msg)
-        factor = plan.budget.sensitivity(total=not m.attributes)
-        square = math.prod((squares[number] for _, number in m.blocks), start=Fraction(factor))
+        change = plan.budget.unit.squared_change(total=not m.attributes)
+        square = math.prod((squares[number] for _, number in m.blocks), start=Fraction(change))
         total += math.ceil(square / m.variance * GRAIN)
     return Fraction(total, GRAIN)
 
 
-def allowed_cost(budget: Budget, noise: str) -> float:
-    """Return the privacy cost that a noise may spend under a budget.
-
-    Rounded Gaussian noise (and float noise, in simulations) is post-processing of Gaussian noise, so
-    every budget is spent by the Gaussian formulas. Discrete Gaussian noise is accounted through zCDP.
-    """
-    return budget.discrete_privacy_cost if noise in ("discrete", "opendp") else budget.privacy_cost
-
-
-def check_budget(plan: IntegerPlan, noise: str) -> None:
+def check_budget(plan: IntegerPlan, noise: Distribution) -> None:
     """Refuse a plan whose exact cost is above its budget."""
-    spent, allowed = privacy_cost(plan), Fraction(allowed_cost(plan.budget, noise))
+    spent, allowed = privacy_cost(plan), Fraction(noise.allowed_cost(plan.budget))
     if spent > allowed:
         msg = (
             f"plan: its measurements cost {float(spent):.6g}, more than the {float(allowed):.6g} its budget "
-            f"allows with {noise} noise; nothing was measured"
+            f"allows with {noise.name} noise; nothing was measured"
         )
         raise PrivacyError(msg)

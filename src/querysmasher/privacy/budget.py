@@ -23,8 +23,6 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
 from querysmasher.errors import BudgetError, Remedy
 from querysmasher.privacy.rates import (
     SLACK,
@@ -40,6 +38,7 @@ from querysmasher.privacy.rates import (
     zcdp_delta,
     zcdp_epsilon,
 )
+from querysmasher.privacy.unit import Unit
 
 
 @dataclass(frozen=True)
@@ -64,15 +63,13 @@ class Budget:
             raise BudgetError("Budget itself cannot be built: use PrivacyCost, zCDP, GaussianDP or ApproxDP")
         for name in self._amounts:
             object.__setattr__(self, name, number(name, getattr(self, name)))
-        if self.neighbours not in ("add_remove", "replace_one"):
-            msg = f"neighbours: expected 'add_remove' or 'replace_one', got {self.neighbours!r}"
-            raise BudgetError(msg)
-        records = self.records_per_person
-        whole = isinstance(records, int | np.integer) and not isinstance(records, bool)
-        if not whole or not 1 <= records <= 10**9:
-            msg = f"records_per_person: expected a whole number of at least 1, up to 10^9, got {records!r}"
-            raise BudgetError(msg)
-        object.__setattr__(self, "records_per_person", int(records))
+        object.__setattr__(self, "neighbours", self.unit.neighbours)
+        object.__setattr__(self, "records_per_person", self.unit.records_per_person)
+
+    @cached_property
+    def unit(self) -> Unit:
+        """Whom the guarantee protects: the neighbours, apart from how much may be spent."""
+        return Unit(self.neighbours, self.records_per_person)
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -113,29 +110,9 @@ class Budget:
         """Return the ε of Rényi DP of order `alpha` of a plan that spends all."""
         return renyi(self.privacy_cost, alpha)
 
-    def sensitivity(self, total: bool) -> int:
-        """Return what max_j ‖B_j‖² is to be multiplied by to bound ‖B (x - x')‖² over neighbours x, x'.
-
-        B_j is the j-th column of a strategy B; `total` says that B asks only for the number of records.
-        Adding or removing r records moves Bx by at most r max_j ‖B_j‖, replacing them by at most twice
-        that, and the number of records not at all.
-        """
-        factor = 1 if self.neighbours == "add_remove" else 0 if total else 4
-        return self.records_per_person**2 * factor
-
     def describe(self) -> str:
         """Say in plain words what is guaranteed, and to whom."""
-        change, public = "adding or removing", ""
-        if self.neighbours == "replace_one":
-            change, public = "replacing", ", the number of records being the same and public"
-        whom, unit = "one record", "the record: a person who has several is protected less"
-        if self.records_per_person > 1:
-            whom = f"all records of one person, who has {self.records_per_person} at most"
-            unit = "the person"
-        return (
-            f"The release satisfies {self._claim()}, for any two tables that differ by {change} "
-            f"{whom}{public}. The unit of privacy is {unit}."
-        )
+        return f"The release satisfies {self._claim()}, {self.unit.describe()}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Budget.from_json` rebuilds this budget."""

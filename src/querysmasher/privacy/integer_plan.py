@@ -12,27 +12,23 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.budget import KINDS, Budget
+from querysmasher.privacy.distributions import Distribution
+from querysmasher.privacy.factors import WORD, Factor, Integers, is_factor
+from querysmasher.privacy.factors.factor import words
 from querysmasher.schema import Schema
 
-Integers = NDArray[np.int64]
-
-Factor = Integers | Filter
-
-WORD = 2**62
-"""Entries, answers and draws of noise stay below this in size: a word holds the sum of two such numbers."""
+MOST_AXES = 32
+"""Tables of counts have at most this many axes."""
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerStrategy:
     """Rows of whole numbers for one block of axes: ⊗ of `factors`, each on some of its axes.
 
-    A factor is a matrix over its axes' cells or, standing alone, a filter. The row k is answered with noise
-    of variance multipliers[k] × (the attribute set's variance).
+    The row k is answered with noise of variance multipliers[k] × (the attribute set's variance).
     """
 
     shape: tuple[int, ...]
@@ -41,40 +37,54 @@ class IntegerStrategy:
 
     def __post_init__(self) -> None:
         """Check that the factors cover the axes, and that no row goes without noise."""
+        _check_axes("strategy: its shape", self.shape)
+        if not all(1 <= n < WORD for n in self.shape):
+            msg = "strategy: its shape is not made of positive integers"
+            raise PrivacyError(msg)
+        if type(self.factors) is not tuple or not all(type(f) is tuple and len(f) == 2 for f in self.factors):
+            msg = "strategy: its factors are not a tuple of pairs of axes and a factor"
+            raise PrivacyError(msg)
+        for axes, factor in self.factors:
+            _check_axes("strategy: a factor's axes", axes)
+            self._check_factor(axes, factor)
         if sorted(a for axes, _ in self.factors for a in axes) != list(range(len(self.shape))):
             msg = "strategy: its factors do not cover every axis once"
             raise PrivacyError(msg)
-        for axes, matrix in self.factors:
-            if isinstance(matrix, Filter):
-                in_order = axes == tuple(range(len(self.shape)))
-                if not in_order or matrix.kernel.shape != self.shape or self.multipliers is not None:
-                    msg = "strategy: a filter does not stand alone on all axes"
-                    raise PrivacyError(msg)
-                continue
-            whole = _is_plain(matrix) and matrix.ndim == 2 and len(matrix) > 0
-            if not whole or matrix.shape[1] != math.prod(self.shape[a] for a in axes):
-                msg = "strategy: a factor is not a matrix of whole numbers over its axes' cells"
-                raise PrivacyError(msg)
-        for _, matrix in self.factors:
-            entries = matrix.kernel if isinstance(matrix, Filter) else matrix
-            if entries.min() <= -WORD or entries.max() >= WORD:  # |-2^63| is negative in a word
-                msg = "strategy: a factor's whole numbers are too large"
-                raise PrivacyError(msg)
+        if not self.shape and (len(self.factors) != 1 or self.multipliers is not None):
+            msg = "strategy: on no axes there is one factor, without multipliers: the number of records"
+            raise PrivacyError(msg)
         if self.multipliers is not None:
-            whole = _is_plain(self.multipliers) and self.multipliers.shape == self.rows
-            if not whole or not np.all(self.multipliers > 0):
+            kept = words("strategy: its noise multipliers", self.multipliers)
+            if kept.shape != self.rows or not np.all(kept > 0):
                 msg = "strategy: its noise multipliers are not positive whole numbers, one per row"
                 raise PrivacyError(msg)
+            object.__setattr__(self, "multipliers", kept)
+
+    def _check_factor(self, axes: tuple[int, ...], factor: Factor) -> None:
+        """Refuse a factor that is not what the accountant takes it for."""
+        if not axes and self.shape:
+            msg = "strategy: a factor stands on no axis, beside others"
+            raise PrivacyError(msg)
+        if not all(0 <= a < len(self.shape) for a in axes):
+            msg = "strategy: its factors do not cover every axis once"
+            raise PrivacyError(msg)
+        if not is_factor(factor) or not factor.fits(tuple(self.shape[a] for a in axes)):
+            msg = "strategy: a factor is not a known one of whole numbers over its axes' cells"
+            raise PrivacyError(msg)
+        in_order = axes == tuple(range(len(self.shape)))
+        if factor.stands_alone and not (in_order and self.multipliers is None):
+            msg = f"strategy: a {factor.kind} does not stand alone on all axes"
+            raise PrivacyError(msg)
 
     @property
     def rows(self) -> tuple[int, ...]:
         """How many rows each factor has."""
-        return tuple(f.rows if isinstance(f, Filter) else len(f) for _, f in self.factors)
+        return tuple(factor.rows for _, factor in self.factors)
 
     @property
     def bits(self) -> int:
         """The bits of the largest entry of the product of the factors, at most."""
-        return sum(largest_entry(factor).bit_length() for _, factor in self.factors)
+        return sum(factor.largest.bit_length() for _, factor in self.factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,7 @@ class IntegerPlan:
 
     def __post_init__(self) -> None:
         """Check that the strategies stand on disjoint axes of their attribute sets, and fit them."""
+        self._check_parts()
         largest = [1 if s.multipliers is None else int(s.multipliers.max()) for s in self.strategies]
         sets = {m.attributes for m in self.measured}
         if len(sets) < len(self.measured):
@@ -113,6 +124,11 @@ class IntegerPlan:
             if sorted(a for axes, _ in m.blocks for a in axes) != list(range(len(m.attributes))):
                 msg = "plan: strategies do not cover every attribute of a set once"
                 raise PrivacyError(msg)
+            if len(m.blocks) > max(1, len(m.attributes)) or (
+                m.attributes and not all(a for a, _ in m.blocks)
+            ):
+                msg = "plan: a strategy stands on no attribute, beside others"
+                raise PrivacyError(msg)
             for axes, number in m.blocks:
                 sizes = tuple(self.schema.sizes[m.attributes[a]] for a in axes)
                 if not 0 <= number < len(self.strategies) or self.strategies[number].shape != sizes:
@@ -122,20 +138,66 @@ class IntegerPlan:
                 msg = "plan: the noise multipliers of a set are too large for a word"
                 raise PrivacyError(msg)
 
+    def _check_parts(self) -> None:
+        """Refuse parts of other types than stated: what compares or divides in its own way may cost more."""
+        if type(self.schema) is not Schema or type(self.budget) not in KINDS.values():
+            msg = "plan: expected a schema and a budget of this library"
+            raise PrivacyError(msg)
+        if type(self.max_records) is not int or not 1 <= self.max_records < WORD:
+            msg = f"max_records: expected an integer from 1 to 2^62 - 1, got {self.max_records!r}"
+            raise PrivacyError(msg)
+        for name, given, kind in (
+            ("strategies", self.strategies, IntegerStrategy),
+            ("measured", self.measured, IntegerMeasured),
+        ):
+            if type(given) is not tuple or not all(type(one) is kind for one in given):
+                msg = f"plan: {name} is not a tuple of {kind.__name__}"
+                raise PrivacyError(msg)
+        for m in self.measured:
+            _check_axes("plan: an attribute set", m.attributes)
+            if type(m.variance) is not Fraction:
+                msg = "plan: a noise variance is not a Fraction"
+                raise PrivacyError(msg)
+            if type(m.blocks) is not tuple or not all(type(b) is tuple and len(b) == 2 for b in m.blocks):
+                msg = "plan: blocks are not a tuple of pairs of axes and the number of a strategy"
+                raise PrivacyError(msg)
+            for axes, number in m.blocks:
+                _check_axes("plan: a block's axes", axes)
+                if type(number) is not int:
+                    msg = "plan: the number of a strategy is not an integer"
+                    raise PrivacyError(msg)
+
     def count(self, measured: IntegerMeasured) -> int:
         """Return how many numbers are released on a set."""
         return math.prod(rows for _, number in measured.blocks for rows in self.strategies[number].rows)
+
+    def noise(self, measured: IntegerMeasured, distribution: Distribution) -> tuple[float, float]:
+        """Return two numbers: the noise of row k has the variance first × multiplier[k] + second, in records.
+
+        The second number is what rounding adds to every row alike; without multipliers it is in the first.
+        The number of records is measured as a multiple, by which its noise is divided here.
+        """
+        strategies = [self.strategies[number] for _, number in measured.blocks]
+        multiplied = [s.multipliers for s in strategies if s.multipliers is not None]
+        variance = float(measured.variance)
+        extra = distribution.extra_variance(variance * math.prod(int(m.min()) for m in multiplied))
+        if multiplied:
+            return variance, extra
+        multiples = (
+            () if measured.attributes else [f.squared_column() for s in strategies for _, f in s.factors]
+        )
+        return (variance + extra) / math.prod(multiples), 0.0
 
     def names(self, measured: IntegerMeasured) -> tuple[str, ...]:
         """Return the names of a set's attributes."""
         return tuple(self.schema.names[a] for a in measured.attributes)
 
 
-def largest_entry(factor: Factor) -> int:
-    """Return the size of a factor's largest entry."""
-    return int(np.abs(factor.kernel if isinstance(factor, Filter) else factor).max())
-
-
-def _is_plain(array: object) -> bool:
-    """Tell whether this is an array of words: no subclass, whose sums and squares may mean something else."""
-    return type(array) is np.ndarray and array.dtype == np.int64
+def _check_axes(what: str, given: object) -> None:
+    """Refuse what is not a tuple of plain integers, few enough for the axes of an array."""
+    if type(given) is not tuple or not all(type(a) is int for a in given):
+        msg = f"{what}: expected a tuple of integers"
+        raise PrivacyError(msg)
+    if len(given) > MOST_AXES:
+        msg = f"{what}: expected at most {MOST_AXES}, got {len(given)}"
+        raise PrivacyError(msg)

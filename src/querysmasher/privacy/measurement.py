@@ -1,37 +1,31 @@
 """The only reader of exact counts: everything that leaves this file carries noise.
 
 Answers are exact. The table's counts are non-negative whole numbers that sum to at most the public cap,
-so after multiplying some axes by integer matrices every entry, and every partial sum on the way, is at
-most cap × Π max|entries| in size. Below 2^53 products of doubles are therefore exact in any order of
-summation, with any BLAS that multiplies by plain sums, as all in common use do; the last factor is cut into
-digits where it would lead beyond, and put together as integers.
+so after multiplying some axes by integer factors every entry is at most cap × Π max|entries| in size, and
+each factor answers exactly within such a bound (`factors`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from querysmasher.arrays import Numbers
-from querysmasher.data.counter import Counter, Counts
-from querysmasher.data.sets import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import check_budget
-from querysmasher.privacy.filters import Filter
-from querysmasher.privacy.integer_plan import WORD, IntegerMeasured, IntegerPlan, Integers, largest_entry
-from querysmasher.privacy.noise import FloatGaussian, NoiseSource
+from querysmasher.privacy.counter import Counter, Counts
+from querysmasher.privacy.factors import WORD, Integers
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
+from querysmasher.privacy.noise import NoiseSource
+from querysmasher.privacy.sets import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.progress import Bar
-
-EXACT = 2**53
-"""Doubles hold every whole number below this in size."""
 
 
 def measure_table(
-    plan: IntegerPlan, counter: Counter, noise: NoiseSource | FloatGaussian, progress: bool | None = None
+    plan: IntegerPlan, counter: Counter, noise: NoiseSource, progress: bool | None = None
 ) -> Iterator[tuple[int, Numbers]]:
     """Go through the plan's attribute sets, in no particular order, with their noisy answers.
 
@@ -41,7 +35,7 @@ def measure_table(
     records: the answers are exact for no more than `plan.max_records`. Under replace-one neighbours the
     number of records is public; it is not measured here.
     """
-    check_budget(plan, noise.name)
+    check_budget(plan, noise.distribution)
     with Bar("Counting", None, progress):  # whose steps would tell the number of records
         records = counter.records()
     if records > plan.max_records:
@@ -74,72 +68,40 @@ def _check_counts(table: Counts, shape: tuple[int, ...], records: int) -> None:
 def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) -> Integers:
     """Return B·x exactly, with an axis per factor, in the order of the blocks and their factors."""
     factors = [
-        (tuple(axes[a] for a in own), matrix)
+        (tuple(axes[a] for a in own), factor)
         for axes, number in measured.blocks
-        for own, matrix in plan.strategies[number].factors
+        for own, factor in plan.strategies[number].factors
     ]
-    order = sorted(range(len(factors)), key=lambda i: largest_entry(factors[i][1]))
+    order = sorted(range(len(factors)), key=lambda i: factors[i][1].largest)
     labels = [("cell", axis) for axis in range(counts.ndim)]
     tensor: Numbers = counts
     bound = plan.max_records
-    if bound * math.prod(largest_entry(factor) for _, factor in factors) >= WORD:
+    if bound * math.prod(factor.largest for _, factor in factors) >= WORD:
         msg = "plan: its answers do not fit a word for this many records"
         raise PrivacyError(msg)
     for place in order:
         axes, factor = factors[place]
         first = [labels.index(("cell", a)) for a in axes]
         rest = [i for i in range(len(labels)) if i not in first]
-        flat = tensor.transpose(first + rest).reshape(math.prod(counts.shape[a] for a in axes), -1)
-        exact = factor.exact_answers if isinstance(factor, Filter) else partial(_exact_product, factor)
-        product = exact(flat, bound)
-        bound *= largest_entry(factor)
+        flat = tensor.transpose(first + rest).reshape(factor.cells, -1)
+        product = factor.exact_answers(flat, bound)
+        bound *= factor.largest
         tensor = product.reshape(len(product), *(tensor.shape[i] for i in rest))
         labels = [("row", place), *(labels[i] for i in rest)]
     rows = [labels.index(("row", place)) for place in range(len(factors))]
     return np.asarray(tensor).transpose(rows).astype(np.int64)
 
 
-def _exact_product(matrix: Integers, flat: Numbers, bound: int) -> Numbers:
-    """Return matrix @ flat, exactly, for entries of `flat` whose columns' sizes sum to at most `bound`."""
-    largest = int(np.abs(matrix).max())
-    if bound * largest < EXACT:
-        return np.matmul(matrix.astype(np.float64), flat.astype(np.float64))
-    digit = EXACT.bit_length() - 1 - bound.bit_length()
-    if digit < 2:
-        return np.matmul(matrix, flat.astype(np.int64))  # slow, and exact below 2^63
-    columns = flat.astype(np.float64)
-    result = np.zeros((len(matrix), flat.shape[1]), dtype=np.int64)
-    shift = 0
-    while True:
-        last = int(np.abs(matrix).max()) < 2**digit
-        low = matrix if last else matrix & (2**digit - 1)
-        result += np.matmul(low.astype(np.float64), columns).astype(np.int64) << shift
-        if last:
-            return result
-        matrix, shift = (matrix - low) >> digit, shift + digit
-
-
-def _with_noise(
-    plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, noise: NoiseSource | FloatGaussian
-) -> Numbers:
+def _with_noise(plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, noise: NoiseSource) -> Numbers:
     multipliers = _multipliers(plan, measured, exact.shape)
     if multipliers is None:
-        return _add(exact, _draw(noise, measured, 1, exact.size).reshape(exact.shape))
-    drawn: Any = np.empty(exact.size, dtype=np.float64 if isinstance(noise, FloatGaussian) else np.int64)
+        return _add(exact, noise.draw(measured.variance, exact.size).reshape(exact.shape))
     values, which = np.unique(multipliers.ravel(), return_inverse=True)
+    drawn: Any = np.empty(exact.size, dtype=noise.distribution.dtype)
     for place, value in enumerate(values.tolist()):
         rows = np.flatnonzero(which == place)
-        drawn[rows] = _draw(noise, measured, value, rows.size)
+        drawn[rows] = noise.draw(measured.variance * value, rows.size)
     return _add(exact, drawn.reshape(exact.shape))
-
-
-def _draw(
-    noise: NoiseSource | FloatGaussian, measured: IntegerMeasured, multiplier: int, size: int
-) -> Numbers:
-    variance = measured.variance * multiplier
-    if isinstance(noise, FloatGaussian):
-        return noise.floats(float(variance), size)
-    return noise.integers(variance, size)
 
 
 def _add(exact: Integers, drawn: Numbers) -> Numbers:
@@ -167,4 +129,4 @@ def _multipliers(plan: IntegerPlan, measured: IntegerMeasured, shape: tuple[int,
 
 def public_total(plan: IntegerPlan, counter: Counter) -> int | None:
     """Return the number of records where the neighbours make it public, else None."""
-    return counter.records() if plan.budget.sensitivity(total=True) == 0 else None
+    return counter.records() if plan.budget.unit.total_is_public else None

@@ -7,31 +7,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from querysmasher.arrays import Numbers
 from querysmasher.errors import PrivacyError, Remedy
+from querysmasher.privacy.distributions import DISTRIBUTIONS, Distribution, distribution_of
 from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian, checked_size, exact_variance
-
-NOISES = ("rounded", "discrete", "opendp", "gaussian")
 
 
 class NoiseSource(Protocol):
-    """What a measurement needs of its noise: independent integers of a given variance parameter."""
+    """What a measurement needs of its noise: independent numbers of a given variance parameter."""
 
     @property
-    def name(self) -> str:
-        """A short name, stored with the release."""
+    def distribution(self) -> Distribution:
+        """What is drawn from."""
 
     @property
     def description(self) -> str:
         """One sentence for the report: which distribution, fed by which randomness."""
 
-    def integers(self, variance: Fraction, size: int) -> NDArray[np.int64]:
-        """Draw `size` independent integers from N_Z(`variance`)."""
+    def draw(self, variance: Fraction, size: int) -> Numbers:
+        """Draw `size` independent numbers with the variance parameter σ²."""
+
+
+SEEDED = Remedy("use noise='discrete' for a simulation", 'use [measure] noise = "discrete" for a simulation')
 
 
 class OpenDPDiscreteGaussian:
@@ -41,11 +45,14 @@ class OpenDPDiscreteGaussian:
     double, which is rounded up here, so the variance is never below the one asked for.
     """
 
-    name = "opendp"
+    distribution = DISTRIBUTIONS["opendp"]
     description = "Discrete Gaussian, sampled by OpenDP from a cryptographic source."
 
-    def __init__(self) -> None:
+    def __init__(self, *, seed: int | None = None) -> None:
         """Load OpenDP, or say how to install it."""
+        if seed is not None:
+            msg = "seed: OpenDP's noise cannot be seeded"
+            raise PrivacyError(msg, SEEDED)
         try:
             import opendp.prelude as opendp  # noqa: PLC0415  an optional dependency
         except ImportError:
@@ -54,7 +61,7 @@ class OpenDPDiscreteGaussian:
         opendp.enable_features("contrib")
         self._opendp: Any = opendp
 
-    def integers(self, variance: Fraction, size: int) -> NDArray[np.int64]:
+    def draw(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw `size` independent integers from N_Z(`variance`), or of a variance a hair larger."""
         opendp = self._opendp
         space = opendp.vector_domain(opendp.atom_domain(T="i64")), opendp.l2_distance(T=float)
@@ -65,40 +72,36 @@ class OpenDPDiscreteGaussian:
 class FloatGaussian:
     """Ordinary Gaussian noise in floating point, for simulation only: it carries NO guarantee."""
 
-    name = "gaussian"
+    distribution = DISTRIBUTIONS["gaussian"]
     description = "Gaussian noise in floating point: a simulation, NOT private."
 
     def __init__(self, *, seed: int | None = None) -> None:
         """Start a generator, from `seed` if one is given."""
         self._generator = np.random.default_rng(seed)
 
-    def floats(self, variance: float, size: int) -> NDArray[np.float64]:
+    def draw(self, variance: Fraction | float, size: int) -> NDArray[np.float64]:
         """Draw `size` independent numbers from N(0, `variance`)."""
         if isinstance(variance, bool) or not 0 < variance < math.inf:
             msg = f"variance: expected a positive number, got {variance!r}; zero noise is never allowed"
             raise PrivacyError(msg)
-        return self._generator.normal(0.0, math.sqrt(variance), checked_size(size))
+        return self._generator.normal(0.0, math.sqrt(float(variance)), checked_size(size))
 
 
-SEEDED = Remedy("use noise='discrete' for a simulation", 'use [measure] noise = "discrete" for a simulation')
+SOURCES: dict[str, Callable[..., NoiseSource]] = {
+    "rounded": RoundedGaussian,
+    "discrete": DiscreteGaussian,
+    "opendp": OpenDPDiscreteGaussian,
+    "gaussian": FloatGaussian,
+}
 
 
-def noise_source(name: str, seed: int | None) -> NoiseSource | FloatGaussian:
+def noise_source(name: str, seed: int | None) -> NoiseSource:
     """Return the noise called `name`; a seed makes it a simulation."""
-    if name not in NOISES:
-        msg = f"noise: expected one of {', '.join(NOISES)}, got {name!r}"
-        raise PrivacyError(msg)
+    distribution = distribution_of(name)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
         msg = f"seed: expected a whole number of at least 0, or None, got {seed!r}"
         raise PrivacyError(msg)
-    if name == "opendp":
-        if seed is not None:
-            msg = "seed: OpenDP's noise cannot be seeded"
-            raise PrivacyError(msg, SEEDED)
-        return OpenDPDiscreteGaussian()
-    if name == "gaussian":
-        return FloatGaussian(seed=seed)
-    return RoundedGaussian(seed=seed) if name == "rounded" else DiscreteGaussian(seed=seed)
+    return SOURCES[distribution.name](seed=seed)
 
 
 def _root(variance: Fraction) -> float:

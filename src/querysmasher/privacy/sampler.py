@@ -56,6 +56,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.errors import PrivacyError
+from querysmasher.privacy.distributions import DISTRIBUTIONS, Distribution
 
 SMALLEST_VARIANCE = Fraction(1, 2**20)
 LARGEST_VARIANCE = Fraction(2**100)
@@ -70,6 +71,7 @@ Words = NDArray[np.uint64]
 class _ExactSampler:
     """Rejection from a proposal made of fair bits; see the proof at the top of this file."""
 
+    distribution: Distribution
     smallest = SMALLEST_VARIANCE
     title = ""
 
@@ -85,7 +87,7 @@ class _ExactSampler:
             return f"{self.title}, sampled exactly from the operating system's cryptographic source."
         return f"{self.title} from a generator with seed {self.seed}: a simulation, NOT private."
 
-    def integers(self, variance: Fraction, size: int) -> NDArray[np.int64]:
+    def draw(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw `size` independent integers with the given variance parameter σ²."""
         variance = exact_variance(variance, self.smallest)
         k = _block(variance)
@@ -161,17 +163,17 @@ class _ExactSampler:
 class DiscreteGaussian(_ExactSampler):
     """The discrete Gaussian, sampled exactly.
 
-    Formal guarantee: whatever the inputs, `integers` returns independent draws from exactly
+    Formal guarantee: whatever the inputs, `draw` returns independent draws from exactly
     N_Z(variance), provided that the source's bits are independent and fair. Added to an integer
     answer of squared sensitivity Δ² this is ρ-zCDP with ρ = Δ²/(2 variance) (Canonne, Kamath,
     Steinke 2020). With a seed the bits can be recomputed, hence there is no privacy: a seed is for
     tests and simulation only.
 
-    >>> DiscreteGaussian(seed=1).integers(Fraction(100), 5).shape
+    >>> DiscreteGaussian(seed=1).draw(Fraction(100), 5).shape
     (5,)
     """
 
-    name = "discrete"
+    distribution = DISTRIBUTIONS["discrete"]
     title = "Discrete Gaussian"
 
     def _fractions(self, count: int) -> Words | None:  # noqa: ARG002
@@ -181,18 +183,19 @@ class DiscreteGaussian(_ExactSampler):
 class RoundedGaussian(_ExactSampler):
     """The Gaussian rounded to the nearest integer, sampled exactly.
 
-    Formal guarantee: `integers` returns independent draws of the nearest integer to X ~ N(0, variance),
+    Formal guarantee: `draw` returns independent draws of the nearest integer to X ~ N(0, variance),
     exactly, provided that the source's bits are independent and fair. An integer answer plus the rounded
     noise is the rounding of the answer plus X: a post-processing of the Gaussian mechanism. Hence every
     guarantee of Gaussian noise holds as it stands: Gaussian DP with μ² = Δ²/variance, ρ-zCDP with
-    ρ = Δ²/(2 variance), and the exact (ε, δ) curve. The variance of the noise is within 10⁻⁸ of
-    variance + 1/12 for variance >= 1. With a seed there is no privacy.
+    ρ = Δ²/(2 variance), and the exact (ε, δ) curve. The variance of the noise is
+    variance + 1/12 but for less than 2·10⁻⁸ (`distributions` has it exactly). With a seed there is no
+    privacy.
 
-    >>> RoundedGaussian(seed=1).integers(Fraction(100), 5).shape
+    >>> RoundedGaussian(seed=1).draw(Fraction(100), 5).shape
     (5,)
     """
 
-    name = "rounded"
+    distribution = DISTRIBUTIONS["rounded"]
     title = "Gaussian rounded to integers"
     smallest = Fraction(1)
 

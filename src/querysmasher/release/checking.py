@@ -14,7 +14,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import PrivacyError
 from querysmasher.planning.checking import are_rows, check_centres, is_residual
 from querysmasher.privacy.accounting import check_budget
-from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.release.release import Release
 
@@ -25,7 +25,7 @@ def check_release(release: Release) -> None:
     """Refuse a release whose parts do not fit together, or whose noise is too small for its budget."""
     plan = release.plan
     check_centres(plan.schema, release.centres)
-    if (release.public_total is not None) != (plan.budget.sensitivity(total=True) == 0):
+    if (release.public_total is not None) != plan.budget.unit.total_is_public:
         _refuse("the number of records is public, or is not, other than its neighbours say")
     for strategy in plan.strategies:
         _check_strategy(strategy)
@@ -41,7 +41,7 @@ def check_release(release: Release) -> None:
             if key not in known and not _stands_on(plan.strategies[number], centres):
                 _refuse("a strategy is not inside its residual space")
             known.add(key)
-    check_budget(plan, release.noise.name)
+    check_budget(plan, distribution_of(release.noise.name))
 
 
 def _check_strategy(strategy: IntegerStrategy) -> None:
@@ -52,10 +52,10 @@ def _check_strategy(strategy: IntegerStrategy) -> None:
     if axes != expected or not axes:
         _refuse("a strategy has other factors than strategies have")
     for _, factor in strategy.factors:
-        if isinstance(factor, Filter):
-            if not factor.kernel.any():
+        if factor.spectrum is not None:
+            if not factor.spectrum.any():
                 _refuse("a strategy asks for nothing")
-        elif not are_rows(factor.astype(float)):
+        elif not are_rows(factor.written_out()):
             _refuse("a strategy has dependent rows")
 
 
@@ -64,13 +64,13 @@ def _stands_on(strategy: IntegerStrategy, centres: Sequence[Array]) -> bool:
     if not centres:
         return True  # the number of records
     for axes, factor in strategy.factors:
-        if isinstance(factor, Filter):
+        spectrum = factor.spectrum
+        if spectrum is not None:  # all columns are shifts of one: each axis must sum to zero
             uniform = all(np.all(centre == centre[0]) for centre in centres)
-            sums = [factor.kernel.sum(axis=axis) for axis in range(factor.kernel.ndim)]
-            if not uniform or any(part.any() for part in sums):
+            if not uniform or any(spectrum.take(0, axis=axis).any() for axis in range(spectrum.ndim)):
                 return False
         else:
-            rows = factor.reshape(-1, *(strategy.shape[a] for a in axes))
+            rows = factor.written_out().reshape(-1, *(strategy.shape[a] for a in axes))
             if not is_residual(rows, [centres[a] for a in axes]):
                 return False
     return True

@@ -14,10 +14,9 @@ from itertools import combinations
 
 import numpy as np
 
-from querysmasher.arrays import Array, pseudo_inverse
+from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centering import Centres
-from querysmasher.privacy.filters import Filter
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
 from querysmasher.release.store import Store
 
@@ -35,7 +34,6 @@ class Reconstruction:
         self.store = store
         self.public_total = public_total
         self._numbers: Mapping[tuple[int, ...], int] = {m.attributes: i for i, m in enumerate(plan.measured)}
-        self._inverses: dict[tuple[int, int], Array] = {}
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
         self._size = 0
 
@@ -96,17 +94,12 @@ class Reconstruction:
     def _rebuild(self, number: int) -> Array:
         measured = self.plan.measured[number]
         answers = self.store[number]
-        strategies = [(axes, n, self.plan.strategies[n]) for axes, n in measured.blocks]
-        tensor = answers.astype(float).reshape([rows for _, _, s in strategies for rows in s.rows])
+        strategies = [(axes, self.plan.strategies[n]) for axes, n in measured.blocks]
+        tensor = answers.astype(float).reshape([rows for _, s in strategies for rows in s.rows])
         labels: list[int] = []  # the attribute's axis of every dimension rebuilt so far
-        for axes, n, strategy in strategies:
-            for place, (own, factor) in enumerate(strategy.factors):
-                if isinstance(factor, Filter):
-                    tensor = _unfiltered(tensor, factor)
-                else:
-                    if (n, place) not in self._inverses:
-                        self._inverses[n, place] = pseudo_inverse(factor.astype(float))
-                    tensor = np.tensordot(tensor, self._inverses[n, place], axes=(0, 1))  # goes to the end
+        for axes, strategy in strategies:
+            for own, factor in strategy.factors:
+                tensor = factor.undone(tensor)
                 tensor = tensor.reshape((*tensor.shape[:-1], *(strategy.shape[a] for a in own)))
                 labels += [axes[a] for a in own]
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
@@ -118,18 +111,6 @@ class Reconstruction:
         return np.ascontiguousarray(residual)
 
 
-def _unfiltered(tensor: Array, factor: Filter) -> Array:
-    """Undo a filter along the first axis, which goes to the end, by dividing its amplitudes out."""
-    shape = factor.kernel.shape
-    moved = np.moveaxis(tensor, 0, -1)
-    axes = range(moved.ndim - 1, moved.ndim - 1 + len(shape))
-    amplitudes = factor.spectrum
-    inverse = np.divide(1, amplitudes, out=np.zeros_like(amplitudes), where=amplitudes != 0)
-    image = np.fft.fftn(moved.reshape(*moved.shape[:-1], *shape), axes=axes) * inverse
-    return np.ascontiguousarray(np.fft.ifftn(image, axes=axes).real).reshape(moved.shape)
-
-
 def _rank(strategy: IntegerStrategy) -> int:
     """Return how many independent numbers a strategy asks for."""
-    factors = [factor for _, factor in strategy.factors]
-    return math.prod(int(np.count_nonzero(f.spectrum)) if isinstance(f, Filter) else len(f) for f in factors)
+    return math.prod(factor.rank for _, factor in strategy.factors)

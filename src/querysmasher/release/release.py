@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.integer import as_strategy
-from querysmasher.planning.prediction import Measured, Predictor
-from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.planning.prediction import Blocks, Measured, Predictor
+from querysmasher.privacy.distributions import Distribution, distribution_of
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.release.store import Store
@@ -35,10 +36,19 @@ class NoiseRecord:
     description: str
     seeded: bool
 
+    def __post_init__(self) -> None:
+        """Check that the noise is known: what is said of a release depends on it."""
+        distribution_of(self.name)
+
+    @property
+    def distribution(self) -> Distribution:
+        """What the noise was drawn from."""
+        return distribution_of(self.name)
+
     @property
     def is_private(self) -> bool:
         """Whether the noise protects anyone: not if it can be recomputed or is a float simulation."""
-        return not self.seeded and self.name != "gaussian"
+        return not self.seeded and self.distribution.is_private
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,19 +79,27 @@ class Release:
     @cached_property
     def predictor(self) -> Predictor:
         """What tells the variance of any query under the noise that was really added."""
-        rounding = 1 / 12 if self.noise.name == "rounded" else 0.0
-        measured = {}
-        for m in self.plan.measured:
-            variance = float(m.variance) + rounding
-            for axes, number in m.blocks:
-                if not axes:  # a multiple of the number of records was measured
-                    variance /= float(squared_sensitivity(self.plan.strategies[number]))
-            blocks = tuple(block for block in m.blocks if block[0])
-            measured[m.attributes] = Measured(m.attributes, blocks, variance, 0.0)
         strategies = [as_strategy(s) for s in self.plan.strategies]
+        twins: dict[int, int] = {}  # the same rows, each with noise of the same variance
+        for number, strategy in enumerate(self.plan.strategies):
+            if strategy.multipliers is not None:
+                twins[number] = len(strategies)
+                strategies.append(
+                    as_strategy(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
+                )
+        measured = {m.attributes: tuple(self._noises(m, twins)) for m in self.plan.measured}
         return Predictor(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
+
+    def _noises(self, m: IntegerMeasured, twins: Mapping[int, int]) -> Iterator[Measured]:
+        """Go through the independent noises on a set: σ² × multiplier, and what rounding adds to each row."""
+        variance, extra = self.plan.noise(m, self.noise.distribution)
+        blocks = m.blocks if m.attributes else ()
+        yield Measured(m.attributes, blocks, variance, 0.0)
+        if extra:
+            even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
+            yield Measured(m.attributes, even, extra, 0.0)
 
     @cached_property
     def reconstruction(self) -> Reconstruction:
@@ -131,11 +149,12 @@ class Release:
         if count > MAX_COVARIANCE:
             msg = f"workload: a covariance of {count:,} answers does not fit; at most {MAX_COVARIANCE:,} do"
             raise TooLargeError(msg)
-        images: dict[tuple[int, ...], list[tuple[int, float, Array]]] = {}
+        images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
         start = 0
         for group in workload:
             for measured, image in self.predictor.images(group):
-                images.setdefault(measured.attributes, []).append((start, measured.variance, image))
+                noise = measured.attributes, measured.blocks
+                images.setdefault(noise, []).append((start, measured.variance, image))
             start += group.rows
         result = np.zeros((count, count))
         for own in images.values():

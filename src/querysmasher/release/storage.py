@@ -17,14 +17,12 @@ from querysmasher.fields import integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_archive, reason, write_archive
 from querysmasher.planning.storage import blocks_from_data, centres_from_data
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.filters import Filter
+from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.checking import check_release
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
-
-NOISES = ("rounded", "discrete", "opendp", "gaussian")
-"""The noises that `querysmasher.privacy.noise` has, which a release does not import."""
 
 
 class LoadedStore:
@@ -76,9 +74,10 @@ def _to_data(release: Release) -> dict[str, Any]:
         "strategies": [
             {
                 "shape": list(s.shape),
-                "axes": [list(axes) for axes, _ in s.factors],
-                "matrices": [m.kernel if isinstance(m, Filter) else m for _, m in s.factors],
-                "filter": any(isinstance(m, Filter) for _, m in s.factors),
+                "factors": [
+                    {"axes": list(axes), "kind": factor.kind, "data": factor.to_data()}
+                    for axes, factor in s.factors
+                ],
                 "multipliers": s.multipliers,
             }
             for s in plan.strategies
@@ -131,15 +130,13 @@ def _from_data(data: dict[str, Any]) -> Release:
 def _noise_from_data(data: dict[str, Any]) -> NoiseRecord:
     if type(data["seeded"]) is not bool or set(data) != {"name", "description", "seeded"}:
         raise ValueError
-    return NoiseRecord(text(data["name"], NOISES), word(data["description"]), data["seeded"])
+    return NoiseRecord(text(data["name"], tuple(DISTRIBUTIONS)), word(data["description"]), data["seeded"])
 
 
 def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
-    axes, matrices = items(data["axes"]), items(data["matrices"])
     multipliers = None if data["multipliers"] is None else integers(data["multipliers"])
     factors = tuple(
-        (wholes(own), Filter(integers(matrix)) if data["filter"] is True else integers(matrix, 2))
-        for own, matrix in zip(axes, matrices, strict=True)
+        (wholes(one["axes"]), factor_from_data(one["kind"], one["data"])) for one in items(data["factors"])
     )
     return IntegerStrategy(wholes(data["shape"]), factors, multipliers)
 

@@ -172,8 +172,8 @@ class _Errors:
         if any(len(f.shape) > 1 or f.rows * f.cells > MAX_ENTRIES for f in group.families):
             return False
         sets = _subsets(self.predictor.schema.positions(group.attributes))
-        measured = (self.predictor.measured.get(s) for s in sets)
-        return all(len(axes) <= 1 for m in measured if m is not None for axes, _ in m.blocks)
+        measured = (m for s in sets for m in self.predictor.measured.get(s, ()))
+        return all(len(axes) <= 1 for m in measured for axes, _ in m.blocks)
 
     def _condense(self, family: Family) -> Family:
         """Return as many rows as cells whose variances have the same sum, without writing the queries out."""

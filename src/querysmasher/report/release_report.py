@@ -153,8 +153,7 @@ def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
 def _guarantee(release: Release) -> Html:
     if not release.noise.is_private:
         return element("p", release.guarantee, class_="warning")
-    discrete = release.noise.name not in ("rounded", "gaussian")
-    return guarantee(release.plan.budget, discrete=discrete)
+    return guarantee(release.plan.budget, discrete=not release.noise.distribution.is_gaussian)
 
 
 def _released(release: Release) -> Html:

@@ -11,8 +11,8 @@ from querysmasher.data.dialect import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
 from querysmasher.planning.solvers import UNIFORM_SOLVERS
 from querysmasher.planning.solvers.basis import BASES
-from querysmasher.privacy.accounting import allowed_cost
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
+from querysmasher.privacy.distributions import distribution_of
 from querysmasher.schema import Schema
 from querysmasher.spec.attributes import build_schema
 from querysmasher.spec.codebook import read_codebook
@@ -162,7 +162,7 @@ def _check_noise(budget: Budget | None, section: object, findings: Findings) -> 
     """Note it if the budget cannot be met with this kind of noise."""
     if budget is not None and isinstance(section, MeasureSection):
         with findings.at(("measure", "noise")):
-            allowed_cost(budget, section.noise)
+            distribution_of(section.noise).allowed_cost(budget)
 
 
 def _source(section: object, path: Path, findings: Findings) -> Source | None:

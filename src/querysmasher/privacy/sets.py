@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from querysmasher.data.counter import Counts
+from querysmasher.privacy.counter import Counts
 from querysmasher.schema import Schema
 
 AttributeSet = tuple[str, ...]

@@ -14,14 +14,17 @@ this is below 1/4.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
-
-Integers = NDArray[np.int64]
+from querysmasher.privacy.factors.factor import Factor, Integers, largest_of, words
 
 CONSTANT = 48 * 2.0**-53
 
@@ -30,16 +33,17 @@ NOTHING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Filter:
+class Filter(Factor):
     """A whole-number filter over axes of the kernel's shape: column c is the kernel, shifted by c."""
+
+    kind = "filter"
+    stands_alone = True
 
     kernel: Integers
 
     def __post_init__(self) -> None:
-        """Check that the kernel holds words."""
-        if type(self.kernel) is not np.ndarray or self.kernel.dtype != np.int64 or not self.kernel.size:
-            msg = "filter: its kernel is not an array of whole numbers"
-            raise PrivacyError(msg)
+        """Check that the kernel holds words, and keep a copy that cannot be changed."""
+        object.__setattr__(self, "kernel", words("strategy: the kernel of a filter", self.kernel))
 
     @property
     def rows(self) -> int:
@@ -47,20 +51,23 @@ class Filter:
         return int(self.kernel.size)
 
     @property
-    def spectrum(self) -> NDArray[np.complex128]:
-        """The kernel's Fourier transform, zero where it is rounding error."""
-        image = np.fft.fftn(self.kernel.astype(float))
-        image[np.abs(image) <= NOTHING * np.abs(image).max()] = 0.0
-        return image
+    def cells(self) -> int:
+        return self.rows
+
+    @cached_property
+    def largest(self) -> int:  # kept, as it is asked for every attribute set
+        return largest_of(self.kernel)
+
+    def fits(self, sizes: tuple[int, ...]) -> bool:
+        return self.kernel.shape == sizes != ()
 
     def squared_column(self) -> int:
         """Return the squared length of every column, exactly."""
         return sum(int(b) ** 2 for b in self.kernel.ravel())
 
-    def exact_answers(self, flat: NDArray[np.int64] | NDArray[np.float64], bound: int) -> Integers:
-        """Return the answers for tables in columns, whose entries' sizes sum to at most `bound` each."""
+    def exact_answers(self, tables: Numbers, bound: int) -> Integers:
         shape = self.kernel.shape
-        x = np.moveaxis(flat.astype(np.int64).reshape(*shape, -1), -1, 0)
+        x = np.moveaxis(tables.astype(np.int64).reshape(*shape, -1), -1, 0)
         total = np.zeros(x.shape, dtype=np.int64)
         padded = tuple(1 << (2 * n - 2).bit_length() for n in shape)
         room = 0.25 / (CONSTANT * max(1, sum(n.bit_length() - 1 for n in padded)))
@@ -75,13 +82,49 @@ class Filter:
                 total += _wrapped(linear, shape) << (i * table_bits + j * kernel_bits)
         return np.moveaxis(total, 0, -1).reshape(self.rows, -1)
 
+    def transposed(self, answers: Array) -> Array:
+        return self._passed(answers, np.conj(np.fft.fftn(self.kernel.astype(float)))).T
+
+    @cached_property
+    def spectrum(self) -> NDArray[np.complex128]:
+        """The kernel's Fourier transform, zero where it is rounding error."""
+        image = np.fft.fftn(self.kernel.astype(float))
+        image[np.abs(image) <= NOTHING * np.abs(image).max()] = 0.0
+        return image
+
+    @property
+    def rank(self) -> int:
+        return int(np.count_nonzero(self.spectrum))
+
+    def undone(self, answers: Array) -> Array:
+        """Divide the amplitudes out."""
+        amplitudes = self.spectrum
+        return self._passed(
+            answers, np.divide(1, amplitudes, out=np.zeros_like(amplitudes), where=amplitudes != 0)
+        )
+
+    def _passed(self, answers: Array, amplitudes: NDArray[np.complex128]) -> Array:
+        """Multiply frequencies along the first axis, which goes to the end."""
+        shape = self.kernel.shape
+        moved = np.moveaxis(answers, 0, -1)
+        axes = range(moved.ndim - 1, moved.ndim - 1 + len(shape))
+        image = np.fft.fftn(moved.reshape(*moved.shape[:-1], *shape), axes=axes) * amplitudes
+        return np.ascontiguousarray(np.fft.ifftn(image, axes=axes).real).reshape(moved.shape)
+
+    def to_data(self) -> dict[str, Any]:
+        return {"kernel": self.kernel}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        return cls(data["kernel"])
+
 
 def _digits(bound: int, kernel: Integers, room: float) -> tuple[int, int]:
     """Return how many bits of the table and of the kernel one transform can take."""
     cells = kernel.size
     most = max(1, int(np.abs(kernel).max()).bit_length())
     for table_bits in range(62, 0, -1):
-        largest = min(bound, cells << table_bits)
+        largest = max(1, min(bound, cells << table_bits))
         kernel_bits = math.floor(math.log2(max(1.0, room / (largest * cells))))
         if kernel_bits >= min(4, most):
             return table_bits, min(kernel_bits, 62)

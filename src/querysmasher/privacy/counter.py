@@ -1,0 +1,24 @@
+"""What measuring asks of a table: exact counts, which leave `measurement` with noise only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.int64]
+"""A dense table of exact counts: one axis per attribute."""
+
+
+class Counter(Protocol):
+    """A table that can be counted. What it returns is exact, hence for `measurement` only."""
+
+    def marginals(self, sets: Sequence[tuple[str, ...]]) -> Iterator[Counts]:
+        """Yield the counts of each attribute set, in the order given; the empty set is the total."""
+        ...
+
+    def records(self) -> int:
+        """Return how many records are counted."""
+        ...

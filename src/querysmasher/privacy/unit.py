@@ -1,0 +1,65 @@
+"""The unit of privacy: which tables must be hard to tell apart, and how far apart their answers are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from querysmasher.errors import BudgetError
+
+NEIGHBOURS = ("add_remove", "replace_one")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Which tables are neighbours.
+
+    Args:
+        neighbours: "add_remove" (one table has records more) or "replace_one" (records differ; their number
+            is the same, and public).
+        records_per_person: how many records one person can have, all of which may differ.
+    """
+
+    neighbours: str = "add_remove"
+    records_per_person: int = 1
+
+    def __post_init__(self) -> None:
+        """Check both and make the number plain."""
+        if not isinstance(self.neighbours, str) or self.neighbours not in NEIGHBOURS:
+            msg = f"neighbours: expected 'add_remove' or 'replace_one', got {self.neighbours!r}"
+            raise BudgetError(msg)
+        records = self.records_per_person
+        whole = isinstance(records, int | np.integer) and not isinstance(records, bool)
+        if not whole or not 1 <= records <= 10**9:
+            msg = f"records_per_person: expected a whole number of at least 1, up to 10^9, got {records!r}"
+            raise BudgetError(msg)
+        object.__setattr__(self, "neighbours", str(self.neighbours))
+        object.__setattr__(self, "records_per_person", int(records))
+
+    @property
+    def total_is_public(self) -> bool:
+        """Whether neighbours have the same number of records, so that it need not be protected."""
+        return self.neighbours == "replace_one"
+
+    def squared_change(self, *, total: bool = False) -> int:
+        """Return what max_j ‖B_j‖² is to be multiplied by to bound ‖B (x - x')‖² over neighbours x, x'.
+
+        B_j is the j-th column of a strategy B; `total` says that B asks only for the number of records.
+        Adding or removing r records moves Bx by at most r max_j ‖B_j‖, replacing them by at most twice
+        that, and the number of records not at all.
+        """
+        if not self.total_is_public:
+            return self.records_per_person**2
+        return 0 if total else 4 * self.records_per_person**2
+
+    def describe(self) -> str:
+        """Say in plain words between which tables a guarantee holds, and whom it protects."""
+        change, public = "adding or removing", ""
+        if self.total_is_public:
+            change, public = "replacing", ", the number of records being the same and public"
+        whom, unit = "one record", "the record: a person who has several is protected less"
+        if self.records_per_person > 1:
+            whom = f"all records of one person, who has {self.records_per_person} at most"
+            unit = "the person"
+        return f"for any two tables that differ by {change} {whom}{public}. The unit of privacy is {unit}."

@@ -1,0 +1,321 @@
+"""Every kind of factor against the matrix it stands for, and a new kind that needs one line in one file."""
+
+import inspect
+import itertools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.release.tables import TableCounter, Telltale, random_counts, released, squared_change, units
+
+import querysmasher as qs
+from querysmasher.errors import FileError, PrivacyError
+from querysmasher.privacy.accounting import check_budget, privacy_cost, squared_sensitivity
+from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.factors import KINDS, WORD, Factor, Filter, Matrix, factor_from_data
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from querysmasher.privacy.measurement import measure_table
+from querysmasher.privacy.noise import noise_source
+from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.release.store import MemoryStore
+
+
+@dataclass(frozen=True, eq=False)
+class Differences(Factor):
+    """A toy: `step` times the difference of every two cells that follow each other."""
+
+    kind = "differences"
+
+    size: int
+    step: int
+
+    def __post_init__(self):
+        if (
+            type(self.size) is not int
+            or type(self.step) is not int
+            or self.size < 2
+            or abs(self.step) >= WORD
+        ):
+            raise PrivacyError("differences: expected two integers")
+
+    @property
+    def rows(self):
+        return self.size - 1
+
+    @property
+    def cells(self):
+        return self.size
+
+    @property
+    def largest(self):
+        return abs(self.step)
+
+    def squared_column(self):
+        return self.step**2 * min(2, self.rows)
+
+    def exact_answers(self, tables, bound):
+        return -self.step * np.diff(tables.astype(np.int64), axis=0)
+
+    def transposed(self, answers):
+        padded = np.pad(answers, [(1, 1), *[(0, 0)] * (answers.ndim - 1)])
+        return self.step * np.diff(padded, axis=0)
+
+    def to_data(self):
+        return {"size": self.size, "step": self.step}
+
+    @classmethod
+    def from_data(cls, data):
+        return cls(data["size"], data["step"])
+
+
+# --- the contract ----------------------------------------------------------------------------------
+
+
+def integers(most=2**20):
+    return st.one_of(st.integers(-3, 3), st.integers(-most, most))
+
+
+def arrays(draw, shape, most=2**20):
+    count = math.prod(shape)
+    drawn = draw(st.lists(integers(most), min_size=count, max_size=count))
+    return np.array(drawn, dtype=np.int64).reshape(shape)
+
+
+@st.composite
+def matrices(draw):
+    shape = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    entries = arrays(draw, shape)
+    return Matrix(entries), entries.astype(object)
+
+
+@st.composite
+def filters(draw):
+    kernel = arrays(draw, tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=2))))
+    axes = tuple(range(kernel.ndim))
+    columns = [np.roll(kernel, cell, axes).ravel() for cell in np.ndindex(kernel.shape)]
+    return Filter(kernel), np.array(columns, dtype=object).T
+
+
+@st.composite
+def toys(draw):
+    size, step = draw(st.integers(2, 6)), draw(integers())
+    dense = np.zeros((size - 1, size), dtype=object)
+    for row in range(size - 1):
+        dense[row, row], dense[row, row + 1] = step, -step
+    return Differences(size, step), dense
+
+
+CASES = {"matrix": matrices(), "filter": filters(), "differences": toys()}
+
+
+def test_every_kind_is_held_to_the_contract():
+    assert set(KINDS) <= set(CASES)
+    assert all(name == kind.kind and issubclass(kind, Factor) for name, kind in KINDS.items())
+
+
+@pytest.mark.parametrize("kind", CASES)
+class TestContract:
+    @settings(max_examples=60)
+    @given(data=st.data())
+    def test_what_the_privacy_proof_rests_on_is_exact(self, kind, data):
+        factor, dense = data.draw(CASES[kind])
+        assert (factor.rows, factor.cells) == dense.shape
+        assert factor.largest == max(abs(int(b)) for b in dense.ravel())
+        assert factor.squared_column() == max(sum(int(b) ** 2 for b in column) for column in dense.T)
+        records = data.draw(st.sampled_from([3, 1000, 2**30, 2**40]))
+        tables = np.zeros((factor.cells, 2), dtype=np.int64)
+        tables[data.draw(st.integers(0, factor.cells - 1)), 0] = records
+        tables[:, 1] = records // factor.cells
+        for given_as in (tables, tables.astype(float)):
+            answers = factor.exact_answers(given_as, records)
+            expected = (dense @ tables.astype(object)).tolist()
+            assert [[int(x) for x in row] for row in answers] == expected
+
+    @settings(max_examples=60)
+    @given(data=st.data())
+    def test_what_comes_after_the_noise(self, kind, data):
+        factor, dense = data.draw(CASES[kind])
+        real = dense.astype(float)
+        scale = max(1.0, np.abs(real).max())
+        np.testing.assert_allclose(factor.written_out(), real, atol=1e-9 * scale)
+        answers = np.arange(1.0, 2 * factor.rows + 1).reshape(factor.rows, 2)
+        np.testing.assert_allclose(factor.transposed(answers), real.T @ answers, atol=1e-6 * scale)
+        weights = np.linspace(0.5, 2, factor.rows)
+        if not factor.stands_alone:
+            squares = factor.weighted_squares(weights)
+            np.testing.assert_allclose(squares, weights @ real**2, rtol=1e-14)
+        inverse = np.linalg.pinv(real, rcond=1e-9)
+        if np.linalg.matrix_rank(real, tol=1e-7 * scale) == np.linalg.matrix_rank(real, tol=1e-11 * scale):
+            tensor = np.arange(3.0 * factor.rows).reshape(factor.rows, 3)
+            np.testing.assert_allclose(
+                factor.undone(tensor),
+                (inverse @ tensor).T,
+                rtol=1e-6,
+                atol=1e-8 * max(1e-300, np.abs(inverse).max()) * tensor.max(initial=1.0),
+            )
+
+    @settings(max_examples=30)
+    @given(data=st.data())
+    def test_it_comes_back_from_data(self, kind, data):
+        factor, _ = data.draw(CASES[kind])
+        again = type(factor).from_data(factor.to_data())
+        np.testing.assert_array_equal(again.written_out(), factor.written_out())
+        assert again.squared_column() == factor.squared_column()
+        assert not factor.fits((factor.cells + 1,))
+        assert not factor.fits((factor.cells, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "array"),
+    [(Matrix, np.array([[1, -1]])), (Filter, np.array([1, -1]))],
+)
+def test_arrays_are_copied_and_cannot_be_changed(make, array):
+    """Or what was accounted might not be what is measured."""
+    factor = make(array)
+    before = factor.squared_column()
+    array *= 1000
+    assert factor.squared_column() == before
+    (kept,) = factor.to_data().values()
+    with pytest.raises(ValueError, match="read-only"):
+        kept[...] = 5
+    multipliers = np.array([[2]])
+    strategy = IntegerStrategy(
+        (2, 1), (((0,), Matrix(np.array([[1, -1]]))), ((1,), Matrix(np.array([[1]])))), multipliers
+    )
+    multipliers[...] = 1
+    assert strategy.multipliers.tolist() == [[2]]
+    with pytest.raises(ValueError, match="read-only"):
+        strategy.multipliers[...] = 1
+
+
+@pytest.mark.parametrize("kind", ["", "Matrix", "toy", None, 3, ["matrix"]])
+def test_an_unknown_kind_is_refused(kind, refuses):
+    with refuses(PrivacyError, ValueError, "matrix, filter"):
+        factor_from_data(kind, {})
+
+
+# --- a new kind --------------------------------------------------------------------------------------
+
+SCHEMA = qs.Schema.of(a=4, b=3)
+UNIT = {"a": Differences(4, 700), "b": Matrix(np.array([[500, -500, 0], [300, 300, -600]]))}
+
+
+BUDGET = qs.PrivacyCost(100.0)
+
+
+def build_plan(budget=BUDGET):
+    one = IntegerStrategy((4,), (((0,), UNIT["a"]),))
+    two = IntegerStrategy((3,), (((0,), UNIT["b"]),))
+    total = IntegerStrategy((), (((), Matrix(np.array([[1024]]))),))
+    both = IntegerStrategy((4, 3), (((0,), UNIT["a"]), ((1,), UNIT["b"])), np.arange(1, 7).reshape(3, 2))
+    measured = (
+        IntegerMeasured((), (((), 2),), Fraction(10**6)),
+        IntegerMeasured((0,), (((0,), 0),), Fraction(10**5)),
+        IntegerMeasured((1,), (((0,), 1),), Fraction(10**5)),
+        IntegerMeasured((0, 1), (((0, 1), 3),), Fraction(10**11)),
+    )
+    return IntegerPlan(SCHEMA, budget, (one, two, total, both), measured, 10**4)
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """The one line: its name in the registry."""
+    monkeypatch.setitem(KINDS, Differences.kind, Differences)
+
+
+def release_of(plan, counts, source):
+    store = MemoryStore()
+    for number, answers in measure_table(plan, TableCounter(SCHEMA, counts), source):
+        store.put(number, answers)
+    workload = qs.all_kway(SCHEMA, [0, 1, 2], "prefix")
+    centres = tuple(np.full(n, 1 / n) for n in SCHEMA.sizes)
+    return Release(plan, workload, centres, NoiseRecord("rounded", "", seeded=True), store)
+
+
+def truth(counts):
+    cumulated = [counts.sum(axis=1), counts.sum(axis=0)]
+    return np.concatenate(
+        [[counts.sum()], *map(np.cumsum, cumulated), counts.cumsum(axis=0).cumsum(axis=1).ravel()]
+    )
+
+
+def test_without_its_line_it_is_refused(refuses):
+    with refuses(PrivacyError, ValueError, "not a known one"):
+        build_plan()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_new_kind_is_accounted():
+    assert squared_sensitivity(build_plan().strategies[0]) == 2 * 700**2
+    for neighbours in ("add_remove", "replace_one"):
+        plan = build_plan(qs.PrivacyCost(100.0, neighbours=neighbours))
+        base = random_counts(SCHEMA, 1) + 1
+        here = released(plan, base)
+        each = list(units(SCHEMA))
+        changes = each if neighbours == "add_remove" else [a - b for a, b in itertools.combinations(each, 2)]
+        found = max(squared_change(here, released(plan, base + change)) for change in changes)
+        assert 0 < found <= privacy_cost(plan)
+        check_budget(plan, DISTRIBUTIONS["rounded"])
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_new_kind_is_measured_and_reconstructed():
+    counts = random_counts(SCHEMA, 2)
+    release = release_of(build_plan(), counts, Telltale(0))
+    np.testing.assert_allclose(release.answer().values, truth(counts), atol=1e-8)
+    np.testing.assert_allclose(release.marginal("a", "b"), counts, atol=1e-8)
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_errors_of_a_new_kind_are_known():
+    """Against its matrix: the same plan with matrices in its place."""
+    plan = build_plan()
+    same = tuple(
+        IntegerStrategy(
+            s.shape, tuple((a, Matrix(f.written_out().astype(np.int64))) for a, f in s.factors), s.multipliers
+        )
+        for s in plan.strategies
+    )
+    counts = random_counts(SCHEMA, 3)
+    one = release_of(plan, counts, noise_source("rounded", 1))
+    other = release_of(
+        IntegerPlan(SCHEMA, plan.budget, same, plan.measured, 10**4), counts, noise_source("rounded", 1)
+    )
+    assert one.answer().values.tobytes() == other.answer().values.tobytes()
+    assert one.answer().std.tobytes() == other.answer().std.tobytes()
+    assert (one.answer().std > 0).all()
+    workload = qs.marginals(SCHEMA, [1, 2])
+    assert one.covariance(workload).tobytes() == other.covariance(workload).tobytes()
+
+
+def test_a_new_kind_is_stored_and_loaded(tmp_path, monkeypatch, refuses):
+    with monkeypatch.context() as patch:
+        patch.setitem(KINDS, Differences.kind, Differences)
+        release = release_of(build_plan(), random_counts(SCHEMA, 4), noise_source("rounded", 2))
+        release.save(tmp_path / "x.qs")
+        again = qs.Release.load(tmp_path / "x.qs")
+        assert type(again.plan.strategies[0].factors[0][1]) is Differences
+        assert again.answer().values.tobytes() == release.answer().values.tobytes()
+        assert again.answer().std.tobytes() == release.answer().std.tobytes()
+    with refuses(FileError, ValueError):
+        qs.Release.load(tmp_path / "x.qs")
+
+
+def test_what_a_new_kind_must_offer():
+    """As few things as the toy has: the rest has a default."""
+    needed = {
+        "rows",
+        "cells",
+        "largest",
+        "squared_column",
+        "exact_answers",
+        "transposed",
+        "to_data",
+        "from_data",
+    }
+    assert Factor.__abstractmethods__ == needed
+    assert inspect.isabstract(Factor)
