@@ -14,7 +14,8 @@ from querysmasher.planning.centering import uniform
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.solvers.circulant import fourier_basis, is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import _merge_cells, is_thin, solve_dense
+from querysmasher.planning.solvers.dense import _merge_cells, solve_dense
+from querysmasher.planning.solvers.roots import is_thin
 from querysmasher.planning.solvers.structured import solve_structured
 from querysmasher.planning.solving import solve_blocks
 from querysmasher.planning.subworkload import Block, Part, split

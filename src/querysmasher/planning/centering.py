@@ -31,6 +31,15 @@ def split_axis(rows: Array, centre: Array, axis: int, *, keep: bool) -> Array:
     return np.asarray(rows - np.expand_dims(mean, axis)) if keep else mean
 
 
+def split_gram(gram: Array, centre: Array) -> tuple[float, Array | None]:
+    """Return what a Gram matrix on one attribute leaves on no attribute, and on it (None for one value)."""
+    on_centre = gram @ centre
+    square = float(on_centre @ centre)
+    if len(gram) == 1:
+        return square, None
+    return square, gram - on_centre[:, None] - on_centre[None, :] + square
+
+
 def complement(centre: Array) -> Array:
     """Return an orthonormal basis (n-1 rows) of the rows b with b · centre = 0."""
     basis, _ = np.linalg.qr(centre[:, None], mode="complete")

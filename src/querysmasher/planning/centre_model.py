@@ -21,9 +21,9 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centre_block import Optimum, contract, optimum_of
 from querysmasher.planning.centre_split import RoleSplit
 from querysmasher.planning.roles import Kept, Roles, SetClass
-from querysmasher.planning.solvers.dense import block_root, is_thin
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.roots import block_root, is_thin
 from querysmasher.planning.subworkload import Block, Part, Term, split
 
 JOINT_CELLS = 400
@@ -221,7 +221,9 @@ class CentreModel:
                 HEAVY_GAP,
                 0.99 * start + 0.01 * start.mean(),
             )  # weights on the edge are slow to leave it
-        design = solve_design(block_root(block, parts), np.maximum(start, 1e-9 * start.max()), gap)
+        design = solve_design(
+            block_root(block, parts, strict=False), np.maximum(start, 1e-9 * start.max()), gap
+        )
         self._starts[key] = design.weights / design.weights.sum()
         self._fresh[same] = optimum_of(design)
         return self._fresh[same]
@@ -229,12 +231,12 @@ class CentreModel:
     def _estimate(self, block: Block, parts: dict[int, Part], key: object) -> Optimum:
         if not is_thin(block, parts):
             if key not in self._constants:
-                root = block_root(block, parts)
+                root = block_root(block, parts, strict=False)
                 self._constants[key] = Design.at(root, np.full(block.cells, 1.0 / block.cells)).value
             return Optimum(self._constants[key], np.zeros((0, block.cells)), constant=True)
         if key not in self._starts:
             uniform = np.full(block.cells, 1.0 / block.cells)
-            weights = solve_design(block_root(block, parts), uniform, 1e-3).weights
+            weights = solve_design(block_root(block, parts, strict=False), uniform, 1e-3).weights
             self._starts[key] = weights / weights.sum()
         p = self._starts[key]
         rows = np.concatenate([math.sqrt(c) * parts[n].content for c, ((_, n),) in block.terms])

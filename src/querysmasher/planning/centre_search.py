@@ -41,11 +41,11 @@ PARTS = (1.0, 0.4, 0.1)
 """Where the model only estimates, so much of the way from uniform is tried: estimates overshoot."""
 
 
-def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
+def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = False) -> list[Centres]:
     """Return centres to plan with: the best ones, or several to try in turn where they are only estimated.
 
     A single choice is known to be no worse than uniform. Several start with uniform, then come bold steps
-    before timid ones.
+    before timid ones. Queries that are `far_apart` in weight or size are not all seen by the search.
     """
     even = uniform(workload.schema)
     if _all_symmetric(workload):
@@ -68,6 +68,8 @@ def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
 
     with one_core():
         first, _ = model.value_and_gradient(start)
+        if not first > 0:
+            return [even]  # all queries are zero, or ask for what is public
 
         def objective(x: Array) -> tuple[float, Array]:
             value, gradients = model.value_and_gradient(centres_at(x))
@@ -88,8 +90,10 @@ def search_centres(workload: Workload, budget: Budget) -> list[Centres]:
 
         best = rounded(found.x)
         last, _ = model.value_and_gradient(best)
-    if model.exact:
+    if model.exact and not far_apart:
         return [even if last >= first else _spread(best, roles)]
+    if model.exact:
+        return [even, _spread(best, roles)]
     return [even, *(_spread(rounded(part * found.x), roles) for part in PARTS)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.centering import split_axis
+from querysmasher.planning.centering import split_axis, split_gram
 from querysmasher.planning.decomposition import is_few
 from querysmasher.planning.roles import Kept, RoleFamily
 from querysmasher.planning.subworkload import Part
@@ -31,12 +31,8 @@ class RoleSplit:
         """Return the square of what is left on no axis, and the parts on the others that are not nothing."""
         if self.gram is not None:
             w = centres[self.roles[0]]
-            on_centre = self.gram @ w
-            square = float(on_centre @ w)
-            if len(w) == 1:
-                return square, {}
-            centred = self.gram - on_centre[:, None] - on_centre[None, :] + square
-            return square, {(0,): Part((len(w),), (w,), centred)}
+            square, centred = split_gram(self.gram, w)
+            return square, {} if centred is None else {(0,): Part((len(w),), (w,), centred)}
         square, parts = 0.0, {}
         norm = np.linalg.norm(self.rows)
         for bits in range(2 ** len(self.roles)):

@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.centering import Centres, split_axis
+from querysmasher.planning.centering import Centres, split_axis, split_gram
+from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.lattice import lattice_rows
 from querysmasher.planning.subworkload import Part, Piece, Subworkload
 from querysmasher.schema import Schema
@@ -17,7 +18,7 @@ from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
 
 NULL = 1e-12
-"""Rows whose norm is below this fraction of their family's are rounding error, that is, nothing."""
+"""What is left of a row and shorter than this fraction of it is rounding error, that is, nothing."""
 
 SMALL = 256
 """Up to this many values, an attribute's Gram matrix is taken even where its queries are fewer."""
@@ -39,7 +40,7 @@ def split_family(
     if weighted and family.weights is not None:
         rows = rows * np.sqrt(family.weights)[:, None]
     left: dict[tuple[int, ...], Array] = {(): rows.reshape(-1, *family.shape).transpose(0, *(1 + order))}
-    norm = float(np.linalg.norm(rows))
+    least = NULL * lengths(rows)
     for place in sorted(places, reverse=True):
         # axes are taken from the last to the first, so kept ones gather at the end
         left = {
@@ -53,16 +54,34 @@ def split_family(
                 ),
             )
         }
-    return {
-        kept: np.ascontiguousarray(part.reshape(family.rows, -1))
-        for kept, part in left.items()
-        if np.linalg.norm(part) > NULL * norm
-    }
+    cleared = {kept: without_nothing(part.reshape(family.rows, -1), least) for kept, part in left.items()}
+    return {kept: rows for kept, rows in cleared.items() if rows is not None}
+
+
+def without_nothing(rows: Array, least: Array) -> Array | None:
+    """Set rows shorter than `least` to zero; None if nothing is left.
+
+    Each is compared with the row it comes from: next to a long row a short one is not nothing.
+    """
+    something = lengths(rows) > least
+    if not something.any():
+        return None
+    return np.ascontiguousarray(rows if something.all() else np.where(something[:, None], rows, 0.0))
+
+
+def _rows_on(family: Family, places: tuple[int, ...], kept: tuple[int, ...], centres: Centres) -> Array:
+    """Return the weighted rows that a family leaves on one of the sets it keeps."""
+    return split_family(family, places, centres, weighted=True)[kept]
 
 
 def is_few(rows: int, cells: int, axes: int) -> bool:
-    """Tell whether queries are kept as rows rather than as a Gram matrix."""
+    """Tell whether queries are so few that they are kept as rows rather than as a Gram matrix."""
     return rows <= cells if axes > 1 else 2 * rows <= cells and cells > SMALL
+
+
+def are_kept(rows: Array, axes: int) -> bool:
+    """Tell whether queries are kept as rows: few ones, and those of which a Gram matrix would lose some."""
+    return is_few(len(rows), rows.shape[1], axes) or are_far_apart(rows)
 
 
 class Decomposer:
@@ -140,12 +159,10 @@ class Decomposer:
     def _split(self, places: tuple[int, ...], family: Family) -> list[Option]:
         if family.closed_form:
             (place,) = places
-            gram, centre = family.gram(), self.centres[place]
-            on_centre = gram @ centre
-            square = float(on_centre @ centre)
+            centre = self.centres[place]
+            square, centred = split_gram(family.gram(), centre)
             options: list[Option] = [((), (), square)]
-            if len(gram) > 1:
-                centred = gram - on_centre[:, None] - on_centre[None, :] + square
+            if centred is not None:
                 options.append(self._part(places, Part(family.shape, (centre,), centred)))
             return options
         options = []
@@ -155,11 +172,11 @@ class Decomposer:
                 continue
             shape = tuple(self.schema.sizes[p] for p in kept)
             centres = tuple(self.centres[p] for p in kept)
-            count, cells = rows.shape
-            thin = is_few(count, cells, len(kept))
+            thin = are_kept(rows, len(kept))
             spanning = partial(lattice_rows, family, places, kept, self.centres)
             known = spanning if thin or len(kept) == 1 else None
-            part = Part(shape, centres, rows if thin else rows.T @ rows, thin, known)
+            source = None if thin else partial(_rows_on, family, places, kept, self.centres)
+            part = Part(shape, centres, rows if thin else rows.T @ rows, thin, known, source)
             options.append(self._part(kept, part))
         return options
 

@@ -14,11 +14,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.lattice import integer_centre
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.prediction import Measured
-from querysmasher.planning.rounding import are_independent, round_strategy
+from querysmasher.planning.prediction import Blocks, Measured
+from querysmasher.planning.rounding import are_independent, round_strategy, rounding_loss, spread
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
@@ -30,11 +30,24 @@ MOST_BITS = 14
 LEAST_BITS = 4
 """With fewer, rounding would be coarse."""
 
+ORDINARY = 32.0
+"""Rows that differ less in length lose nothing to speak of when they are rounded alike."""
+
+GOOD_LOSS, MOST_LOSS = 1.1, 4.0
+"""The factor by which rounding may multiply a variance: more bits are taken down to the first, and a plan
+that does not get below the second is refused."""
+
 TOTAL_BITS = 10
 """The number of records is measured times 2^10, so that noise in whole numbers can be as fine as planned."""
 
 WORD_BITS = 62
 """Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
+
+MAX_RECORDS = 100_000_000
+"""The cap that `measure` takes by default: what cannot be measured under it is refused when planned."""
+
+SAFETY = 1 + Fraction(1, 2**40)
+"""Variances are larger than planned by this factor, more than all rounding of floating-point numbers."""
 
 MOST_VARIANCE = 2**100
 """Noise of a larger variance cannot be drawn; see `privacy.sampler`."""
@@ -62,14 +75,9 @@ def as_strategy(strategy: IntegerStrategy) -> Strategy:
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
     """Turn a plan into whole numbers, spending at most `privacy_cost` (checked again when measuring)."""
     rounder = _Rounder(plan)
-    patterns: dict[tuple[tuple[tuple[int, ...], int], ...], tuple[tuple[tuple[int, ...], int], ...]] = {}
-    stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * (1 + Fraction(1, 2**40))
-    largest: dict[tuple[tuple[tuple[int, ...], int], ...], float] = {}
-    for m in plan.measured:
-        if not 0 < m.variance < math.inf:
-            msg = f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
-            raise PlanError(msg)
-        largest[m.blocks] = max(m.variance, largest.get(m.blocks, 0.0))
+    patterns: dict[Blocks, Blocks] = {}
+    stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * SAFETY
+    largest = _largest_variances(plan)
     measured = []
     for m in plan.measured:
         if m.blocks not in patterns:
@@ -81,8 +89,35 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
         grain = 1 if variance >= 2**20 else 2**20
         variance = max(Fraction(1), Fraction(math.ceil(variance * grain), grain))
         measured.append(IntegerMeasured(m.attributes, blocks, variance))
-    schema, budget = plan.workload.schema, plan.budget
-    return IntegerPlan(schema, budget, tuple(rounder.strategies), tuple(measured), max_records)
+    used = sorted({number for m in measured for _, number in m.blocks})
+    place = {number: i for i, number in enumerate(used)}
+    renumbered = {blocks: tuple((axes, place[n]) for axes, n in blocks) for blocks in patterns.values()}
+    return IntegerPlan(
+        plan.workload.schema,
+        plan.budget,
+        tuple(rounder.strategies[number] for number in used),
+        tuple(IntegerMeasured(m.attributes, renumbered[m.blocks], m.variance) for m in measured),
+        max_records,
+    )
+
+
+def check_measurable(plan: Plan) -> None:
+    """Refuse a plan that could not be measured in integers under the default cap on the number of records."""
+    rounder, largest = _Rounder(plan), _largest_variances(plan)
+    for m in {m.blocks: m for m in plan.measured}.values():
+        most = MOST_VARIANCE / (Fraction(largest[m.blocks]) * SAFETY)
+        rounder.blocks(m, WORD_BITS - MAX_RECORDS.bit_length(), most)
+
+
+def _largest_variances(plan: Plan) -> dict[Blocks, float]:
+    """Return the largest noise variance by what is measured with it."""
+    largest: dict[Blocks, float] = {}
+    for m in plan.measured:
+        if not 0 < m.variance < math.inf:
+            msg = f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
+            raise PlanError(msg)
+        largest[m.blocks] = max(m.variance, largest.get(m.blocks, 0.0))
+    return largest
 
 
 class _Rounder:
@@ -93,11 +128,10 @@ class _Rounder:
         self.strategies: list[IntegerStrategy] = []
         self.sensitivities: list[Fraction] = []
         self._numbers: dict[tuple[int, int], int] = {}
-        self._whole: set[int] = set()
+        self._losses: dict[int, float] = {}
+        self._spreads: dict[int, float] = {}
 
-    def blocks(
-        self, measured: Measured, room: int, most: Fraction
-    ) -> tuple[tuple[tuple[int, ...], int], ...]:
+    def blocks(self, measured: Measured, room: int, most: Fraction) -> Blocks:
         """Return the integer strategies of an attribute set.
 
         Their bits together fit into `room`, and no row multiplies the noise variance by more than `most`.
@@ -109,18 +143,66 @@ class _Rounder:
         if not measured.attributes:
             return (((), self._total(min(room - 1, (math.floor(most).bit_length() - 1) // 2))),)
         names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
+        why = "too few"
         for bits in range(MOST_BITS, LEAST_BITS - 1, -1):
             numbers = [self._number(measured, axes, solution, bits) for axes, solution in measured.blocks]
-            noise = math.prod((self._noise(n) for n in numbers), start=Fraction(2))  # with room to round up
-            if sum(self.strategies[n].bits for n in numbers) <= room and noise <= most:
-                for number in numbers:
-                    self._check_rank(number, names, bits)
+            if not self._fit(numbers, room, most):
+                continue
+            precise = [self._precise(measured, axes, n, bits, room) for axes, n in measured.blocks]
+            numbers = [n for n in precise if n is not None]
+            if len(numbers) == len(precise) and self._fit(numbers, room, most):
                 return tuple((axes, n) for (axes, _), n in zip(measured.blocks, numbers, strict=True))
+            why = "in which some queries are lost: they differ too much in weight or size"
         msg = (
-            f"max_records: it leaves at most {room} bits for exact integer answers on ({names}), too few; "
-            "lower max_records, or plan fewer attributes at a time"
+            f"max_records: it leaves at most {room} bits for exact integer answers on ({names}), {why}; "
+            "lower max_records, or plan fewer attributes at a time, or use weights that differ less"
         )
         raise PlanError(msg)
+
+    def _fit(self, numbers: list[int], room: int, most: Fraction) -> bool:
+        """Tell whether strategies leave answers in a word, and noise that can be drawn."""
+        noise = math.prod((self._noise(n) for n in numbers), start=Fraction(2))  # with room to round up
+        return sum(self.strategies[n].bits for n in numbers) <= room and noise <= most
+
+    def _precise(
+        self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int, room: int
+    ) -> int | None:
+        """Return the strategy of the fewest bits, `bits` at least, in which rounding loses little, or None.
+
+        Rows that are far apart take as many more bits as that.
+        """
+        apart = self._spread(solution)
+        more = bits + max(0, math.ceil(math.log2(apart / ORDINARY))) if apart < math.inf else room + 1
+        best: tuple[float, int] | None = None
+        for own in range(more, room + 1, 2):
+            try:
+                loss, number = self._loss(measured, axes, solution, own)
+            except (PlanError, PrivacyError):  # so many bits are too many
+                break
+            if best is None or loss < best[0]:
+                best = loss, number
+            if loss <= GOOD_LOSS or self.strategies[number].bits > room:
+                break
+        return None if best is None or best[0] > MOST_LOSS else best[1]
+
+    def _loss(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> tuple[float, int]:
+        """Return by how much rounding to so many bits multiplies variances, and the rounded strategy."""
+        number = self._number(measured, axes, solution, bits)
+        if number not in self._losses:
+            factors = [factor for _, factor in self.strategies[number].factors]
+            if not all(f.rank < f.rows or are_independent(f.written_out()) for f in factors):
+                self._losses[number] = math.inf  # answers to what is lost would be made up
+            elif self._spread(solution) <= ORDINARY:
+                self._losses[number] = 1.0  # or little more: seen on all kinds of workloads
+            else:
+                planned = self.plan.solutions[solution].strategy
+                self._losses[number] = rounding_loss(planned, self.strategies[number])
+        return self._losses[number], number
+
+    def _spread(self, solution: int) -> float:
+        if solution not in self._spreads:
+            self._spreads[solution] = spread(self.plan.solutions[solution].strategy)
+        return self._spreads[solution]
 
     def _noise(self, number: int) -> Fraction:
         """Return by how much a strategy's rows multiply the noise variance, at most."""
@@ -143,19 +225,6 @@ class _Rounder:
             self.strategies.append(strategy)
             self.sensitivities.append(squared_sensitivity(strategy))
         return self._numbers[key]
-
-    def _check_rank(self, number: int, names: str, bits: int) -> None:
-        """Refuse a strategy in which rounding has lost a query: its answers would be made up."""
-        if number in self._whole:
-            return
-        factors = [factor for _, factor in self.strategies[number].factors]
-        if not all(f.rank < f.rows or are_independent(f.written_out()) for f in factors):
-            msg = (
-                f"max_records: it leaves {bits} bits for exact integer answers on ({names}), in which some "
-                "queries are lost; lower max_records, or use weights that differ less"
-            )
-            raise PlanError(msg)
-        self._whole.add(number)
 
     def _check(self, measured: Measured) -> None:
         """Refuse strategies that do not fit the attributes they stand on: a plan may come from a file."""

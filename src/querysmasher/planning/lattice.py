@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
+from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.workload.families import Family
 
 Integers = NDArray[np.int64]
@@ -23,6 +24,12 @@ LARGEST = 2**40
 """Rows with larger entries are of no use for exact measurement."""
 
 LARGEST_CENTRE = 256
+
+MOST_DENOMINATOR = 5_040
+"""Fractions are looked for up to this common denominator."""
+
+EXACT = 1e-14
+"""Numbers closer to whole ones than this fraction of themselves differ from them by rounding error."""
 
 RANK = 1e-9
 """Pivots below this fraction of the largest are rounding error."""
@@ -52,19 +59,15 @@ def lattice_rows(
 ) -> Integers | None:
     """Return independent whole-number rows spanning what `family`, asked on `places`, leaves on `kept`.
 
-    None if they span the whole residual space, so that any rounding stays inside, or if the queries are
-    not whole numbers over a small common denominator, or the centres are not.
+    None if they span the whole residual space, so that any rounding stays inside, or if a query is not in
+    the ratios of whole numbers, or the centres are not.
     """
-    matrix = family.matrix()
-    for denominator in (1, 2, 10, 16, 100, 1000, 1024):
-        whole = np.round(matrix * denominator)
-        if np.allclose(whole, matrix * denominator, rtol=0, atol=1e-12 * denominator):
-            break
-    else:
+    whole = integer_rows(family.matrix())
+    if whole is None:
         return None
     order = np.argsort(places)
     ordered = [places[i] for i in order]
-    tensor = whole.astype(np.int64).reshape(-1, *family.shape).transpose(0, *(1 + order))
+    tensor = whole.reshape(-1, *family.shape).transpose(0, *(1 + order))
     try:
         whole_centres = {p: integer_centre(centres[p]) for p in places}
     except PlanError:
@@ -80,12 +83,46 @@ def lattice_rows(
     return None if len(rows) == math.prod(n - 1 for n in tensor.shape[1:]) else rows
 
 
+def integer_rows(matrix: Array) -> Integers | None:
+    """Return multiples of the rows that are whole numbers, or None if a row has none that are small."""
+    for denominator in (1, 2, 10, 16, 100, 1000, 1024):
+        whole = np.round(matrix * denominator)
+        close = np.allclose(whole, matrix * denominator, rtol=0, atol=1e-12 * denominator)
+        if close and np.array_equal(whole.any(axis=1), matrix.any(axis=1)):
+            return whole.astype(np.int64) if np.abs(whole).max() <= LARGEST else None
+    result = np.zeros(matrix.shape, dtype=np.int64)
+    for row, whole_row in zip(matrix, result, strict=True):
+        sizes = np.unique(np.abs(row[row != 0]))
+        if sizes.size:
+            multiple = _whole_multiple(sizes)
+            if multiple is None:
+                return None
+            whole_row[:] = np.round(row * multiple)
+    return result
+
+
+def _whole_multiple(sizes: Array) -> float | None:
+    """Return a number that makes positive numbers whole, up to their rounding error, or None."""
+    tried = np.arange(1, MOST_DENOMINATOR + 1)
+    for unit in (1.0, float(sizes[0])):
+        left = tried
+        for size in sizes / unit:
+            products = left * size
+            left = left[np.abs(products - np.round(products)) <= EXACT * products]
+        if left.size and left[0] * sizes[-1] / unit <= LARGEST:
+            return float(left[0] / unit)
+    return None
+
+
 def independent(rows: Integers) -> Integers:
     """Return a largest independent choice of the rows, each divided by its greatest common divisor."""
     divisors = np.gcd.reduce(rows, axis=1)
     rows = np.unique(rows[divisors > 0] // divisors[divisors > 0, None], axis=0)
     if not len(rows):
         return rows
-    triangle, pivots = scipy.linalg.qr(rows.T.astype(float), mode="r", pivoting=True, check_finite=False)
-    lengths = np.abs(np.diagonal(triangle))
-    return np.ascontiguousarray(rows[np.sort(pivots[: int(np.sum(lengths > RANK * lengths[0]))])])
+    columns = rows.T.astype(float)
+    if are_far_apart(columns.T):
+        columns /= lengths(columns.T)
+    triangle, pivots = scipy.linalg.qr(columns, mode="r", pivoting=True, check_finite=False)
+    sizes = np.abs(np.diagonal(triangle))
+    return np.ascontiguousarray(rows[np.sort(pivots[: int(np.sum(sizes > RANK * sizes[0]))])])

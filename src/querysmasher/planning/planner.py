@@ -15,6 +15,8 @@ from querysmasher.planning.allocation import allocate
 from querysmasher.planning.centering import Centres, uniform
 from querysmasher.planning.centre_search import search_centres
 from querysmasher.planning.decomposition import Decomposer
+from querysmasher.planning.grading import GRADED, lengths
+from querysmasher.planning.integer import check_measurable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.solution import Solution
@@ -25,9 +27,13 @@ from querysmasher.planning.subworkload import Block, Part, Subworkload, split
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
+from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
 
 CENTERINGS = ("optimized", "uniform")
+
+LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150
+"""What a query's weight times its squared length may be: sums of products of two such numbers are finite."""
 
 MOST_VALUES = 12_000
 """Prefixes, ranges and the like on more values are refused: a matrix over them takes gigabytes."""
@@ -69,6 +75,7 @@ def plan(
     check_asked(workload, budget)
     _check(solver, centering, tolerance)
     _check_sizes(workload)
+    far_apart = _check_scales(workload)
     if bases is not None and (solver != "basis" or not isinstance(bases, Mapping)):
         given = f"solver={solver!r}" if solver != "basis" else type(bases).__name__
         msg = f"bases: expected a mapping of attributes to bases, and solver='basis', got {given}"
@@ -80,7 +87,9 @@ def plan(
         return plan_at(centres, centering, workload, budget, solver, tolerance, progress, own_bases)
 
     with Bar("Choosing centres", None, progress):
-        choices = [uniform(workload.schema)] if centering == "uniform" else search_centres(workload, budget)
+        choices = [uniform(workload.schema)]
+        if centering == "optimized":
+            choices = search_centres(workload, budget, far_apart=far_apart)
     best = first = at(choices[0])
     for centres in choices[1:]:
         trial = at(centres)
@@ -88,6 +97,14 @@ def plan(
             best = trial
         elif best is not first:
             break  # a bolder step gained more
+    try:
+        check_measurable(best)
+    except PlanError:
+        even = uniform(workload.schema)
+        if all(map(np.array_equal, best.centres, even)):
+            raise
+        best = at(even)  # whose rows are smaller integers
+        check_measurable(best)
     return best
 
 
@@ -217,6 +234,36 @@ def _check_sizes(workload: Workload) -> None:
                     "bins, or single queries about it"
                 )
                 raise TooLargeError(msg)
+
+
+def _check_scales(workload: Workload) -> bool:
+    """Refuse queries whose weighted squares would overflow, or vanish; tell whether they are far apart."""
+    known: dict[object, tuple[float, float]] = {}
+    bounds = []
+    for group in workload:
+        least = most = group.weight
+        for family in group.families:
+            if family.key not in known:
+                known[family.key] = _squares(family)
+            least, most = least * known[family.key][0], most * known[family.key][1]
+        if not (least >= LEAST_SQUARE and most <= MOST_SQUARE):
+            msg = (
+                f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² goes from "
+                f"{least:.1e} to {most:.1e}; double precision allows {LEAST_SQUARE:g} to {MOST_SQUARE:g}"
+            )
+            raise PlanError(msg)
+        bounds.append((least, most))
+    return max(most for _, most in bounds) * GRADED**2 > min(least for least, _ in bounds)
+
+
+def _squares(family: Family) -> tuple[float, float]:
+    """Return bounds on the weighted squared lengths of the family's queries that are not zero."""
+    if family.closed_form:
+        return 1.0, float(family.cells)
+    own = lengths(family.matrix())
+    squares = own**2 * (1.0 if family.weights is None else family.weights)
+    squares = squares[own > 0]
+    return (float(squares.min()), float(squares.max())) if squares.size else (1.0, 1.0)
 
 
 def _check(solver: str, centering: str, tolerance: float) -> None:

@@ -9,9 +9,9 @@ from itertools import product
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centering import Centres, complement, split_gram
 from querysmasher.planning.decomposition import split_family
 from querysmasher.planning.strategy import Factor, Strategy
 from querysmasher.schema import Schema
@@ -155,6 +155,8 @@ class Predictor:
         order = {place: axis for axis, place in enumerate(sorted(places))}
         same = tuple(order[p] for p in places), tuple(id(self.centres[p]) for p in places)
         key = (family.key, *same, summed)
+        if key not in self._shares and summed and family.closed_form:
+            self._shares[key] = self._closed_form(places[0], family)
         if key not in self._shares:
             split = split_family(family, places, self.centres, weighted=False)
             self._shares[key] = {
@@ -164,6 +166,15 @@ class Predictor:
                 for kept, rows in split.items()
             }
         return key, self._shares[key]
+
+    def _closed_form(self, place: int, family: Family) -> dict[tuple[int, ...], Array]:
+        """Return rows with the Gram matrices that a family leaves, without writing its queries out."""
+        square, centred = split_gram(family.gram(), self.centres[place])
+        split: dict[tuple[int, ...], Array] = {(): np.array([[math.sqrt(square)]])}
+        if centred is not None:
+            inside = complement(self.centres[place])
+            split[0,] = square_root(inside @ centred @ inside.T, 0.0) @ inside
+        return split
 
     def _components(
         self, measured: Measured, shares: list[_Share], group: Group

@@ -12,6 +12,7 @@ import math
 from functools import cache
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
@@ -19,6 +20,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centering import complement
 from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
+from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Filter, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
@@ -74,6 +76,10 @@ def _round_dense(strategy: DenseStrategy, centres: list[Integers], bits: int) ->
         room = WORD.bit_length() - 1 - int(np.abs(strategy.lattice).sum(axis=0).max()).bit_length()
         coefficients = _scaled(strategy.lattice_coefficients, min(bits + LATTICE_BITS, room))
         return _reduced(coefficients @ strategy.lattice, bits)
+    growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
+    if bits + growth >= WORD.bit_length():
+        msg = f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
+        raise PlanError(msg)
     rows = strategy.matrix
     missing = math.prod(n - 1 for n in strategy.shape) - len(rows)
     if missing > 0:
@@ -209,6 +215,42 @@ def _reduced(rows: Integers, bits: int) -> Integers:
     """
     rows = rows // max(1, int(np.gcd.reduce(rows, axis=None)))
     return rows << max(0, bits - int(np.abs(rows).max()).bit_length())
+
+
+def spread(strategy: Strategy) -> float:
+    """Return how far apart in size a strategy's rows are, or the noise of rows of one size."""
+    if isinstance(strategy, DenseStrategy):
+        lengths = np.linalg.norm(strategy.matrix, axis=1)
+        return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
+    if isinstance(strategy, DiagonalStrategy):
+        squares = along_axes(strategy.weights, 0, [np.diag((b**2).sum(axis=1)) for b in strategy.bases])
+        return math.sqrt(float(squares.max() / squares.min())) if squares.all() else math.inf
+    return 1.0
+
+
+def rounding_loss(strategy: Strategy, rounded: IntegerStrategy) -> float:
+    """Return by how much rounding multiplies the variance of a planned row, at most.
+
+    The rounding error of a long row is made up for by the short ones, at their noise: with rows that are far
+    apart it takes more bits for that not to matter.
+    """
+    if not isinstance(strategy, DenseStrategy | DiagonalStrategy):
+        return 1.0
+    factors = [factor.written_out() for _, factor in rounded.factors]
+    planned = (strategy.matrix,) if isinstance(strategy, DenseStrategy) else strategy.bases
+    squares = [_coefficients(rows, factor) ** 2 for rows, factor in zip(planned, factors, strict=True)]
+    noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
+    variances = along_axes(noise, 0, [s.T for s in squares])
+    if isinstance(strategy, DiagonalStrategy):
+        variances = variances * strategy.weights
+    return float(variances.max()) * float(squared_sensitivity(rounded))
+
+
+def _coefficients(rows: Array, factor: Array) -> Array:
+    """Return the rows as combinations of independent others, whose lengths may be far apart."""
+    lengths = np.linalg.norm(factor, axis=1)
+    basis, triangle = np.linalg.qr((factor / lengths[:, None]).T)
+    return scipy.linalg.solve_triangular(triangle, (rows @ basis).T, check_finite=False).T / lengths
 
 
 def are_independent(rows: Array) -> bool:

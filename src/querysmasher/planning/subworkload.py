@@ -41,13 +41,20 @@ class Part:
     thin: bool = False
     spanning: Callable[[], Integers | None] | None = None
     """What works out `lattice`."""
+    source: Callable[[], Array] | None = None
+    """What works out the rows behind a Gram matrix, where it was made of rows."""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Digest the content, rounded, so that parts equal up to rounding error are one."""
-        scale = float(np.abs(self.content).max(initial=0.0)) or 1.0
-        digest = hashlib.sha256(repr((self.shape, self.thin, float(f"{scale:.11e}"))).encode())
-        digest.update((np.round(self.content / scale, 11) + 0.0).tobytes())
+        """Digest the content, rounded, so that parts equal up to rounding error are one.
+
+        Rows are rounded each in its own scale: short ones are not rounded away next to long ones.
+        """
+        largest = np.abs(self.content).max(axis=1 if self.thin else None, initial=0.0, keepdims=True)
+        largest[largest == 0] = 1.0
+        scales = tuple(float(f"{scale:.11e}") for scale in largest.ravel())
+        digest = hashlib.sha256(repr((self.shape, self.thin, scales)).encode())
+        digest.update((np.round(self.content / largest, 11) + 0.0).tobytes())
         for centre in self.centres:
             digest.update(centre.tobytes())
         object.__setattr__(self, "digest", digest.hexdigest())
@@ -61,6 +68,13 @@ class Part:
     def lattice(self) -> Integers | None:
         """Whole-number rows spanning the queries, where they leave a part of the residual space out."""
         return None if self.spanning is None else self.spanning()
+
+    @property
+    def rows(self) -> Array | None:
+        """The queries with the roots of their weights, or None where only their Gram is known."""
+        if self.thin:
+            return self.content
+        return None if self.source is None else self.source()
 
     @cached_property
     def root(self) -> Array:
@@ -134,7 +148,7 @@ def split(
         for (coefficient, _), row, column in zip(rest, own, others, strict=True):
             matrix[row_of[row], column_of[column]] += coefficient
         left, right = matrix[:, 0] / matrix[0, 0] if matrix[0, 0] else matrix[:, 0], matrix[0]
-        if np.allclose(np.outer(left, right), matrix, rtol=1e-12, atol=1e-12 * matrix.max()):
+        if np.allclose(np.outer(left, right), matrix, rtol=1e-12, atol=0):  # small terms count too
             factor, block = _block(shape, axes, tuple(zip(left.tolist(), row_of, strict=True)))
             scale *= factor
             blocks.append((axes, block))

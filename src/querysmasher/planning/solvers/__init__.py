@@ -20,16 +20,19 @@ mechanisms of that name for every block; ``"basis"`` works on whole attribute se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from querysmasher.errors import TooLargeError
+from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import is_thin, solve_dense
+from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.fourier import has_uniform_centres, solve_fourier
 from querysmasher.planning.solvers.residual import solve_residual
+from querysmasher.planning.solvers.roots import is_thin
 from querysmasher.planning.solvers.structured import solve_structured
+from querysmasher.planning.strategy import Strategy
 from querysmasher.planning.subworkload import Block, Part
 
 UNIFORM_SOLVERS = ("residual", "basis", "fourier")
@@ -50,7 +53,30 @@ def solve(
     solver: str = "optimal",
     progress: Progress | None = None,
 ) -> Solution:
-    """Solve one block by the table above."""
+    """Solve one block by the table above, and check that every query of it can be answered."""
+    solution = _solve(block, parts, tolerance, solver, progress)
+    check_answers(block, parts, solution.strategy)
+    return solution
+
+
+def check_answers(block: Block, parts: Mapping[int, Part], strategy: Strategy) -> None:
+    """Refuse a strategy that leaves a query of the block out, as it may where arithmetic ends."""
+    if strategy.rank == math.prod(n - 1 for n in block.shape):
+        return  # the whole residual space
+    for _, pieces in block.terms:
+        rows = [(axes, parts[n].root if (own := parts[n].rows) is None else own) for axes, n in pieces]
+        if not strategy.contains([(axes, own[own.any(axis=1)]) for axes, own in rows]):
+            msg = (
+                f"workload: queries on {len(block.shape)} attributes of sizes {block.shape} differ so much "
+                "in weight or size, or so little from each other, that double precision loses some of them. "
+                "Remedies: weights and coefficients that are less far apart, or fewer of these queries"
+            )
+            raise PlanError(msg)
+
+
+def _solve(
+    block: Block, parts: Mapping[int, Part], tolerance: float, solver: str, progress: Progress | None
+) -> Solution:
     several = len(block.shape) > 1
     if solver == "residual":
         return solve_residual(block, parts)

@@ -15,7 +15,8 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import block_root, solve_dense
+from querysmasher.planning.solvers.dense import solve_dense
+from querysmasher.planning.solvers.roots import block_root
 from querysmasher.planning.subworkload import Block, Part, Term
 
 SMALL = 500

@@ -18,6 +18,12 @@ import numpy as np
 import scipy.linalg
 
 from querysmasher.arrays import Array
+from querysmasher.planning.grading import graded_decomposition, is_graded
+
+FAINT = 1e-24
+"""Squared entries below this fraction of their row's largest are rounding error."""
+
+FILLING_STEPS = 50
 
 Progress = Callable[[float], None]
 """Is told the gap after every step."""
@@ -37,6 +43,9 @@ class Design:
     @classmethod
     def at(cls, R: Array, p: Array) -> Design:
         """Evaluate the design with weights p, which need not sum to one."""
+        if is_graded(R):
+            s, Y = graded_decomposition(R, p)
+            return cls(p, s, Y, np.einsum("ij,ij,i->j", Y, Y, 1 / s))
         eigenvalues, Q = scipy.linalg.eigh((R * p) @ R.T, driver="evd", check_finite=False)
         s = np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * 1e-30))
         Y = Q.T @ R
@@ -61,3 +70,24 @@ class Design:
         """Return the rows B = M^{-¼}R, scaled to unit sensitivity."""
         scale = np.sqrt(self.roots * self.leverages.max())
         return self.image / scale[:, None]
+
+    def filled_strategy(self) -> tuple[Array, float]:
+        """Return rows that use what `strategy` leaves of unit sensitivity, and the √L they reach.
+
+        Where scales are far apart, the certificate hardly sees the small ones, and cells that only these ask
+        about get little weight. If a cell has the leverage v, rows that touch it may grow by 1/v, all of
+        them, so every row grows by the least of its cells: no query's variance grows, and some fall.
+        """
+        rows = self.strategy()
+        squares = rows**2
+        touched = squares > FAINT * squares.max(axis=1, keepdims=True)
+        gains = np.ones(len(rows))
+        for _ in range(FILLING_STEPS):
+            room = 1 / np.maximum(gains @ squares, FAINT)
+            step = np.maximum(np.min(np.where(touched, room, np.inf), axis=1), 1.0)
+            gains *= step
+            if step.max() < 1.01:
+                break
+        cost = float((gains @ squares).max())
+        loss = self.leverages.max() * cost * float(np.sum(self.roots / gains))
+        return rows * np.sqrt(gains / cost)[:, None], float(np.sqrt(loss))

@@ -1,0 +1,106 @@
+"""Rows whose sizes lie far apart: roots and singular values that are accurate in every row's own scale.
+
+A Gram matrix in double precision keeps sixteen digits of its largest rows, hence nothing of rows that are
+10⁸ times shorter. Here rows are never squared. Orthogonal transformations that treat rows as columns leave in
+each an error relative to its own length, and Jacobi's method finds the singular values of (well-conditioned
+matrix) × (diagonal matrix) to relative accuracy, however far apart the diagonal is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg import lapack
+
+from querysmasher.arrays import Array
+
+FAR = 1e3
+"""Queries whose weighted lengths are further apart are kept as rows instead of their Gram matrix."""
+
+GRADED = 1e-6
+"""A root with rows this much shorter than its longest is decomposed by Jacobi's method."""
+
+NOTHING = 1e-12
+"""What is left of a row when this fraction of it, or less, lies outside the span of others."""
+
+LOST = 1e-7
+"""A query of which a larger fraction lies outside the span of a root is lost."""
+
+
+def lengths(rows: Array) -> Array:
+    """Return the lengths of the rows, safe from underflow."""
+    largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
+    scaled = rows / np.where(largest > 0, largest, 1.0)
+    return np.asarray(largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
+
+
+def are_far_apart(rows: Array) -> bool:
+    """Tell whether some rows are so much shorter than others that a Gram matrix would lose digits of them."""
+    own = lengths(rows)
+    own = own[own > 0]
+    return bool(own.size) and float(own.max()) > FAR * float(own.min())
+
+
+def is_graded(root: Array) -> bool:
+    """Tell whether the squares of a root's rows would lose the shortest of them."""
+    squares = np.einsum("ij,ij->i", root, root)
+    return float(squares.min()) < GRADED**2 * float(squares.max())
+
+
+def spans(basis: Array, rows: Array) -> bool:
+    """Tell whether the rows lie in the span of an orthonormal basis, each measured by its own length."""
+    outside = rows - (rows @ basis.T) @ basis
+    return bool(np.all(lengths(outside) <= LOST * lengths(rows)))
+
+
+def graded_root(rows: Array) -> Array:
+    """Return independent rows R with RᵀR = rowsᵀrows, longest first, each accurate in its own scale.
+
+    The longest remainder is taken next, as in Gram and Schmidt's method. The remainder of a row that lies in
+    the span of others is rounding error, but can be longer than all that is left of shorter rows: then it is
+    set to zero, and the rest is taken apart again.
+    """
+    own = lengths(rows)
+    order = np.argsort(-own, kind="stable")
+    order = order[own[order] > 0]
+    own, left = own[order], rows[order]
+    basis: Array = np.eye(rows.shape[1])
+    while True:
+        turn, triangle, pivots = scipy.linalg.qr(left.T, mode="economic", pivoting=True, check_finite=False)
+        left = np.empty_like(triangle.T)
+        left[pivots] = triangle.T
+        tails = np.sqrt(np.cumsum(left[:, ::-1] ** 2, axis=1)[:, ::-1])
+        left[tails <= NOTHING * own[:, None]] = 0.0
+        clean = bool(left[pivots[: left.shape[1]], np.arange(left.shape[1])].all())
+        used = left.any(axis=0)
+        basis, left = turn[:, used].T @ basis, left[:, used]
+        if clean:
+            return np.asarray(np.linalg.qr(left, mode="r"), dtype=float) @ basis
+
+
+def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
+    """Return s and Y = QᵀR for R diag(p) Rᵀ = Q diag(s²) Qᵀ, both to relative accuracy, s increasing.
+
+    With R = D·U, U of unit rows, and U diag(√p) = TᵀZ for an orthogonal Z, the singular values of T·D are s.
+    If X are its left singular vectors then QᵀR = s Xᵀ T⁻ᵀ U, where no long row cancels to leave a short one.
+    """
+    own = np.sqrt(np.einsum("ij,ij->i", root, root))
+    order = np.argsort(-own, kind="stable")
+    unit = root[order] / own[order, None]
+    triangle = np.asarray(np.linalg.qr((unit * np.sqrt(weights)).T, mode="r"), dtype=float)
+    diagonal = np.diagonal(triangle)
+    least = 1e-15 * float(np.abs(diagonal).max())
+    faint = np.abs(diagonal) < least
+    triangle[faint, faint] = np.where(diagonal[faint] < 0, -least, least)
+    s, X = _jacobi(triangle * own[order])
+    turned = scipy.linalg.solve_triangular(triangle, X, check_finite=False).T @ unit
+    return s[::-1], s[::-1, None] * turned[::-1]
+
+
+def _jacobi(matrix: Array) -> tuple[Array, Array]:
+    """Return the singular values, decreasing, and the left singular vectors of a square matrix."""
+    values, left, _, work, _, info = lapack.dgejsv(matrix, joba=0, jobu=0, jobv=0, jobr=1)
+    if info != 0:
+        left, values, _ = np.linalg.svd(matrix)
+        return values, left
+    return np.asarray(values * (work[0] / work[1])), np.asarray(left)

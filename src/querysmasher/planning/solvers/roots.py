@@ -1,0 +1,141 @@
+"""Roots of a block's Gram matrix: independent rows R with RᵀR = G, over the block's cells.
+
+The Gram matrix itself is decomposed where that keeps every query, as it does nearly always: it is small and
+quick. Queries that are far apart in weight or size, or nearly dependent, are lost in it; then their rows are
+decomposed, which takes longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.planning.centering import complement
+from querysmasher.planning.grading import graded_root, is_graded, lengths, spans
+from querysmasher.planning.subworkload import Block, Part, Piece
+
+THIN_WORK = 4e11
+"""A thin root of r rows over N cells is taken while r²·N is below this: minutes, not hours."""
+
+RANK = 1e-10
+"""Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
+
+
+def is_thin(block: Block, parts: Mapping[int, Part]) -> bool:
+    """Tell whether the block has far fewer queries than cells, all of them written out as rows."""
+    if any(len(pieces) > 1 or not parts[pieces[0][1]].thin for _, pieces in block.terms):
+        return False
+    rows = sum(len(parts[pieces[0][1]].content) for _, pieces in block.terms)
+    return rows <= block.cells / 2 and rows**2 * block.cells <= THIN_WORK
+
+
+def block_root(block: Block, parts: Mapping[int, Part], *, strict: bool = True) -> Array:
+    """Return independent rows R with RᵀR the block's Gram.
+
+    Unless `strict`, rows that are shorter than the longest by many orders may be missing. That is enough to
+    estimate the loss, and makes it smooth where a direction vanishes.
+    """
+    if is_thin(block, parts):
+        return _thin_root(block, parts, strict)
+    return _gram_root(block, parts, strict)
+
+
+def _thin_root(block: Block, parts: Mapping[int, Part], strict: bool) -> Array:
+    stacked = np.concatenate([math.sqrt(c) * parts[number].content for c, ((_, number),) in block.terms])
+    _, values, vectors = np.linalg.svd(stacked, full_matrices=False)
+    keep = values > RANK * values[0]
+    root = values[keep, None] * vectors[keep]
+    if not strict or (not is_graded(root) and spans(vectors[keep], stacked)):
+        return root
+    return graded_root(stacked)
+
+
+def _gram_root(block: Block, parts: Mapping[int, Part], strict: bool) -> Array:
+    """Return R with RᵀR the block's Gram, worked out inside the residual space, whose rank is known."""
+    centres = {
+        axis: centre
+        for axes, number in block.terms[0][1]
+        for axis, centre in zip(axes, parts[number].centres, strict=True)
+    }
+    inside = [complement(centres[axis]) for axis in range(len(block.shape))]
+    gram = np.zeros(())
+    for coefficient, pieces in block.terms:
+        gram = gram + coefficient * _term_gram(pieces, parts, inside)
+    root = _full_root(gram)
+    if root is None:
+        root = square_root(gram, RANK)
+        rows = _block_rows(block, parts, inside) if strict else root
+        if not spans(root / lengths(root)[:, None], rows):
+            root = graded_root(rows)
+    tensor = root.reshape(-1, *(len(f) for f in inside))
+    return np.ascontiguousarray(along_axes(tensor, 1, inside).reshape(len(root), -1))
+
+
+def _full_root(gram: Array) -> Array | None:
+    """Return a root by Cholesky's method, or None if the rank is not clearly full."""
+    try:
+        root = np.asarray(np.linalg.cholesky(gram).T, dtype=float)
+    except np.linalg.LinAlgError:
+        return None
+    pivots = np.diagonal(root)
+    return root if pivots.min() > 1e-7 * pivots.max() else None
+
+
+def _independent_rows(gram: Array) -> Array:
+    root = _full_root(gram)
+    return square_root(gram, RANK) if root is None else root
+
+
+def _block_rows(block: Block, parts: Mapping[int, Part], inside: list[Array]) -> Array:
+    """Return rows whose Gram is the block's, in the coordinates `inside` of the residual space."""
+    return np.concatenate([math.sqrt(c) * _term_rows(pieces, parts, inside) for c, pieces in block.terms])
+
+
+def _term_rows(pieces: Sequence[Piece], parts: Mapping[int, Part], inside: list[Array]) -> Array:
+    """Return rows whose Gram is one term's, in the coordinates `inside` of the residual space."""
+    result: Array = np.ones((1,))
+    order: list[int] = []
+    for axes, number in pieces:
+        rows = _part_rows(parts[number], [inside[a].T for a in axes])
+        result = np.multiply.outer(result, rows.reshape(len(rows), *(len(inside[a]) for a in axes)))
+        result = np.moveaxis(result, 1 + len(order), 1)
+        result = result.reshape(-1, *result.shape[2:])
+        order += axes
+    cells = math.prod(len(f) for f in inside)
+    return result.transpose(0, *(1 + np.argsort(order))).reshape(-1, cells)
+
+
+def _part_rows(part: Part, maps: list[Array]) -> Array:
+    """Return at most as many rows as dimensions, whose Gram is the part's in the coordinates `maps`."""
+    own = part.rows
+    if own is None:
+        return _independent_rows(_part_gram(part, maps))
+    rows = along_axes(own.reshape(-1, *part.shape), 1, maps).reshape(len(own), -1)
+    return graded_root(rows) if len(rows) > rows.shape[1] else rows
+
+
+def _term_gram(pieces: Sequence[Piece], parts: Mapping[int, Part], inside: list[Array]) -> Array:
+    """Return the Gram of one term in the coordinates `inside` of the residual space."""
+    result: Array = np.ones(())
+    order: list[tuple[int, int]] = []  # (side, axis) of every dimension of the result
+    for axes, number in pieces:
+        own = _part_gram(parts[number], [inside[a].T for a in axes])
+        result = np.multiply.outer(result, own.reshape(*[len(inside[a]) for a in axes] * 2))
+        order += [(side, a) for side in (0, 1) for a in axes]
+    place = {key: i for i, key in enumerate(order)}
+    rows_then_columns = [place[side, axis] for side in (0, 1) for axis in range(len(inside))]
+    cells = math.prod(len(f) for f in inside)
+    return result.transpose(rows_then_columns).reshape(cells, cells)
+
+
+def _part_gram(part: Part, maps: list[Array]) -> Array:
+    """Return the Gram of one part in the coordinates `maps`."""
+    if part.thin:
+        rows = along_axes(part.content.reshape(-1, *part.shape), 1, maps).reshape(len(part.content), -1)
+        return rows.T @ rows
+    gram = along_axes(part.content.reshape(*part.shape, *part.shape), 0, [*maps, *maps])
+    cells = math.prod(m.shape[1] for m in maps)
+    return gram.reshape(cells, cells)
