@@ -19,6 +19,7 @@ from querysmasher.data.counter import Counts
 from querysmasher.data.counting import Codes, Tally
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.sets import AttributeSet
+from querysmasher.data.spark_packing import Packing, joined
 from querysmasher.errors import DataError
 
 PIECE_BYTES = 2**14
@@ -39,6 +40,7 @@ class EncodedRows:
     """The rows of the encoded frame: some records each, with one column of codes per attribute."""
 
     rows: RowEncoder
+    packing: Packing
 
     @property
     def columns(self) -> str:
@@ -48,11 +50,11 @@ class EncodedRows:
 
     def encode(self, read_rows: int, parts: Iterable[Any]) -> Iterator[Any]:
         """Encode the rows of a partition, or yield the message of a refusal."""
-        names = list(self.rows.names)
-        named = (part.rename_columns(names) for part in parts) if names else parts
+        names = self.rows.names
+        batches = joined(parts, read_rows)  # or small ones would take most of the time
         failure = None
         try:
-            for codes in self.rows.chunks(named, read_rows):
+            for codes in self.rows.chunks(map(self.packing.unpack, batches) if names else batches, read_rows):
                 yield self._message(codes)
         except DataError as error:
             failure = str(error)
