@@ -14,6 +14,7 @@ import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.planning.strategy import FourierStrategy
+from tests.strategies import matrices
 
 COST = qs.PrivacyCost(1.0)
 MECHANISMS = ("residual", "basis", "fourier")
@@ -34,8 +35,7 @@ def workloads(draw):
     if draw(st.booleans()):
         workload = workload + qs.queries(schema, a=draw(family), c=draw(family), weight=2.5)
     if draw(st.booleans()):
-        rows = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 3, (4, schema.sizes[0]))
-        workload = workload + qs.queries(schema, a=rows)
+        workload = workload + qs.queries(schema, a=draw(matrices(4, schema.sizes[0])))
     return workload
 
 
