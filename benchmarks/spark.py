@@ -26,10 +26,9 @@ def spark(quick):
     rows = 200_000 if quick else 5_000_000
     table = Table(
         "Spark",
-        f"{rows:,} records of 14 Adult-like attributes, all tables of up to 3 attributes counted exactly (noise"
-        " takes equally long everywhere), in a local Spark of two threads and, on one core, from the same table"
-        f" in Arrow. One process counts them in turns, {TURNS} each after a small table to warm up, and the least"
-        " time counts.",
+        f"{rows:,} records of 14 Adult-like attributes, all tables of up to 3 attributes counted, before any"
+        " noise: in a local Spark of two threads, and on one core from the same table in Arrow. One process"
+        f" counts them in turns, {TURNS} times each after a small table to warm up; the least time counts.",
         ("table", "seconds", "times Arrow's", "target"),
         "counting in Spark is within its target",
     )

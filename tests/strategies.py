@@ -5,7 +5,9 @@ import operator
 from functools import reduce
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as array_strategies
 
 import querysmasher as qs
 from querysmasher.workload.families import ONE_ATTRIBUTE
@@ -18,10 +20,38 @@ NAMES = ("b", "d", "a", "c")
 
 weights = st.sampled_from([1.0, 1.0, 0.25, 3.0, 40.0])
 seeds = st.integers(0, 10**6)
+"""Only for what takes a seed itself: a generator hides from Hypothesis what it draws, and nothing shrinks."""
+
+DRAWN_ENTRIES = 64
+
+
+def integer_arrays(shape, low=-2, high=3):
+    """Arrays of integers, each entry drawn; those of many entries repeat one, with exceptions."""
+    entries = st.integers(low, high)
+    fill = st.nothing() if math.prod(shape) <= DRAWN_ENTRIES else entries
+    return array_strategies.arrays(np.int64, shape, elements=entries, fill=fill)
+
+
+@st.composite
+def matrices(draw, rows, cells):
+    """Rows of small integers, the first of which is not nothing; large ones may have full rank."""
+    array = draw(integer_arrays((rows, cells))).astype(float)
+    if array.size > DRAWN_ENTRIES and draw(st.booleans()):
+        array += np.eye(rows, cells)
+    array[0, 0] += not array[0].any()
+    return array
+
+
+@st.composite
+def full_rank_matrices(draw, rows, cells):
+    """Independent rows, or independent columns, of small integers."""
+    array = draw(integer_arrays((rows, cells))) + 4 * np.eye(rows, cells)
+    assume(np.linalg.matrix_rank(array) == min(rows, cells))
+    return array
 
 
 def matrix(rows, cells, seed, low=-2, high=3):
-    """Small whole numbers: rows that are contrasts or constant come up, and cancel exactly."""
+    """Small integers for a fixed example: rows that are contrasts or constant come up, and cancel exactly."""
     array = np.random.default_rng(seed).integers(low, high + 1, (rows, cells)).astype(float)
     array[0, 0] += not array[0].any()  # at least one query that is not nothing
     return array
@@ -71,7 +101,7 @@ def families(draw, attribute):
     if kind == "hierarchy":
         groups = [i // 2 for i in range(attribute.size)]
         return qs.hierarchy(qs.Schema([attribute]), attribute.name, groups, leaves=draw(st.booleans()))
-    rows = matrix(draw(st.integers(1, 4)), attribute.size, draw(seeds))
+    rows = draw(matrices(draw(st.integers(1, 4)), attribute.size))
     own = None
     if kind == "weighted rows":
         own = np.array(draw(st.lists(weights, min_size=len(rows), max_size=len(rows))))
@@ -98,7 +128,7 @@ def joint_families(draw, shape):
         )
         return family.groups[0].families[0]
     count = cells + 2 if kind == "tall rows" else draw(st.integers(1, 3))
-    rows = matrix(count, cells, draw(seeds))
+    rows = draw(matrices(count, cells))
     own = np.linspace(0.5, 2.0, count) if draw(st.booleans()) else None
     return Rows(tuple(shape), rows, own)
 

@@ -99,9 +99,19 @@ def test_bad_input(arguments, message):
         qs.compare(*arguments)
 
 
-def test_slow_mechanisms_are_run_once(monkeypatch):
-    monkeypatch.setattr(module, "MEASURED_SECONDS", 0)
-    assert qs.compare(WORKLOAD, BUDGET, ["residual"]).rows[0].megabytes is None
+@pytest.mark.parametrize(("seconds", "times"), [(0, 1), (1000, 2)])
+def test_slow_mechanisms_are_run_once(monkeypatch, seconds, times):
+    runs = []
+
+    def run(workload, budget):
+        runs.append(np.ones(10**6))
+        return 1.0, None, ""
+
+    monkeypatch.setattr(module, "MEASURED_SECONDS", seconds)
+    monkeypatch.setattr(module, "MECHANISMS", (module.Mechanism("slow", "Slow", "", run),))
+    (row,) = qs.compare(WORKLOAD, BUDGET, ["slow"]).rows
+    assert len(runs) == times
+    assert row.megabytes == (None if times == 1 else pytest.approx(8, rel=0.1))
 
 
 def test_notes_are_sentences(comparison):

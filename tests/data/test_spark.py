@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixed_table import SCHEMA, SETS, clean_rows, counted, spark_frame
 
@@ -17,13 +18,16 @@ from querysmasher.data import Limits, open_table
 from querysmasher.data import spark as engine
 from querysmasher.data import spark_tasks as tasks
 from querysmasher.data.rows import RowEncoder
+from querysmasher.data.spark_packing import Packing
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 
 
-def test_many_partitions_and_slabs(spark, monkeypatch):
+@pytest.mark.parametrize("direct", [1, 4])
+def test_many_partitions_and_slabs(spark, monkeypatch, direct):
     """More partitions than tasks, several of which count, and tables in several slabs."""
     monkeypatch.setattr(engine, "TASK_RECORDS", 1000)
+    monkeypatch.setattr(engine, "DIRECT_TASKS", direct)
     monkeypatch.setattr(engine, "SUMMED_CELLS", 2**17)
     schema = Schema.of(a=600, b=500)
     frame = spark.range(5000).selectExpr("id % 600 AS a", "id % 500 AS b").repartition(19)
@@ -39,7 +43,8 @@ def test_many_partitions_and_slabs(spark, monkeypatch):
 def encoded_batches(rows, spark):
     encoder = open_table(SCHEMA, spark_frame(rows, spark), SCHEMA.names)._rows
     batches = [b.select(SCHEMA.names) for b in spark_frame(rows, spark).toArrow().to_batches()]
-    encoded = tasks.EncodedRows(encoder)
+    packing = Packing(SCHEMA.names, (None,) * len(SCHEMA), (0,) * len(SCHEMA))
+    encoded = tasks.EncodedRows(encoder, packing)
     return encoded, list(encoded.encode(2**17, iter(batches)))
 
 
@@ -79,8 +84,11 @@ def test_slabs_hold_tables_of_any_size_and_counts_of_any_width(shapes, entries):
     assert sent == sum(w * len(c) for w, c in zip(widths, filled, strict=True))
 
 
+@settings(max_examples=50)
 @given(
-    st.lists(st.integers(1, 70_000), max_size=4).map(lambda sizes: {f"x{i}": n for i, n in enumerate(sizes)}),
+    st.lists(st.sampled_from([1, 9, 254, 255, 256, 300, 65_535, 65_536]), max_size=4).map(
+        lambda sizes: {f"x{i}": n for i, n in enumerate(sizes)}
+    ),
     st.lists(st.integers(0, 2**32), max_size=40),
     st.integers(1, 12),
     st.integers(1, 64),
@@ -88,7 +96,7 @@ def test_slabs_hold_tables_of_any_size_and_counts_of_any_width(shapes, entries):
 def test_codes_survive_the_way_through_the_encoded_frame(sizes, drawn, batch_rows, piece_bytes):
     schema = Schema.of({**sizes, "last": 3})
     names = tuple(sizes)
-    encoded = tasks.EncodedRows(RowEncoder(schema, names))
+    encoded = tasks.EncodedRows(RowEncoder(schema, names), Packing.of(schema, names, ["string"] * len(names)))
     columns = {name: [(value >> place) % sizes[name] for value in drawn] for place, name in enumerate(names)}
     table = pa.table(columns if names else {"other": drawn})
     with pytest.MonkeyPatch.context() as patch:
@@ -104,6 +112,117 @@ def test_codes_survive_the_way_through_the_encoded_frame(sizes, drawn, batch_row
             (sum(len(cell.as_py()) for cell in row) for row in zip(*part.columns[2:], strict=True)), default=0
         )
         assert most <= max(width, piece_bytes)
+
+
+labels = st.one_of(
+    st.lists(st.integers(-300, 300), min_size=1, max_size=9, unique=True),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=3, unique=True),
+    st.lists(st.sampled_from([0, 1.5, "x", True]), min_size=1, max_size=3, unique=True),
+)
+values = st.one_of(st.none(), st.integers(-310, 310), st.integers(-(2**63), 2**63 - 1))
+
+
+@given(st.lists(labels, min_size=1, max_size=12), st.data())
+def test_packed_columns_match_the_labels_that_plain_ones_match(domains, data):
+    """The long is put together as Spark is told to, by the words of the selection."""
+    schema = Schema([Categorical(f"x{i}", own) for i, own in enumerate(domains)])
+    kinds = data.draw(
+        st.lists(st.sampled_from(["int", "bigint", "double"]), min_size=len(domains), max_size=len(domains))
+    )
+    packing = Packing.of(schema, schema.names, kinds)
+    for name, low, kind in zip(schema.names, packing.lows, kinds, strict=True):
+        own = schema[name].values
+        few = all(type(label) is int and abs(label) < 2**62 for label in own) and max(own) - min(own) < 255
+        assert (low is not None) == (few and kind != "double")
+    rows = data.draw(st.lists(st.tuples(*[values for _ in domains]), max_size=6))
+    selected = [spark_words(packing.selection(schema.names), row, schema.names) for row in rows]
+    sent = range(len(packing.selection(schema.names)))
+    part = pa.RecordBatch.from_pydict(
+        {f"c{i}": pa.array([row[i] for row in selected], pa.int64()) for i in sent}
+    )
+    unpacked = packing.unpack(part)
+    assert unpacked.schema.names == list(schema.names)
+    for place, name in enumerate(schema.names):
+        known = [label for label in schema[name].values if type(label) is int]
+        for given_, found in zip(
+            [row[place] for row in rows], unpacked.column(place).to_pylist(), strict=True
+        ):
+            assert found == given_ if given_ in known or packing.lows[place] is None else found not in known
+
+
+def spark_words(selection, row, names):
+    """Compute the expressions of a selection for one row, with Python in the place of Spark."""
+    columns = dict(zip(names, row, strict=True))
+
+    def distance(match):
+        name, low, high, span = match.group(1), int(match.group(2)), int(match.group(3)), int(match.group(4))
+        value = columns[name]
+        return str(value - low if value is not None and low <= value <= high else span)
+
+    case = r"\(CASE WHEN (\w+) BETWEEN (-?\d+)L AND (-?\d+)L THEN \1 - \(\2L\) ELSE (\d+)L END\)"
+    found = []
+    for words in selection:
+        body = words[: words.rindex(" AS c")]
+        if body in columns:
+            found.append(columns[body])
+            continue
+        body = re.sub(case, distance, body)
+        while "shiftleft" in body:
+            body = re.sub(
+                r"\(shiftleft\((\d+), 8\) \| (\d+)\)", lambda m: str(int(m[1]) << 8 | int(m[2])), body
+            )
+        found.append((int(body) + 2**63) % 2**64 - 2**63)  # as a long
+    return found
+
+
+def test_packing_in_spark_itself(spark):
+    """Integers of every width, missing ones, and the extremes of each type, beside Arrow."""
+    schema = Schema(
+        [
+            Ordinal(f"x{i}", range(low, low + 9))
+            for i, low in enumerate((-4, -128, 119, 0, -9, 2, 7, 250, 248, -3))
+        ]
+    )
+    kinds = (
+        "tinyint",
+        "tinyint",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "bigint",
+        "int",
+        "smallint",
+        "string",
+    )
+    ends = {"tinyint": 2**7, "smallint": 2**15, "int": 2**31, "bigint": 2**63, "string": 5}
+    generator = np.random.default_rng(0)
+    rows = []
+    for _ in range(400):
+        row = [int(generator.choice(schema[f"x{i}"].values)) for i in range(9)] + ["y"]
+        if generator.random() < 0.4:
+            place = int(generator.integers(9))
+            end = ends[kinds[place]]
+            row[place] = [None, end - 1, -end, 0, -1, schema[f"x{place}"].values[-1] + 1][
+                int(generator.integers(6))
+            ]
+            row[place] = row[place] if row[place] is None or row[place] < end else None
+        rows.append(tuple(row))
+    words = ", ".join(f"x{i} {kind}" for i, kind in enumerate(kinds))
+    frame = spark.createDataFrame(rows, words)
+    names = schema.names[:9]
+    table = open_table(schema, frame, names, "drop")
+    assert [low is not None for low in table._packing.lows] == [True] * 9
+    plain = open_table(
+        schema,
+        pa.table({f"x{i}": pa.array([r[i] for r in rows], pa.int64()) for i in range(9)}),
+        names,
+        "drop",
+    )
+    assert 200 < plain.records() < 400
+    sets = [*((name,) for name in names), ("x8", "x0"), ("x7", "x3", "x1")]
+    for found, expected in zip(table.marginals(sets), plain.marginals(sets), strict=True):
+        assert np.array_equal(found, expected)
 
 
 def test_a_refusal_goes_all_the_way_as_a_message(spark):

@@ -14,6 +14,7 @@ import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.planning.strategy import FourierStrategy
+from tests.strategies import matrices
 
 COST = qs.PrivacyCost(1.0)
 MECHANISMS = ("residual", "basis", "fourier")
@@ -34,8 +35,7 @@ def workloads(draw):
     if draw(st.booleans()):
         workload = workload + qs.queries(schema, a=draw(family), c=draw(family), weight=2.5)
     if draw(st.booleans()):
-        rows = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 3, (4, schema.sizes[0]))
-        workload = workload + qs.queries(schema, a=rows)
+        workload = workload + qs.queries(schema, a=draw(matrices(4, schema.sizes[0])))
     return workload
 
 
@@ -250,9 +250,27 @@ def test_what_is_too_large_falls_back_and_says_so(monkeypatch):
     for solver in ("structured", *MECHANISMS):
         other = qs.plan(workload, COST, solver=solver, centering="uniform")
         assert plan.weighted_rmse <= other.weighted_rmse * (1 + 1e-9)
-    shifted = np.array([np.roll(np.eye(10)[0], s) for s in range(10)])
-    around = qs.linear(schema, ("a", "b"), np.kron(shifted, shifted)[::1] + np.kron(shifted, shifted)[::-1])
-    assert set(qs.plan(around, COST, centering="uniform").fallbacks) <= {"fourier", "structured"}
+
+
+def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatch):
+    """A stencil moved around a torus is no product: of the two fallbacks, only Fourier's is optimal there."""
+    from querysmasher.planning import solvers
+
+    schema = qs.Schema.of(a=10, b=10)
+    stencil = np.zeros((10, 10))
+    stencil[0, :3] = stencil[1, 0] = 1
+    rows = [np.roll(stencil, (i, j), (0, 1)).ravel() for i in range(10) for j in range(10)]
+    around = qs.linear(schema, ("a", "b"), np.array(rows))
+    dense = qs.plan(around, COST, centering="uniform")
+    assert dense.fallbacks == {}
+    monkeypatch.setattr(solvers, "DENSE_CELLS", 50)
+    monkeypatch.setattr(solvers, "is_thin", lambda *_: False)
+    plan = qs.plan(around, COST, centering="uniform")
+    ((method, (count, gap)),) = plan.fallbacks.items()
+    assert (method, count) == ("fourier", 1)
+    assert gap < 1e-9
+    assert plan.rmse == pytest.approx(dense.rmse, rel=1e-3)
+    assert plan.rmse < 0.999 * qs.plan(around, COST, solver="structured", centering="uniform").rmse
 
 
 def test_a_comparison_on_200_by_200_with_products_is_planned():

@@ -27,6 +27,7 @@ from tests.release.tables import (
     units,
     whole,
 )
+from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.errors import BudgetError, FileError, PlanError, PrivacyError
@@ -196,17 +197,16 @@ def brute_sensitivity(strategy):
 
 @st.composite
 def strategies(draw, factors, bits):
-    generator = np.random.default_rng(draw(st.integers(0, 10**9)))
     shape = tuple(draw(st.integers(1, 4)) for _ in range(factors))
     largest = 2 ** draw(st.integers(1, bits)) - 1
     rows = [draw(st.integers(1, 4)) for _ in range(factors)]
     matrices = [
-        ((i,), Matrix(generator.integers(-largest, largest + 1, (r, n))))
+        ((i,), Matrix(draw(integer_arrays((r, n), -largest, largest))))
         for i, (r, n) in enumerate(zip(rows, shape, strict=True))
     ]
     multipliers = None
     if draw(st.booleans()):
-        multipliers = generator.integers(1, 2 ** draw(st.integers(1, 50)), rows)
+        multipliers = draw(integer_arrays(rows, 1, 2 ** draw(st.integers(1, 50)) - 1))
     return IntegerStrategy(shape, tuple(matrices), multipliers)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.privacy.accounting import squared_sensitivity
@@ -21,13 +22,13 @@ def written_out(kernel):
 @st.composite
 def cases(draw):
     shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     bits = draw(st.integers(1, 16))
-    kernel = rng.integers(-(2**bits), 2**bits, shape, endpoint=True)
+    kernel = draw(integer_arrays(shape, -(2**bits), 2**bits))
     records = 2 ** draw(st.integers(0, 40))
     columns = draw(st.integers(1, 3))
-    shares = rng.dirichlet(np.full(kernel.size, 0.2), columns).T
-    return kernel, np.floor(shares * records).astype(np.int64), records
+    table = draw(integer_arrays((kernel.size, columns), 0, records // kernel.size))
+    table[draw(st.integers(0, kernel.size - 1))] += records - table.sum(axis=0)  # up to the cap
+    return kernel, table, records
 
 
 @settings(max_examples=300, deadline=None)

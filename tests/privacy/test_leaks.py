@@ -345,25 +345,47 @@ def test_noise_that_fails_midway_leaves_nothing(
     assert not shown(secrets, out + err)
 
 
-@pytest.mark.parametrize("unknown", ["refuse", "drop"])
-def test_values_that_do_not_fit_are_not_shown(plan, table, secrets, unknown, tmp_path):
-    unfit = {
+def unfit(table):
+    """Tables in which one record does not fit, and tables in which none does."""
+    one = {
         "outside": changed(table, "a", 5, CELL),
         "text": changed(table, "a", 5, PRIVATE),
         "other text": changed(table, "b", 5, PRIVATE),
         "missing": changed(table, "c", 5, None),
+    }
+    every = {
         "numbers": table.assign(b=np.full(len(table), CELL)),
         "texts": table.assign(a=[PRIVATE] * len(table)),
         "dates": table.assign(a=pd.Timestamp("2020-01-01")),
         "objects": table.assign(a=[{PRIVATE: CELL}] * len(table)),
     }
+    return one, every
+
+
+def test_values_that_do_not_fit_are_refused_and_not_shown(plan, table, secrets, tmp_path):
+    one, every = unfit(table)
     path = tmp_path / "x.csv"
-    unfit["text"].to_csv(path, index=False)
-    for data in (*unfit.values(), path):
+    one["text"].to_csv(path, index=False)
+    for data in (*one.values(), *every.values(), path):
+        with pytest.raises(QuerySmasherError) as caught:
+            qs.measure(plan, data, seed=SEED)
+        check_error(caught.value, secrets, PRIVATE, "Zebra", "77123")
+
+
+def test_values_that_do_not_fit_are_dropped_or_not_shown(plan, table, secrets):
+    """A record that is dropped leaves the release of the others, with the same noise, and no other trace."""
+    one, every = unfit(table)
+    others = qs.measure(plan, table.drop(5), seed=SEED).answer(WORKLOAD).values
+    dropped = set()
+    for name, data in (one | every).items():
         try:
-            qs.measure(plan, data, seed=SEED, unknown=unknown)
+            release = qs.measure(plan, data, seed=SEED, unknown="drop")
         except QuerySmasherError as error:
             check_error(error, secrets, PRIVATE, "Zebra", "77123")
+        else:
+            dropped.add(name)
+            np.testing.assert_array_equal(release.answer(WORKLOAD).values, others, err_msg=name)
+    assert {"outside", "other text", "missing"} <= dropped <= set(one)
 
 
 def test_a_table_above_the_cap_is_refused_silently(plan, table, secrets):

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.release.tables import UNIFORM, TableCounter, Telltale, random_counts, units, whole
+from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
@@ -73,7 +74,6 @@ def check_exact(plan, counts):
 def measurements(draw):
     """A plan and a table: one to four blocks, some of them joint, some diagonal, up to the word's end."""
     count = draw(st.integers(1, 4))
-    generator = np.random.default_rng(draw(st.integers(0, 10**9)))
     schema = qs.Schema.of({f"x{i}": draw(st.integers(1, 3)) for i in range(count)})
     order = draw(st.permutations(range(count)))
     cap_bits = draw(st.integers(1, 51))
@@ -91,20 +91,19 @@ def measurements(draw):
             bits = draw(st.integers(0, max(0, room)))
             room -= bits
             largest = 2**bits - 1
-            matrix = generator.integers(
-                -largest, largest + 1, (draw(st.integers(1, 3)), math.prod(shape[a] for a in part))
-            )
+            rows, cells = draw(st.integers(1, 3)), math.prod(shape[a] for a in part)
+            matrix = draw(integer_arrays((rows, cells), -largest, largest))
             matrix.flat[0] = draw(st.sampled_from([largest, -largest]))
             factors.append((part, Matrix(matrix)))
         multipliers = None
         if draw(st.booleans()):
-            multipliers = generator.integers(1, 9, tuple(f.rows for _, f in factors))
+            multipliers = draw(integer_arrays(tuple(f.rows for _, f in factors), 1, 8))
         blocks.append((axes, IntegerStrategy(shape, tuple(factors), multipliers)))
     counts = np.zeros(schema.sizes, dtype=np.int64)
     if draw(st.booleans()):
         counts.flat[draw(st.integers(0, counts.size - 1))] = max_records
     else:
-        shares = np.sort(generator.integers(0, max_records, counts.size - 1, endpoint=True))
+        shares = np.sort(draw(integer_arrays((counts.size - 1,), 0, max_records)))
         counts.flat[:] = np.diff(np.concatenate([[0], shares, [max_records]]))
     return planned(schema, blocks, max_records), counts
 

@@ -29,6 +29,7 @@ from querysmasher.data.counter import Limits
 from querysmasher.data.counting import batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import RowEncoder
+from querysmasher.data.spark_packing import Packing
 from querysmasher.data.spark_tasks import FINDINGS, SLAB_CELLS, SLABS, EncodedRows
 from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counts
@@ -39,6 +40,7 @@ T = TypeVar("T")
 DEFAULT_TASKS = 200  # where the session's own setting is no number
 ENCODING_TASKS = 4  # per counting task, so that the codes of one are easily kept
 TASK_RECORDS = 2**18  # counting fewer takes less time than sending the tables
+DIRECT_TASKS = 4  # so many may send their tables to the driver at once; of more, executors make sums first
 SUMMED_CELLS = 2**24  # received by one summing task: 16 MB of small counts, 128 MB of the largest
 LACKS = re.compile(
     r"No module named '?(querysmasher|pyarrow|numpy|pyspark)|PYTHON_VERSION_MISMATCH|Cannot run program"
@@ -60,11 +62,15 @@ class SparkCounter:
         """Select the columns that are needed; nothing is computed yet."""
         columns = list(frame.columns)
         check_columns(rows.names, columns)
-        chosen = rows.names or columns[:1]  # one column at least, to know the number of rows
-        # By number, because Spark stumbles over some names that it allows, like those with a dot.
-        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(chosen)]
+        kinds = dict(quietly("reading the types of the columns", lambda: frame.dtypes))
+        packing = Packing.of(rows.schema, rows.names, [kinds[name] for name in rows.names])
+        # Under new names, because Spark stumbles over some that it allows, like those with a dot.
+        selection = packing.selection([_quoted(name) for name in rows.names])
+        selection = selection or ["1 AS c0"]  # one column at least, to know the number of rows
         self._frame = quietly("selecting the columns", frame.selectExpr, *selection)
         self.rows = self._rows = rows
+        self._packing = packing
+        self._whole = frame
         self._limits = limits
         self._encoded: Any = None
         self._records: int | None = None
@@ -86,7 +92,9 @@ class SparkCounter:
 
     def inspect(self) -> list[bytes]:
         """Return what `Inspection` finds in each partition: for `check`, which shows records."""
-        frame = self._frame.mapInArrow(partial(spark_tasks.inspect_partition, self._rows), FINDINGS)
+        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self._rows.names)]
+        frame = quietly("selecting the columns", self._whole.selectExpr, *(selection or ["1 AS c0"]))
+        frame = frame.mapInArrow(partial(spark_tasks.inspect_partition, self._rows), FINDINGS)
         rows = quietly("looking through the table in Spark", _run_job, frame, frame.collect)
         return [bytes(found) for (found,) in rows]
 
@@ -102,7 +110,7 @@ class SparkCounter:
         """Have the rows encoded and their codes kept, and return how many there are."""
         # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
         # the bytes would change with what a schema remembers of earlier questions.
-        rows = EncodedRows(deepcopy(self._rows))
+        rows = EncodedRows(deepcopy(self._rows), self._packing)
         encode = partial(rows.encode, self._limits.read_rows)
         joined = self._frame.coalesce(ENCODING_TASKS * _tasks(self._frame))
         encoded = joined.mapInArrow(encode, rows.columns)
@@ -119,10 +127,10 @@ class SparkCounter:
     def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
         """Count one batch of marginals and return its tables one after the other."""
         tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
-        rows = EncodedRows(self._rows)
+        rows = EncodedRows(self._rows, self._packing)
         count = partial(spark_tasks.count_partition, rows, tuple(batch), self._limits.chunk_rows)
         slabs = self._encoded.coalesce(tasks).mapInArrow(count, SLABS)
-        if tasks > 1:
+        if tasks > DIRECT_TASKS:
             summing = min(-(-cells // SLAB_CELLS), -(-tasks * cells // SUMMED_CELLS))
             slabs = slabs.repartition(summing, "slab").mapInArrow(spark_tasks.sum_partition, SLABS)
         flat = np.zeros(cells, np.int64)

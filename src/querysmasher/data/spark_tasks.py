@@ -18,6 +18,7 @@ import pyarrow as pa
 from querysmasher.data.counting import Codes, Tally
 from querysmasher.data.inspection import Inspection
 from querysmasher.data.rows import RowEncoder
+from querysmasher.data.spark_packing import Packing, joined
 from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counts
 from querysmasher.privacy.sets import AttributeSet
@@ -41,6 +42,7 @@ class EncodedRows:
     """The rows of the encoded frame: some records each, with one column of codes per attribute."""
 
     rows: RowEncoder
+    packing: Packing
 
     @property
     def columns(self) -> str:
@@ -50,9 +52,11 @@ class EncodedRows:
 
     def encode(self, read_rows: int, parts: Iterable[Any]) -> Iterator[Any]:
         """Encode the rows of a partition, or yield the message of a refusal."""
+        names = self.rows.names
+        batches = joined(parts, read_rows)  # or small ones would take most of the time
         failure = None
         try:
-            for codes in self.rows.chunks(_named(self.rows, parts), read_rows):
+            for codes in self.rows.chunks(map(self.packing.unpack, batches) if names else batches, read_rows):
                 yield self._message(codes)
         except DataError as error:
             failure = str(error)
