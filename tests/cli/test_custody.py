@@ -17,15 +17,11 @@ from querysmasher.cli import place
 from querysmasher.release import release as release_module
 from querysmasher.release import writing
 from querysmasher.spec import spec as spec_module
-from tests.cli.conftest import SPEC
+from tests.cli.conftest import SPEC, names
 from tests.cli.test_interrupt import SCRIPT
 
 FULL = OSError(28, "No space left on device")
 SPENT = "The table has been measured, and the budget is spent. The release is kept in "
-
-
-def names(folder):
-    return sorted(p.name for p in folder.iterdir())
 
 
 def draft_of(folder, name="out"):

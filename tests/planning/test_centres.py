@@ -13,24 +13,7 @@ from querysmasher.planning.centre_model import CentreModel
 from querysmasher.planning.centre_search import round_centre, search_centres
 from querysmasher.planning.lattice import integer_centre
 from querysmasher.planning.roles import find_roles
-
-COST = qs.PrivacyCost(1.0)
-
-
-def cps():
-    return qs.Schema(
-        [qs.Categorical(f"c{n}", range(n)) for n in (7, 4, 2)]
-        + [qs.Ordinal(f"n{n}", range(n)) for n in (50, 100)]
-    )
-
-
-def cube(n, d):
-    return qs.Schema.of({f"a{i}": n for i in range(d)})
-
-
-def pairs(schema, builder):
-    groups = [g for a, b in combinations(schema.names, 2) for g in builder(schema, a, b).groups]
-    return qs.Workload(schema, tuple(groups))
+from tests.builders import COST, cps, cube, pairs
 
 
 def total_root_loss(workload, centres):

@@ -12,12 +12,7 @@ from querysmasher.arrays import square_root
 from querysmasher.planning import limit as limit_module
 from querysmasher.planning.limit import _Moments, dimension, root_loss_bound
 from querysmasher.planning.solvers.optimize import solve_design
-
-COST = qs.PrivacyCost(1.0)
-
-
-def cube(n, d):
-    return qs.Schema.of({f"a{i}": n for i in range(d)})
+from tests.builders import COST, cube
 
 
 def full_rows(workload):

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import BEST, UNIFORM
 from tests.release.tables import (
-    BEST,
-    UNIFORM,
+    CLASSES,
     Untouchable,
     frame,
-    query_classes,
     random_counts,
     released,
     squared_change,
@@ -141,9 +140,6 @@ def test_the_bound_for_replaced_records_is_attained():
     plan = whole(qs.plan(qs.marginals(schema, 1), qs.PrivacyCost(1.0, neighbours="replace_one")))
     one, two = (released(plan, table) for table in ([5, 0], [4, 1]))
     assert squared_change(one, two) <= privacy_cost(plan) <= squared_change(one, two) + Fraction(1, 2**150)
-
-
-CLASSES = query_classes()
 
 
 @functools.cache

@@ -21,7 +21,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.release.tables import UNIFORM, frame, marginal, whole
+from tests.builders import UNIFORM
+from tests.release.tables import frame, marginal, whole
 
 import querysmasher as qs
 from querysmasher.data import counting
@@ -323,7 +324,7 @@ def changed(table, column, place, value):
     return other
 
 
-PRIVATE = "Zebra 77123"
+STRANGER = "Zebra 77123"
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 6])
@@ -349,13 +350,13 @@ def test_noise_that_fails_midway_leaves_nothing(
 def test_values_that_do_not_fit_are_not_shown(plan, table, secrets, unknown, tmp_path):
     unfit = {
         "outside": changed(table, "a", 5, CELL),
-        "text": changed(table, "a", 5, PRIVATE),
-        "other text": changed(table, "b", 5, PRIVATE),
+        "text": changed(table, "a", 5, STRANGER),
+        "other text": changed(table, "b", 5, STRANGER),
         "missing": changed(table, "c", 5, None),
         "numbers": table.assign(b=np.full(len(table), CELL)),
-        "texts": table.assign(a=[PRIVATE] * len(table)),
+        "texts": table.assign(a=[STRANGER] * len(table)),
         "dates": table.assign(a=pd.Timestamp("2020-01-01")),
-        "objects": table.assign(a=[{PRIVATE: CELL}] * len(table)),
+        "objects": table.assign(a=[{STRANGER: CELL}] * len(table)),
     }
     path = tmp_path / "x.csv"
     unfit["text"].to_csv(path, index=False)
@@ -363,7 +364,7 @@ def test_values_that_do_not_fit_are_not_shown(plan, table, secrets, unknown, tmp
         try:
             qs.measure(plan, data, seed=SEED, unknown=unknown)
         except QuerySmasherError as error:
-            check_error(error, secrets, PRIVATE, "Zebra", "77123")
+            check_error(error, secrets, STRANGER, "Zebra", "77123")
 
 
 def test_a_table_above_the_cap_is_refused_silently(plan, table, secrets):
@@ -377,9 +378,9 @@ def test_a_table_above_the_cap_is_refused_silently(plan, table, secrets):
 def test_broken_files_are_not_quoted(plan, table, secrets, tmp_path):
     text = table.head(200).to_csv(index=False)
     cases = {
-        "odd.csv": text + f'\n"{PRIVATE},7919,\n\n"x"y,,,,{CELL}',
+        "odd.csv": text + f'\n"{STRANGER},7919,\n\n"x"y,,,,{CELL}',
         "binary.csv": text.encode("utf-16"),
-        "no.parquet": f"{PRIVATE} {CELL}",
+        "no.parquet": f"{STRANGER} {CELL}",
         "cut.parquet": None,
     }
     table.to_parquet(tmp_path / "whole.parquet")
@@ -389,7 +390,7 @@ def test_broken_files_are_not_quoted(plan, table, secrets, tmp_path):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with pytest.raises(QuerySmasherError) as caught:
             qs.measure(plan, path, seed=SEED)
-        check_error(caught.value, secrets - {200}, PRIVATE, "Zebra", "77123")
+        check_error(caught.value, secrets - {200}, STRANGER, "Zebra", "77123")
 
 
 def test_too_little_memory_does_not_tell_how_many_records_there_are(plan, table, secrets, monkeypatch):

@@ -12,13 +12,13 @@ import mpmath
 import numpy as np
 import pytest
 from scipy import stats
+from tests.builders import ALARM
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy import noise, sampler
 from querysmasher.privacy.noise import FloatGaussian, NoiseSource, OpenDPDiscreteGaussian
 from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian
 
-ALARM = 1e-7
 VARIANCES = [
     Fraction(1, 100),
     Fraction(1, 10),
