@@ -4,7 +4,12 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests import builders
+from tests.conftest import few_examples
 
 FOLDER = Path(__file__).parent
 FILES = {path.relative_to(FOLDER).as_posix(): ast.parse(path.read_text()) for path in FOLDER.rglob("*.py")}
@@ -57,3 +62,17 @@ def test_heavy_libraries_load_where_they_are_used():
     found = {(path, name) for path, module in FILES.items() for name in loaded(module)}
     assert ("reference.py", "numpy") in found
     assert not {(path, name) for path, name in found if name in HEAVY}
+
+
+@pytest.mark.parametrize(("asked", "run"), [(3, 3), (40, 10)])
+def test_the_quick_profile_holds_where_a_test_asks_for_more_examples(asked, run):
+    seen = []
+
+    @settings(max_examples=asked, database=None)
+    @given(st.integers())
+    def test(number):
+        seen.append(number)
+
+    few_examples(test, settings.get_profile("quick"))
+    test()
+    assert len(seen) == run

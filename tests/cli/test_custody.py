@@ -238,6 +238,7 @@ def wait_for(marker, process):
     assert marker.exists(), process.communicate()
 
 
+@pytest.mark.slow
 def test_a_real_limit_on_what_can_be_written(run, folder):
     """The answers are the largest file; the operating system lets it grow so far and no further."""
     (folder / "release.toml").write_text(WIDE)
@@ -259,6 +260,7 @@ KILLED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["measuring", "writing"])
 def test_after_kill_9_the_next_run_says_so(run, folder, tmp_path_factory, monkeypatch, stage):
     marker = tmp_path_factory.mktemp("marker") / "here"
@@ -283,6 +285,7 @@ def test_after_kill_9_the_next_run_says_so(run, folder, tmp_path_factory, monkey
     assert names(folder) == ["out", "people.csv", "release.toml"]
 
 
+@pytest.mark.slow
 def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work(
     run, folder, tmp_path_factory, monkeypatch
 ):
@@ -305,6 +308,7 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work
         process.communicate()
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_one_wins_and_the_other_keeps_its_release_or_measured_nothing(folder):
     processes = [start(folder) for _ in range(2)]
     ended = [(p.communicate(timeout=120), p.returncode) for p in processes]

@@ -79,6 +79,7 @@ def test_model_value_is_the_planners(name):
     )
 
 
+@pytest.mark.slow
 def test_large_mixed_blocks_are_only_estimated_and_the_plan_is_still_no_worse():
     schema = cube(22, 3)
     workload = pairs(schema, qs.affine) + qs.all_kway(schema, 3, "prefix")
@@ -202,6 +203,7 @@ def test_rounded_centres_are_ratios_of_small_whole_numbers(weights, fineness):
     assert np.abs(rounded - centre).max() <= centre.max() / fineness
 
 
+@pytest.mark.slow
 def test_the_pipeline_works_with_optimised_centres(tmp_path):
     """Unbiased with the stated variances (400 seeds, z-scores below 5.5: false alarm about 1e-5)."""
     schema = qs.Schema.of(a=6, b=4, c=3)

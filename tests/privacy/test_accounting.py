@@ -107,6 +107,7 @@ def test_replacing_a_record_costs_at_most_what_is_said(name):
     assert all(m.attributes for m in plan.measured), "the number of records is public, not measured"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["marginals", "best centres", "structured", "where"])
 def test_two_records_of_one_person(name):
     plan = integers(name, qs.PrivacyCost(1.0, records_per_person=2))
@@ -149,6 +150,7 @@ def class_plan(name, neighbours, r):
     return whole(qs.plan(workload, budget, **options), max_records=10**5)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(
     st.sampled_from(sorted(CLASSES)),

@@ -21,6 +21,8 @@ from tests.builders import ALARM, UNIFORM
 from tests.reference import query_rows
 from tests.release.tables import CLASSES, random_counts, simulate, whole
 
+pytestmark = pytest.mark.slow  # hundreds of releases for every case
+
 RUNS = 300
 BUDGET = qs.PrivacyCost(0.02)
 """Noise of several units at least, so that whole numbers are as good as normal."""
