@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench docs clean
+.PHONY: setup demo test quick check bench docs clean
 
 setup: .venv/ready
 
@@ -22,6 +22,10 @@ check: setup
 
 test: check
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+quick: setup  # for the inner loop: every layer, without what is slow, and few random cases of each kind
+	$(BIN)/ruff check
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow' --hypothesis-profile quick
 
 bench: setup
 	$(BIN)/python -m benchmarks.run

@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from querysmasher.errors import QuerySmasherError
 
@@ -17,6 +17,7 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("quick", settings.get_profile("fixed"), max_examples=10)
 settings.load_profile("fixed")
 
 
@@ -59,9 +60,28 @@ def spark():
     session.stop()
 
 
-@pytest.hookimpl(tryfirst=True)  # before the processes are told which groups there are
-def pytest_collection_modifyitems(items):
-    """Keep what needs Spark in one process, so that one Spark is started and not one per process."""
+SLOW_FIXTURES = {"spark", "browser"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before the groups are told and slow tests left out
+def pytest_collection_modifyitems(config, items):
+    """Keep what needs Spark in one process, so that one Spark is started and not one per process.
+
+    Whatever starts a Spark or a browser is slow. In the quick profile no test draws more examples than the
+    profile says, also where a test asks for more.
+    """
+    quick = config.getoption("--hypothesis-profile") == "quick"
     for item in items:
         if "spark" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if "spark" in item.nodeid or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+        if quick and is_hypothesis_test(getattr(item, "function", None)):
+            few_examples(item.function, settings.default)
+
+
+def few_examples(test, profile):
+    """Hold a test to the number of examples of a profile."""
+    asked = getattr(test, "_hypothesis_internal_use_settings", None) or profile
+    fewer = min(asked.max_examples, profile.max_examples)
+    test._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)

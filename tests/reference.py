@@ -8,7 +8,6 @@ import itertools
 import math
 from functools import reduce
 
-import cvxpy as cp
 import numpy as np
 
 from querysmasher.planning.strategy import DenseStrategy
@@ -130,6 +129,8 @@ def optimal_loss(gram, residual):
 
     min tr(G V⁻¹) over V = FᵀXF, diag V <= 1, where the rows F span the residual space.
     """
+    import cvxpy as cp  # heavy, and only semidefinite programs need it
+
     K = residual @ gram @ residual.T
     scale = np.trace(K)
     values, vectors = np.linalg.eigh(K / scale)

@@ -15,6 +15,7 @@ import pytest
 from querysmasher import files
 from querysmasher.errors import FileError
 from querysmasher.files import read_archive, write_archive
+from tests.builders import Trap
 
 PAYLOAD = {
     "numbers": np.linspace(0.1, 0.3, 50),
@@ -127,15 +128,6 @@ def test_a_forged_file_with_right_checksums_is_refused_all_the_same(written, mem
     rewritten(written, **members)
     with refuses(FileError, ValueError, "thing.qs"):
         read_archive(written, "thing")
-
-
-class Trap:
-    """Sprung by unpickling."""
-
-    sprung = False
-
-    def __reduce__(self):
-        return (setattr, (Trap, "sprung", True))
 
 
 def test_nothing_is_ever_unpickled(written, refuses):

@@ -1,6 +1,7 @@
 """The pipeline points one way: nothing that plans sees data, nothing after the noise sees data again."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -77,9 +78,15 @@ def layer(module):
     return max(found)[1]
 
 
+@cache
+def nodes(source):
+    """All that a source text consists of."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def imports(source, path, modules):
     """The modules of this package that a source text imports, wherever in it the import stands."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             targets = [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -157,7 +164,7 @@ def asked_by_kind(sources):
     """Where the kind of a factor or noise is asked for, instead of asking the factor or the noise."""
     found = []
     for path, source in sorted(sources.items()):
-        for node in ast.walk(ast.parse(source)):
+        for node in nodes(source):
             found += [
                 f"{path}: {name}" for name in sorted(names_asked(node) & CLOSED | noises_compared(node))
             ]

@@ -14,7 +14,8 @@ from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError
 from querysmasher.privacy import noise as noise_module
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.spec import Spec
-from tests.release.tables import UNIFORM, Untouchable, frame, random_counts
+from tests.builders import UNIFORM
+from tests.release.tables import Untouchable, frame, random_counts
 
 SCHEMA = qs.Schema.of(a=4, b=3)
 WORKLOAD = qs.all_kway(SCHEMA, [1, 2], "prefix")

@@ -14,6 +14,11 @@ PEOPLE = "sex,age,hour,income\n" + "".join(
 SPEC = SMALL + '[data]\npath = "people.csv"\n'
 
 
+def names(folder):
+    """The names of what is in a folder, in order."""
+    return sorted(p.name for p in folder.iterdir())
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The folder we are in."""

@@ -5,11 +5,7 @@ import json
 import pytest
 
 from querysmasher.data.check import NOTICE
-from tests.cli.conftest import PEOPLE, SPEC
-
-
-def names(folder):
-    return sorted(p.name for p in folder.iterdir())
+from tests.cli.conftest import PEOPLE, SPEC, names
 
 
 def test_a_table_that_fits(run, folder):

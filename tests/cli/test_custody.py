@@ -17,15 +17,11 @@ from querysmasher.cli import place
 from querysmasher.release import release as release_module
 from querysmasher.release import writing
 from querysmasher.spec import spec as spec_module
-from tests.cli.conftest import SPEC
+from tests.cli.conftest import SPEC, names
 from tests.cli.test_interrupt import SCRIPT
 
 FULL = OSError(28, "No space left on device")
 SPENT = "The table has been measured, and the budget is spent. The release is kept in "
-
-
-def names(folder):
-    return sorted(p.name for p in folder.iterdir())
 
 
 def draft_of(folder, name="out"):
@@ -242,6 +238,7 @@ def wait_for(marker, process):
     assert marker.exists(), process.communicate()
 
 
+@pytest.mark.slow
 def test_a_real_limit_on_what_can_be_written(run, folder):
     """The answers are the largest file; the operating system lets it grow so far and no further."""
     (folder / "release.toml").write_text(WIDE)
@@ -263,6 +260,7 @@ KILLED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["measuring", "writing"])
 def test_after_kill_9_the_next_run_says_so(run, folder, tmp_path_factory, monkeypatch, stage):
     marker = tmp_path_factory.mktemp("marker") / "here"
@@ -287,6 +285,7 @@ def test_after_kill_9_the_next_run_says_so(run, folder, tmp_path_factory, monkey
     assert names(folder) == ["out", "people.csv", "release.toml"]
 
 
+@pytest.mark.slow
 def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work(
     run, folder, tmp_path_factory, monkeypatch
 ):
@@ -309,6 +308,7 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work
         process.communicate()
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_one_wins_and_the_other_keeps_its_release_or_measured_nothing(folder):
     processes = [start(folder) for _ in range(2)]
     ended = [(p.communicate(timeout=120), p.returncode) for p in processes]

@@ -16,6 +16,7 @@ QUARTERS = "month,quarter\n" + "".join(
 )
 
 
+@pytest.mark.slow
 def test_every_command_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     commands = "".join(blocks(PAGE, "console"))

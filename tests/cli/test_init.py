@@ -1,9 +1,12 @@
 """`init`: a file to begin with, from which all else runs as it stands."""
 
+import pytest
+
 import querysmasher as qs
 from querysmasher.spec import read_spec, template
 
 
+@pytest.mark.slow
 def test_the_tour_of_the_help_runs_as_printed(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ran = run("init", "--example")

@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow  # every case starts a process of its own
+
 STAGES = {
     "planning": "querysmasher.planning.planner:solve_blocks",
     "counting": "querysmasher.data.scan:ScanCounter.records",

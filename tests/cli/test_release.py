@@ -13,13 +13,9 @@ import querysmasher as qs
 from querysmasher.cli.folder import KNOWN
 from querysmasher.release import writing
 from querysmasher.spec import read_spec
-from tests.cli.conftest import SPEC
+from tests.cli.conftest import SPEC, names
 
 FILES = ["answers.parquet", "plan.qs", "release.qs", "summary.json"]
-
-
-def names(folder):
-    return sorted(p.name for p in folder.iterdir())
 
 
 def test_the_folder(run, folder):

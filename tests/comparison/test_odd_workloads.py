@@ -5,8 +5,8 @@ import pytest
 import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.workload import families
+from tests.builders import COST
 
-COST = qs.PrivacyCost(1.0)
 SCHEMA = qs.Schema.of(a=3, b=2, c=1)
 ASKED = qs.all_kway(SCHEMA, [0, 1, 2], "prefix")
 NOTHING = qs.linear(SCHEMA, ["a"], [[0, 0, 0]])

@@ -13,8 +13,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from hypothesis import strategies as st
 
 from querysmasher.attributes import Binned, Categorical, Cyclic, Ordinal
+from querysmasher.data import open_table
 from querysmasher.errors import SchemaError
 from querysmasher.schema import Schema
 
@@ -77,6 +79,17 @@ def unclean_rows():
     return rows
 
 
+wild_values = {
+    "sex": st.sampled_from(["F", "M", "f", "", None]),
+    "age": st.one_of(st.none(), st.integers(-2, 8)),
+    "score": st.one_of(st.none(), st.sampled_from([0.5, 1.0, 2.25]), st.floats()),
+    "member": st.sampled_from([True, False, None]),
+    "income": st.one_of(st.none(), st.floats(-1, 101), st.sampled_from([0.0, 10.0, 25.5, 100.0])),
+    "hour": st.one_of(st.none(), st.integers(-1, 5)),
+}
+"""Values that may come in some columns, in the domain or not."""
+
+
 def position(attribute, value):
     """Return a value's place in the domain, or None, in the slowest and plainest way."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -105,6 +118,12 @@ def counted(schema, rows, sets, attributes=None):
             table[cell] = count
         tables.append(table)
     return tables
+
+
+def counts(schema, data, *names, unknown="refuse"):
+    """Return one marginal of a table as we read it."""
+    (table,) = open_table(schema, data, names, unknown).marginals([names])
+    return table.tolist()
 
 
 def arrow(rows, schema=ARROW):

@@ -28,6 +28,7 @@ from mixed_table import (
     polars_frame,
     position,
     unclean_rows,
+    wild_values,
 )
 
 import querysmasher as qs
@@ -84,14 +85,6 @@ def test_an_empty_table(engine):
     assert found.records == 0
 
 
-wild_values = {
-    "sex": st.sampled_from(["F", "M", "f", "", None]),
-    "age": st.one_of(st.none(), st.integers(-2, 8)),
-    "score": st.one_of(st.none(), st.sampled_from([0.5, 1.0, 2.25]), st.floats()),
-    "member": st.sampled_from([True, False, None]),
-    "income": st.one_of(st.none(), st.floats(-1, 101), st.sampled_from([0.0, 10.0, 25.5, 100.0])),
-    "hour": st.one_of(st.none(), st.integers(-1, 5)),
-}
 tame_values = {
     **{name: st.sampled_from(SCHEMA[name].values) for name in wild_values if name != "income"},
     "income": st.sampled_from([0.0, 10.0, 25.5]),

@@ -9,9 +9,10 @@ import io
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mixed_table import counts
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
-from querysmasher.data import framing, open_table
+from querysmasher.data import framing
 from querysmasher.data.csv import open_csv
 from querysmasher.data.dialect import CSV
 from querysmasher.errors import DataError
@@ -21,8 +22,7 @@ SCHEMA = Schema([Categorical("a", ["x", "y", "é", "x\ny"]), Ordinal("b", [0, 1,
 
 
 def table(data, *names, unknown="refuse"):
-    (counts,) = open_table(SCHEMA, data, names, unknown).marginals([names])
-    return counts.tolist()
+    return counts(SCHEMA, data, *names, unknown=unknown)
 
 
 def texts(path, dialect, names):
@@ -282,13 +282,9 @@ def test_numbers_and_booleans_in_texts(tmp_path):
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([schema.names, *rows])
 
-    def counts(name):
-        (found,) = open_table(schema, path, [name], "drop").marginals([(name,)])
-        return found.tolist()
-
-    assert counts("n") == [5, 1, 1]
-    assert counts("t") == [5, 4]
-    assert counts("x") == [3, 4]
+    assert counts(schema, path, "n", unknown="drop") == [5, 1, 1]
+    assert counts(schema, path, "t", unknown="drop") == [5, 4]
+    assert counts(schema, path, "x", unknown="drop") == [3, 4]
 
 
 number_texts = st.one_of(

@@ -21,7 +21,9 @@ from mixed_table import (
     pandas_nullable,
     polars_frame,
     unclean_rows,
+    wild_values,
 )
+from tests.builders import PRIVATE
 
 from querysmasher.data import Limits, open_table
 from querysmasher.errors import (
@@ -173,16 +175,6 @@ def test_codes_beyond_the_limit_are_not_kept():
     assert table._kept is not None
 
 
-wild_values = {
-    "sex": st.sampled_from(["F", "M", "f", "", None]),
-    "age": st.one_of(st.none(), st.integers(-2, 8)),
-    "score": st.one_of(st.none(), st.sampled_from([0.5, 1.0, 2.25]), st.floats()),
-    "member": st.sampled_from([True, False, None]),
-    "income": st.one_of(st.none(), st.floats(-1, 101), st.sampled_from([0.0, 10.0, 25.5, 100.0])),
-    "hour": st.one_of(st.none(), st.integers(-1, 5)),
-}
-
-
 @settings(deadline=None)
 @given(
     st.lists(st.fixed_dictionaries(wild_values), max_size=12),
@@ -199,26 +191,23 @@ def test_random_tables_against_a_dictionary(rows, sets, make, limits):
         assert np.array_equal(found, reference)
 
 
-SENTINEL = "Zebra77123"
-
-
 @pytest.mark.parametrize("name", ["sex", "level"])
 def test_messages_hold_no_value_and_no_count(engine, name):
     rows = clean_rows(61)
-    rows[7][name] = SENTINEL
+    rows[7][name] = PRIVATE
     data = engine(rows)
     with pytest.raises(DataError) as caught:
         list(open_table(SCHEMA, data, SCHEMA.names).marginals(SETS[:3]))
-    assert SENTINEL not in str(caught.value)
+    assert PRIVATE not in str(caught.value)
     assert not any(character.isdigit() for character in str(caught.value))
     assert caught.value.__context__ is None
 
 
 def test_mixed_objects_are_refused_without_being_shown():
-    frame = pd.DataFrame({"age": [1, SENTINEL, 2.5, None]})
+    frame = pd.DataFrame({"age": [1, PRIVATE, 2.5, None]})
     with pytest.raises(DataError, match="attribute 'age': the data hold a value of another kind") as caught:
         open_table(SCHEMA, frame, ["age"]).records()
-    assert SENTINEL not in str(caught.value)
+    assert PRIVATE not in str(caught.value)
     assert caught.value.__context__ is None
 
 

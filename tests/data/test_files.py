@@ -11,16 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from mixed_table import counts
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data import open_table
 from querysmasher.errors import DataError
 from querysmasher.schema import Schema
-
-
-def counts(schema, data, *names, unknown="refuse"):
-    (table,) = open_table(schema, data, names, unknown).marginals([names])
-    return table.tolist()
 
 
 def write(path, text):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 
+import mixed_table
 import neighbours
 import numpy as np
 import pandas as pd
@@ -22,11 +24,7 @@ from querysmasher.errors import DataError
 from querysmasher.schema import Schema
 
 tables = st.lists(neighbours.records, min_size=1, max_size=8)
-
-
-def counts(schema, data, *names, unknown="drop"):
-    (table,) = open_table(schema, data, names, unknown).marginals([names])
-    return table.tolist()
+counts = partial(mixed_table.counts, unknown="drop")
 
 
 @pytest.mark.parametrize("writer", CSV_WRITERS)

@@ -9,6 +9,7 @@ PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in pages()}
 RUN = [name for name, text in PAGES.items() if blocks(text, "python") or blocks(text, "console")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RUN if name not in ELSEWHERE])
 def test_every_example_runs(name, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,10 @@ import querysmasher as qs
 from tests.documentation.pages import DOCS, pages
 from tests.report.conftest import browser  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.xdist_group("browser")  # one browser at a time, and the site is built once
+pytestmark = [
+    pytest.mark.xdist_group("browser"),  # one browser at a time, and the site is built once
+    pytest.mark.slow,
+]
 
 READY = "document.readyState === 'complete'"
 INK = "getComputedStyle(document.querySelector('svg.drawing text')).fill"

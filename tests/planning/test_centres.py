@@ -3,7 +3,6 @@
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,24 +12,8 @@ from querysmasher.planning.centre_model import CentreModel
 from querysmasher.planning.centre_search import round_centre, search_centres
 from querysmasher.planning.lattice import integer_centre
 from querysmasher.planning.roles import find_roles
-
-COST = qs.PrivacyCost(1.0)
-
-
-def cps():
-    return qs.Schema(
-        [qs.Categorical(f"c{n}", range(n)) for n in (7, 4, 2)]
-        + [qs.Ordinal(f"n{n}", range(n)) for n in (50, 100)]
-    )
-
-
-def cube(n, d):
-    return qs.Schema.of({f"a{i}": n for i in range(d)})
-
-
-def pairs(schema, builder):
-    groups = [g for a, b in combinations(schema.names, 2) for g in builder(schema, a, b).groups]
-    return qs.Workload(schema, tuple(groups))
+from tests.builders import COST, cps, cube, pairs
+from tests.release.tables import frame, random_counts, simulate, whole
 
 
 def total_root_loss(workload, centres):
@@ -99,6 +82,7 @@ def test_model_value_is_the_planners(name):
     )
 
 
+@pytest.mark.slow
 def test_large_mixed_blocks_are_only_estimated_and_the_plan_is_still_no_worse():
     schema = cube(22, 3)
     workload = pairs(schema, qs.affine) + qs.all_kway(schema, 3, "prefix")
@@ -232,11 +216,12 @@ def test_rounded_centres_are_ratios_of_small_whole_numbers(weights, fineness):
     assert np.abs(rounded - centre).max() <= centre.max() / fineness
 
 
+@pytest.mark.slow
 def test_the_pipeline_works_with_optimised_centres(tmp_path):
     """Unbiased with the stated variances (400 seeds, z-scores below 5.5: false alarm about 1e-5)."""
     schema = qs.Schema.of(a=6, b=4, c=3)
-    rng = np.random.default_rng(3)
-    table = pd.DataFrame({a.name: rng.integers(0, a.size, 400) for a in schema})
+    counts = random_counts(schema, 3, records=400)
+    table = frame(schema, counts)
     workload = (
         qs.all_kway(schema, [1, 2, 3], "prefix") + qs.affine(schema, "a", "b") + qs.where(schema, "a >= 2")
     )
@@ -251,12 +236,13 @@ def test_the_pipeline_works_with_optimised_centres(tmp_path):
         .answer(workload)
         .values
     )
-    errors = []
-    for seed in range(400):
-        release = qs.measure(plan, table, seed=seed)
-        answers = release.answer(workload)
-        errors.append((answers.values - truth) / answers.std)
-    errors = np.array(errors)
+    release = qs.measure(plan, table, seed=399)
+    answers = release.answer(workload)
+    integers = whole(plan)
+    releases = [simulate(plan, counts, seed, integers=integers) for seed in range(400)]
+    values = [np.concatenate([r.answer_group(g)[0].ravel() for g in workload]) for r in releases]
+    np.testing.assert_array_equal(values[-1], answers.values)  # simulated as it is measured
+    errors = (np.array(values) - truth) / answers.std
     assert np.abs(errors.mean(axis=0)).max() * 20 < 5.5
     assert np.abs((errors**2).mean(axis=0) - 1).max() * np.sqrt(400 / 2) < 6
     np.testing.assert_allclose(answers.std**2, plan.variances(workload), rtol=0.02)

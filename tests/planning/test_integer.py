@@ -22,12 +22,10 @@ from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.workload.families import Prefix
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import Affine
+from tests.builders import BEST, COST, UNIFORM
 from tests.planning.test_lattice import exact_part, exact_rank
 from tests.reference import group_rows
-from tests.release.tables import BEST, UNIFORM, query_classes, whole
-
-COST = qs.PrivacyCost(1.0)
-
+from tests.release.tables import CLASSES, whole
 
 # --- exactly in the residual space, and spanning what was planned ----------------------------------
 
@@ -70,9 +68,6 @@ def check_space(planned, integers):
         rank = exact_rank(rows)
         assert rank == len(rows), "the rows are dependent"
         assert exact_rank([*rows, *left]) == rank, f"a query is not in the span of what is measured on {kept}"
-
-
-CLASSES = query_classes()
 
 
 @pytest.mark.parametrize("name", CLASSES)

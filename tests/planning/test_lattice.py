@@ -15,27 +15,41 @@ from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.rows import Rows
 
-PRIME = 2**61 - 1
+PRIMES = (2**31 - 1, 2**31 - 19)  # products of two remainders fit into 64 bits
+
+
+def exact(number):
+    """The same number, exactly: an integer where it is one (which is quicker), or else a fraction."""
+    if isinstance(number, int):
+        return number
+    whole = isinstance(number, float) and number.is_integer()
+    return int(number) if whole else Fraction(number)
 
 
 def exact_rank(rows):
-    """The rank of rows of whole numbers or fractions, worked out modulo a large prime.
+    """The rank of rows of whole numbers or fractions, worked out modulo two large primes.
 
-    It is never above the true rank, and below it only if a minor that is not zero happens to be a multiple
-    of the prime: about one case in 10^18.
+    It is never above the true rank, and below it only if for both primes a minor that is not zero happens to
+    be a multiple of the prime: about one case in 10^18.
     """
-    fractions = [[Fraction(x) for x in row] for row in rows]
-    rest = np.array(
-        [[x.numerator * pow(x.denominator, -1, PRIME) % PRIME for x in row] for row in fractions],
-        dtype=object,
-    )
+    whole = []
+    for row in rows:
+        numbers = [exact(x) for x in row]
+        common = math.lcm(*(x.denominator for x in numbers))
+        whole.append([x.numerator * (common // x.denominator) for x in numbers])
+    return max(rank_modulo(whole, prime) for prime in PRIMES)
+
+
+def rank_modulo(rows, prime):
+    """The rank of rows of whole numbers over the field of a prime number of elements."""
+    rest = np.array([[x % prime for x in row] for row in rows], dtype=np.int64)
     rank = 0
     while rest.size:
         places = np.flatnonzero(rest[:, 0])
         if len(places):
-            pivot = rest[places[0]] * pow(int(rest[places[0], 0]), -1, PRIME) % PRIME
+            pivot = rest[places[0]] * pow(int(rest[places[0], 0]), -1, prime) % prime
             rest = np.delete(rest, places[0], axis=0)
-            rest = (rest - np.multiply.outer(rest[:, 0], pivot)) % PRIME
+            rest = (rest - np.multiply.outer(rest[:, 0], pivot)) % prime
             rest = rest[rest.any(axis=1)]
             rank += 1
         rest = rest[:, 1:]
@@ -44,10 +58,8 @@ def exact_rank(rows):
 
 def exact_part(matrix, shape, centres, kept):
     """What queries leave on the axes `kept`, times Π Σk over all axes: whole numbers if the queries are."""
-    tensor = np.array([[Fraction(x) for x in row] for row in matrix], dtype=object)
+    tensor = np.array([[exact(x) for x in row] for row in matrix], dtype=object)
     tensor = tensor.reshape(-1, *shape)
-    if all(x.denominator == 1 for x in tensor.flat):
-        tensor = np.array([int(x) for x in tensor.flat], dtype=object).reshape(tensor.shape)
     for axis in reversed(range(len(shape))):
         k = np.array([int(x) for x in centres[axis]], dtype=object)
         mean = np.tensordot(tensor, k, axes=(axis + 1, 0))

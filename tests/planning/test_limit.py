@@ -11,12 +11,7 @@ import querysmasher as qs
 from querysmasher.arrays import square_root
 from querysmasher.planning.limit import _Moments, dimension, root_loss_bound
 from querysmasher.planning.solvers.optimize import solve_design
-
-COST = qs.PrivacyCost(1.0)
-
-
-def cube(n, d):
-    return qs.Schema.of({f"a{i}": n for i in range(d)})
+from tests.builders import COST, cube
 
 
 def full_rows(workload):

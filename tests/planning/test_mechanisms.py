@@ -14,14 +14,10 @@ import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.planning.strategy import FourierStrategy
+from tests.builders import COST, cube
 from tests.strategies import matrices
 
-COST = qs.PrivacyCost(1.0)
 MECHANISMS = ("residual", "basis", "fourier")
-
-
-def cube(n, d):
-    return qs.Schema.of({f"a{i}": n for i in range(d)})
 
 
 @st.composite

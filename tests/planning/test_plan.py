@@ -1,9 +1,6 @@
 """Plans: every figure against the paper's algorithm written out, and against its published tables."""
 
-import itertools
 import math
-import operator
-from functools import partial, reduce
 
 import numpy as np
 import pytest
@@ -13,6 +10,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.planner import CENTERINGS
+from tests.builders import COST, cps, cube, pairs, plan_uniform
 from tests.reference import (
     complement,
     kron,
@@ -25,9 +23,6 @@ from tests.reference import (
     variances,
 )
 from tests.strategies import full_rank_matrices, schemas, workloads
-
-COST = qs.PrivacyCost(1.0)
-plan_uniform = partial(qs.plan, centering="uniform")  # the paper's method
 
 budgets = st.sampled_from(
     [
@@ -49,11 +44,6 @@ def asks_something(workload, budget):
     if budget.neighbours == "replace_one":
         rows = rows - rows.mean(axis=1, keepdims=True)
     return bool(np.abs(rows).max() > 1e-9)
-
-
-def pairs(schema, asked):
-    """A two-attribute workload on every pair of attributes."""
-    return reduce(operator.add, [asked(schema, a, b) for a, b in itertools.combinations(schema.names, 2)])
 
 
 # --- against the whole mechanism, written out --------------------------------------------------
@@ -201,7 +191,7 @@ def test_persons_with_several_records_need_as_much_more_noise():
 @pytest.mark.parametrize(("n", "d"), [(10, 40), (2, 5), (3, 1), (50, 4)])
 def test_marginals_have_the_known_closed_form(n, d):
     """√L of an attribute set: the root of its coefficient, times ((n-1)/√n) per attribute."""
-    schema = qs.Schema.of({f"a{i}": n for i in range(d)})
+    schema = cube(n, d)
     unit = (n - 1) / math.sqrt(n)
     roots = (
         math.sqrt(d / n + math.comb(d, 2) / n**2)
@@ -226,18 +216,12 @@ def close(workload, figure):
     assert plan.rmse / (1 + plan.gap) <= figure + 5e-5
 
 
-CPS = qs.Schema(
-    [
-        *(qs.Categorical(f"c{n}", range(n)) for n in (7, 4, 2)),
-        *(qs.Ordinal(f"o{n}", range(n)) for n in (50, 100)),
-    ]
-)
-TEN = qs.Schema.of({f"a{i}": 10 for i in range(40)})
+TEN = cube(10, 40)
 
 
 @pytest.mark.parametrize(("ways", "figure"), [(1, 3.1350), (2, 6.1918), (3, 7.8860), ([1, 2, 3], 8.1400)])
 def test_certified_figures_of_the_hybrid_workload_on_cps(ways, figure):
-    close(qs.all_kway(CPS, ways), figure)
+    close(qs.all_kway(cps(), ways), figure)
 
 
 @pytest.mark.parametrize(
@@ -253,14 +237,14 @@ def test_certified_figures_of_comparisons_with_one_way_prefixes(asked, figure):
 
 
 def test_certified_figure_of_the_mixed_workload():
-    schema = qs.Schema.of({f"a{i}": 10 for i in range(10)})
+    schema = cube(10, 10)
     close(
         qs.all_kway(schema, 1, "range") + pairs(schema, qs.affine) + qs.all_kway(schema, 3, "prefix"), 20.4104
     )
 
 
 def test_five_billion_queries_are_planned_as_fast_as_ten():
-    schema = qs.Schema.of({f"a{i}": 50 for i in range(40)})
+    schema = cube(50, 40)
     plan = plan_uniform(qs.all_kway(schema, [1, 2], "circular"), COST)
     assert f"{plan.rmse:.2f}" == "102.13"  # the paper's Table
     assert len(plan.solutions) == 1  # solved once, for 820 attribute sets

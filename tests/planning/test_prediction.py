@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from functools import partial
 
 import numpy as np
 import pytest
@@ -17,11 +16,10 @@ from querysmasher.workload.families import ONE_ATTRIBUTE, Identity, Prefix, Rang
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.rows import Rows
+from tests.builders import COST, plan_uniform
 from tests.reference import mechanism, query_rows, split_variances, variances
 from tests.strategies import groups, matrix, schemas
 
-COST = qs.PrivacyCost(1.0)
-plan_uniform = partial(qs.plan, centering="uniform")
 SCHEMA = qs.Schema.of(d=4, a=3, c=2, b=3)
 
 

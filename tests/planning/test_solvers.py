@@ -1,7 +1,6 @@
 """Solvers: every certificate against the paper's semidefinite program, every short cut against dense."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -23,11 +22,9 @@ from querysmasher.planning.subworkload import Block, Part, split
 from querysmasher.workload.families import Prefix
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
+from tests.builders import COST, plan_uniform
 from tests.reference import complement, kron, loss, optimal_loss, strategy_rows, terms_gram
 from tests.strategies import full_rank_matrices, schemas, workloads
-
-COST = qs.PrivacyCost(1.0)
-plan_uniform = partial(qs.plan, centering="uniform")
 
 
 def problems(workload, centres=None):

@@ -5,7 +5,6 @@ import itertools
 import json
 import pickle
 import zipfile
-from functools import partial
 
 import numpy as np
 import pytest
@@ -16,11 +15,9 @@ from querysmasher import files
 from querysmasher.errors import FileError
 from querysmasher.files import write_archive
 from querysmasher.planning.storage import plan_to_data
+from tests.builders import COST, Trap, plan_uniform
 from tests.planning.test_plan import asks_something, budgets
 from tests.strategies import workloads
-
-COST = qs.PrivacyCost(1.0)
-plan_uniform = partial(qs.plan, centering="uniform")
 
 
 def same(one, two):
@@ -181,15 +178,6 @@ def test_a_whole_file_without_a_whole_plan_is_refused(rich, tmp_path, change, re
     write_archive(tmp_path / "x.plan", "plan", data)
     with refuses(FileError, ValueError, "x.plan"):
         qs.Plan.load(tmp_path / "x.plan")
-
-
-class Trap:
-    """Sprung by unpickling."""
-
-    sprung = False
-
-    def __reduce__(self):
-        return (setattr, (Trap, "sprung", True))
 
 
 def test_loading_never_unpickles(saved, refuses):

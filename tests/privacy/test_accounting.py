@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import BEST, UNIFORM
 from tests.release.tables import (
-    BEST,
-    UNIFORM,
+    CLASSES,
     Untouchable,
     frame,
-    query_classes,
     random_counts,
     released,
     squared_change,
@@ -109,6 +108,7 @@ def test_replacing_a_record_costs_at_most_what_is_said(name):
     assert all(m.attributes for m in plan.measured), "the number of records is public, not measured"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["marginals", "best centres", "structured", "where"])
 def test_two_records_of_one_person(name):
     plan = integers(name, qs.PrivacyCost(1.0, records_per_person=2))
@@ -144,9 +144,6 @@ def test_the_bound_for_replaced_records_is_attained():
     assert squared_change(one, two) <= privacy_cost(plan) <= squared_change(one, two) + Fraction(1, 2**150)
 
 
-CLASSES = query_classes()
-
-
 @functools.cache
 def class_plan(name, neighbours, r):
     workload, options = CLASSES[name]
@@ -154,6 +151,7 @@ def class_plan(name, neighbours, r):
     return whole(qs.plan(workload, budget, **options), max_records=10**5)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(
     st.sampled_from(sorted(CLASSES)),
@@ -477,7 +475,8 @@ def test_an_edited_plan_file_is_refused(plan, tmp_path, refuses, opened):
     data = plan_to_data(plan)
     data["pattern_of"] = data["pattern_of"][::-1].copy()
     write_archive(path, "plan", data)
-    refused_untouched(qs.Plan.load(path), refuses, PlanError, "fit")
+    with refuses(FileError, ValueError, "cover"):
+        qs.Plan.load(path)
     data = plan_to_data(plan)
     data["budget"] = {**data["budget"], "records_per_person": -1}
     write_archive(path, "plan", data)
@@ -489,7 +488,7 @@ def test_an_edited_plan_file_is_refused(plan, tmp_path, refuses, opened):
 def test_replaced_records_cannot_be_dropped(refuses, opened):
     """Replacing a record by one outside the domain changes how many are counted, which would be published."""
     plan = planned_prefixes(qs.PrivacyCost(1.0, neighbours="replace_one"))
-    refused_untouched(plan, refuses, PrivacyError, "unknown='drop'", "replace_one", unknown="drop")
+    refused_untouched(plan, refuses, PrivacyError, "cannot be dropped", "replace_one", unknown="drop")
     assert not opened
 
 

@@ -21,7 +21,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from tests.release.tables import UNIFORM, frame, marginal, whole
+from tests.builders import UNIFORM
+from tests.release.tables import frame, marginal, whole
 
 import querysmasher as qs
 from querysmasher.data import counting
@@ -323,7 +324,7 @@ def changed(table, column, place, value):
     return other
 
 
-PRIVATE = "Zebra 77123"
+STRANGER = "Zebra 77123"
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 6])
@@ -349,15 +350,15 @@ def unfit(table):
     """Tables in which one record does not fit, and tables in which none does."""
     one = {
         "outside": changed(table, "a", 5, CELL),
-        "text": changed(table, "a", 5, PRIVATE),
-        "other text": changed(table, "b", 5, PRIVATE),
+        "text": changed(table, "a", 5, STRANGER),
+        "other text": changed(table, "b", 5, STRANGER),
         "missing": changed(table, "c", 5, None),
     }
     every = {
         "numbers": table.assign(b=np.full(len(table), CELL)),
-        "texts": table.assign(a=[PRIVATE] * len(table)),
+        "texts": table.assign(a=[STRANGER] * len(table)),
         "dates": table.assign(a=pd.Timestamp("2020-01-01")),
-        "objects": table.assign(a=[{PRIVATE: CELL}] * len(table)),
+        "objects": table.assign(a=[{STRANGER: CELL}] * len(table)),
     }
     return one, every
 
@@ -369,7 +370,7 @@ def test_values_that_do_not_fit_are_refused_and_not_shown(plan, table, secrets, 
     for data in (*one.values(), *every.values(), path):
         with pytest.raises(QuerySmasherError) as caught:
             qs.measure(plan, data, seed=SEED)
-        check_error(caught.value, secrets, PRIVATE, "Zebra", "77123")
+        check_error(caught.value, secrets, STRANGER, "Zebra", "77123")
 
 
 def test_values_that_do_not_fit_are_dropped_or_not_shown(plan, table, secrets):
@@ -381,7 +382,7 @@ def test_values_that_do_not_fit_are_dropped_or_not_shown(plan, table, secrets):
         try:
             release = qs.measure(plan, data, seed=SEED, unknown="drop")
         except QuerySmasherError as error:
-            check_error(error, secrets, PRIVATE, "Zebra", "77123")
+            check_error(error, secrets, STRANGER, "Zebra", "77123")
         else:
             dropped.add(name)
             np.testing.assert_array_equal(release.answer(WORKLOAD).values, others, err_msg=name)
@@ -399,9 +400,9 @@ def test_a_table_above_the_cap_is_refused_silently(plan, table, secrets):
 def test_broken_files_are_not_quoted(plan, table, secrets, tmp_path):
     text = table.head(200).to_csv(index=False)
     cases = {
-        "odd.csv": text + f'\n"{PRIVATE},7919,\n\n"x"y,,,,{CELL}',
+        "odd.csv": text + f'\n"{STRANGER},7919,\n\n"x"y,,,,{CELL}',
         "binary.csv": text.encode("utf-16"),
-        "no.parquet": f"{PRIVATE} {CELL}",
+        "no.parquet": f"{STRANGER} {CELL}",
         "cut.parquet": None,
     }
     table.to_parquet(tmp_path / "whole.parquet")
@@ -411,7 +412,7 @@ def test_broken_files_are_not_quoted(plan, table, secrets, tmp_path):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with pytest.raises(QuerySmasherError) as caught:
             qs.measure(plan, path, seed=SEED)
-        check_error(caught.value, secrets - {200}, PRIVATE, "Zebra", "77123")
+        check_error(caught.value, secrets - {200}, STRANGER, "Zebra", "77123")
 
 
 def test_too_little_memory_does_not_tell_how_many_records_there_are(plan, table, secrets, monkeypatch):

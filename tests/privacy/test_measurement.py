@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.release.tables import UNIFORM, TableCounter, Telltale, random_counts, units, whole
+from tests.builders import UNIFORM
+from tests.release.tables import TableCounter, Telltale, random_counts, units, whole
 from tests.strategies import integer_arrays
 
 import querysmasher as qs

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 from rich.traceback import Traceback
+from tests.builders import PRIVATE, plan_uniform
 from tests.spec.files import SMALL
 
 import querysmasher as qs
@@ -24,9 +25,8 @@ from querysmasher.release.store import MemoryStore
 from querysmasher.spec import read_spec
 
 MEASURE = importlib.import_module("querysmasher.measure")
-PRIVATE = "Zebra77123"
 SCHEMA = qs.Schema.of(a=4, b=3)
-PLAN = qs.plan(qs.marginals(SCHEMA, [1, 2]), qs.PrivacyCost(1.0), centering="uniform")
+PLAN = plan_uniform(qs.marginals(SCHEMA, [1, 2]), qs.PrivacyCost(1.0))
 WITHOUT = {"a": [0, 1, 2, 3], "name": [PRIVATE] * 4}
 """A table that cannot be opened: it has no column b."""
 UNFIT = {"a": [0, 1, 2, 3], "b": ["0", "1", "2", PRIVATE]}

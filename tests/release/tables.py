@@ -14,9 +14,7 @@ from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.release.store import MemoryStore
-
-UNIFORM = {"centering": "uniform"}  # fast to plan
-BEST = {"centering": "optimized"}
+from tests.builders import BEST, UNIFORM
 
 
 def random_counts(schema, seed, records=1000):
@@ -188,3 +186,6 @@ def query_classes(seed=0):
         ),
     }
     return {name: (workload, UNIFORM | options) for name, (workload, options) in classes.items()}
+
+
+CLASSES = query_classes()

@@ -13,22 +13,19 @@ from querysmasher.release import reconstruction
 from querysmasher.release import release as release_module
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.release.store import MemoryStore
+from tests.builders import BEST, UNIFORM
 from tests.reference import query_rows
 from tests.release.tables import (
-    BEST,
-    UNIFORM,
+    CLASSES,
     TableCounter,
     Telltale,
     frame,
     marginal,
-    query_classes,
     random_counts,
     simulate,
     whole,
 )
 from tests.strategies import workloads
-
-CLASSES = query_classes()
 
 
 def noiseless(plan, counts, max_records=10**8):

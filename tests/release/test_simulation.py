@@ -17,15 +17,15 @@ import querysmasher as qs
 from querysmasher.privacy import measurement
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
+from tests.builders import ALARM, UNIFORM
 from tests.reference import query_rows
-from tests.release.tables import UNIFORM, query_classes, random_counts, simulate, whole
+from tests.release.tables import CLASSES, random_counts, simulate, whole
 
-ALARM = 1e-7
+pytestmark = pytest.mark.slow  # hundreds of releases for every case
+
 RUNS = 300
 BUDGET = qs.PrivacyCost(0.02)
 """Noise of several units at least, so that whole numbers are as good as normal."""
-
-CLASSES = query_classes()
 
 
 def answered(release, workload):

@@ -17,7 +17,8 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.release import NoiseRecord, Release
-from tests.release.tables import BEST, UNIFORM, whole
+from tests.builders import BEST, UNIFORM
+from tests.release.tables import whole
 
 SCHEMA = qs.Schema.of(a=4, b=3, c=2)
 

@@ -10,10 +10,10 @@ import querysmasher as qs
 from querysmasher import files
 from querysmasher.errors import FileError
 from querysmasher.release import storage
-from tests.release.tables import BEST, UNIFORM, query_classes, random_counts, simulate
+from tests.builders import BEST, UNIFORM
+from tests.release.tables import random_counts, simulate
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "Ü"]), qs.Ordinal("age", range(5)), qs.Cyclic("h", range(3))])
-CLASSES = query_classes()
 
 
 def rich(budget, **options):

@@ -10,7 +10,8 @@ import querysmasher as qs
 from querysmasher.errors import FileError
 from querysmasher.release import store as store_module
 from querysmasher.release.store import FileStore, MemoryStore, new_store
-from tests.release.tables import UNIFORM, Untouchable, frame, random_counts
+from tests.builders import UNIFORM
+from tests.release.tables import Untouchable, frame, random_counts
 
 SCHEMA = qs.Schema.of(a=4, b=3, c=2)
 

@@ -10,7 +10,8 @@ import querysmasher as qs
 from querysmasher.errors import FileError, OutsideMeasuredSpaceError
 from querysmasher.release import release as release_module
 from querysmasher.release import writing
-from tests.release.tables import UNIFORM, random_counts, simulate
+from tests.builders import UNIFORM
+from tests.release.tables import random_counts, simulate
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(5)), qs.Cyclic("h", range(3))])
 WORKLOAD = (

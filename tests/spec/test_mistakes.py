@@ -3,6 +3,7 @@
 import pytest
 
 from querysmasher.errors import SpecError
+from tests.builders import PRIVATE
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read
 
 KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where"
@@ -282,9 +283,6 @@ def test_long_values_are_cut(tmp_path):
     with pytest.raises(SpecError) as caught:
         read(tmp_path, SMALL.replace("k = [1, 2]", f"k = '{'x' * 500}'"))
     assert len(str(caught.value)) < 200
-
-
-PRIVATE = "Zebra77123"
 
 
 @pytest.mark.parametrize(

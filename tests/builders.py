@@ -1,0 +1,46 @@
+"""What tests of every layer build again and again: schemas, workloads, options of planning, traps."""
+
+from functools import partial
+from itertools import combinations
+
+import querysmasher as qs
+
+COST = qs.PrivacyCost(1.0)
+"""The budget at which the paper's figures stand."""
+UNIFORM = {"centering": "uniform"}  # the paper's method, and fast to plan
+BEST = {"centering": "optimized"}
+plan_uniform = partial(qs.plan, **UNIFORM)
+
+ALARM = 1e-7
+"""How often a statistical test may fail though nothing is wrong, over all seeds that it could have had."""
+
+PRIVATE = "Zebra77123"
+"""A value of a record, which must not be found in any message, file or repr."""
+
+
+def cube(n, d):
+    """Attributes a0, a1, … of one size."""
+    return qs.Schema.of({f"a{i}": n for i in range(d)})
+
+
+def cps():
+    """The paper's schema of the Current Population Survey, each attribute named by its size."""
+    return qs.Schema(
+        [qs.Categorical(f"c{n}", range(n)) for n in (7, 4, 2)]
+        + [qs.Ordinal(f"n{n}", range(n)) for n in (50, 100)]
+    )
+
+
+def pairs(schema, asked):
+    """A two-attribute workload on every pair of attributes."""
+    groups = [g for a, b in combinations(schema.names, 2) for g in asked(schema, a, b).groups]
+    return qs.Workload(schema, tuple(groups))
+
+
+class Trap:
+    """Sprung by unpickling."""
+
+    sprung = False
+
+    def __reduce__(self):
+        return (setattr, (Trap, "sprung", True))
