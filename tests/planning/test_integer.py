@@ -235,7 +235,11 @@ def test_more_records_leave_fewer_bits_and_at_last_none(refuses):
 
 def test_too_many_attributes_for_the_cap(refuses):
     schema = qs.Schema.of({f"x{i}": 3 for i in range(9)})
-    planned = qs.plan(qs.queries(schema, dict.fromkeys(schema.names, "prefix")), COST, **UNIFORM)
+    workload = qs.queries(schema, dict.fromkeys(schema.names, "prefix"))
+    with refuses(PlanError, ValueError, "max_records", "x0, x1", "lower max_records"):
+        qs.plan(workload, COST, **UNIFORM)
+    planned = qs.plan(workload, COST, max_records=1000, **UNIFORM)
+    whole(planned, max_records=1000)
     with refuses(PlanError, ValueError, "max_records", "x0, x1", "lower max_records"):
         whole(planned, max_records=2**40)
 
@@ -273,9 +277,8 @@ def test_faint_rows_do_not_vanish_unnoticed(refuses):
 def test_real_queries_on_too_many_cells_are_refused_with_a_remedy(refuses):
     schema = qs.Schema.of(a=60, b=60)
     real = np.random.default_rng(0).normal(size=(1, 3600))
-    planned = qs.plan(qs.linear(schema, ("a", "b"), real), COST, **UNIFORM)
     with refuses(PlanError, ValueError, "whole numbers"):
-        whole(planned)
+        qs.plan(qs.linear(schema, ("a", "b"), real), COST, **UNIFORM)
     planned = qs.plan(qs.linear(schema, ("a", "b"), np.round(real, 2)), COST, **UNIFORM)
     assert loss(planned) < 0.002
 
@@ -311,9 +314,8 @@ def test_little_budget_leaves_fewer_bits_and_at_last_none(refuses):
             ]
             assert max(most) <= LARGEST_VARIANCE == integer.MOST_VARIANCE
             assert loss(planned, max_records=1000) < 0.002
-    planned = qs.plan(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), qs.PrivacyCost(1e-29), **UNIFORM)
     with refuses(PlanError, ValueError, "budget", "noise"):
-        whole(planned)
+        qs.plan(qs.all_kway(SCHEMA, [1, 2, 3], "prefix"), qs.PrivacyCost(1e-29), **UNIFORM)
 
 
 # --- noise -----------------------------------------------------------------------------------------

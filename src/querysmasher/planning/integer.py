@@ -101,12 +101,12 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     )
 
 
-def check_measurable(plan: Plan) -> None:
-    """Refuse a plan that could not be measured in integers under the default cap on the number of records."""
+def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
+    """Refuse a plan that could not be measured in integers under a cap on the number of records."""
     rounder, largest = _Rounder(plan), _largest_variances(plan)
     for m in {m.blocks: m for m in plan.measured}.values():
         most = MOST_VARIANCE / (Fraction(largest[m.blocks]) * SAFETY)
-        rounder.blocks(m, WORD_BITS - MAX_RECORDS.bit_length(), most)
+        rounder.blocks(m, WORD_BITS - max_records.bit_length(), most)
 
 
 def _largest_variances(plan: Plan) -> dict[Blocks, float]:

@@ -16,7 +16,7 @@ from querysmasher.planning.centering import Centres, uniform
 from querysmasher.planning.centre_search import search_centres
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.grading import GRADED, lengths
-from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.integer import MAX_RECORDS, check_measurable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.solution import Solution
@@ -47,6 +47,7 @@ def plan(
     centering: str | None = None,
     tolerance: float = 1e-3,
     bases: Mapping[str, Any] | None = None,
+    max_records: int = MAX_RECORDS,
     progress: bool | None = None,
 ) -> Plan:
     """Plan how to measure a workload under a privacy budget. No data is needed, or touched.
@@ -63,6 +64,8 @@ def plan(
         tolerance: how far above the optimum of its kind the error may be, as a fraction.
         bases: for solver="basis", an attribute's basis where it is not to be chosen by its queries: one of
             "identity", "prefix", "range", "circular", "haar", or a matrix of rows over its values.
+        max_records: the public cap on the number of records that you mean to give `measure`. A plan that
+            could not be measured in integers under it is refused; with fewer records, more can be.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
@@ -73,7 +76,7 @@ def plan(
     if centering is None:
         centering = "uniform" if solver in UNIFORM_SOLVERS else "optimized"
     check_asked(workload, budget)
-    _check(solver, centering, tolerance)
+    _check(solver, centering, tolerance, max_records)
     _check_sizes(workload)
     far_apart = _check_scales(workload)
     if bases is not None and (solver != "basis" or not isinstance(bases, Mapping)):
@@ -98,13 +101,13 @@ def plan(
         elif best is not first:
             break  # a bolder step gained more
     try:
-        check_measurable(best)
+        check_measurable(best, max_records)
     except PlanError:
         even = uniform(workload.schema)
         if all(map(np.array_equal, best.centres, even)):
             raise
         best = at(even)  # whose rows are smaller integers
-        check_measurable(best)
+        check_measurable(best, max_records)
     return best
 
 
@@ -266,7 +269,7 @@ def _squares(family: Family) -> tuple[float, float]:
     return (float(squares.min()), float(squares.max())) if squares.size else (1.0, 1.0)
 
 
-def _check(solver: str, centering: str, tolerance: float) -> None:
+def _check(solver: str, centering: str, tolerance: float, max_records: int) -> None:
     if solver not in SOLVERS:
         msg = f"solver: expected one of {', '.join(SOLVERS)}, got {solver!r}"
         raise PlanError(msg)
@@ -278,4 +281,7 @@ def _check(solver: str, centering: str, tolerance: float) -> None:
         raise PlanError(msg)
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
         msg = f"tolerance: expected a number between 0 and 1, got {tolerance!r}"
+        raise PlanError(msg)
+    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
+        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
         raise PlanError(msg)

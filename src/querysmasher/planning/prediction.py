@@ -13,6 +13,7 @@ from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centering import Centres, complement, split_gram
 from querysmasher.planning.decomposition import split_family
+from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.strategy import Factor, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
@@ -20,6 +21,13 @@ from querysmasher.workload.groups import Group
 
 MAX_ENTRIES = 100_000_000
 """Product queries that straddle strategies are written out up to this many numbers."""
+
+
+def _reduced(rows: Array) -> Array:
+    """Return at most as many rows as columns, with the same Gram matrix."""
+    if len(rows) <= rows.shape[1]:
+        return rows
+    return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
 
 
 Blocks = tuple[tuple[tuple[int, ...], int], ...]
@@ -160,9 +168,7 @@ class Predictor:
         if key not in self._shares:
             split = split_family(family, places, self.centres, weighted=False)
             self._shares[key] = {
-                tuple(order[p] for p in kept): np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
-                if summed and len(rows) > rows.shape[1]
-                else rows
+                tuple(order[p] for p in kept): _reduced(rows) if summed else rows
                 for kept, rows in split.items()
             }
         return key, self._shares[key]

@@ -29,6 +29,10 @@ OUTSIDE = 1e-6
 """A query further than this fraction of its length from the span of a strategy is outside it."""
 
 
+ROUNDING = 2e-16
+"""The relative rounding error of a sum, per number added, at most."""
+
+
 class Strategy(Protocol):
     """A strategy for one block."""
 
@@ -96,8 +100,12 @@ class DenseStrategy:
     def contains(self, factors: Sequence[Factor]) -> bool:
         if self.rank == math.prod(n - 1 for n in self.shape):
             return True  # the whole residual space, in which the rows lie by construction
-        lengths = _lengths(factors)
-        return _negligible(lengths - self._squares(self._orthonormal[0], factors), lengths)
+        lengths, basis = _lengths(factors), self._orthonormal[0]
+        if len(factors) == 1:
+            ((axes, rows),) = factors
+            return _negligible(_lengths([(axes, rows - (rows @ basis) @ basis.T)]), lengths)
+        rounding = ROUNDING * math.prod(self.shape) * lengths  # of sums over as many cells
+        return _negligible(lengths - self._squares(basis, factors) - rounding, lengths)
 
     def _squares(self, root: Array, factors: Sequence[Factor]) -> Array:
         """Return the squared lengths of (product row) @ root."""

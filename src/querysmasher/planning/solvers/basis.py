@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array, pseudo_inverse, square_root
+from querysmasher.arrays import Array, along_axes, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError
+from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.strategy import DenseStrategy
 from querysmasher.planning.subworkload import Block, Part, Term, split
-from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from querysmasher.workload.workload import Workload
 
 BASES = (*ONE_ATTRIBUTE, "haar")
@@ -44,7 +45,7 @@ def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[So
         for names, family in group.parts():
             if len(names) == 1:
                 asked[names[0]].setdefault(family.key, family.gram())
-            else:
+            if len(names) > 1 or _is_far_apart(family):
                 tied.update(names)
     made: dict[object, Solution] = {}
     solutions = []
@@ -83,8 +84,8 @@ class BasisLosses:
         """Return what one part loses under the product of bases."""
         if (number, bases) not in self._known:
             part, pairs = self.parts[number], [self._dual(b) for b in bases]
-            inside = part.energies([projector for _, projector in pairs]).sum()
-            if inside < (1 - OUTSIDE) * part.trace:
+            projectors = [projector for _, projector in pairs]
+            if not _spans(part, projectors):
                 msg = (
                     f"bases: queries on attributes of sizes {part.shape} are not combinations of the bases' "
                     "rows; give bases whose rows span the queries"
@@ -99,6 +100,23 @@ class BasisLosses:
             dual = pseudo_inverse(basis.strategy.matrix)
             self._duals[basis] = dual, dual @ basis.strategy.matrix
         return self._duals[basis]
+
+
+def _spans(part: Part, projectors: list[Array]) -> bool:
+    """Tell whether a part's queries are combinations of the bases' rows, each by its own length if known."""
+    rows = part.rows
+    if rows is None:
+        return bool(part.energies(projectors).sum() >= (1 - OUTSIDE) * part.trace)
+    inside = along_axes(rows.reshape(-1, *part.shape), 1, projectors).reshape(rows.shape)
+    return bool(np.all(lengths(rows - inside) <= math.sqrt(OUTSIDE) / 10 * lengths(rows)))
+
+
+def _is_far_apart(family: Family) -> bool:
+    """Tell whether a family's Gram matrix does not show all its queries."""
+    if family.closed_form:
+        return False
+    rows = family.matrix()
+    return are_far_apart(rows if family.weights is None else rows * np.sqrt(family.weights)[:, None])
 
 
 def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool) -> Solution:

@@ -6,12 +6,17 @@ import numpy as np
 import scipy.linalg
 
 from querysmasher.arrays import Array
+from querysmasher.planning.grading import are_far_apart
 from querysmasher.planning.solvers.design import Design, Progress
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.interior_point import interior_point
 
 WHOLE = 1200
 """Up to this many cells the interior-point method takes all of them; beyond, an active set."""
+
+
+PLAIN_STEPS = 500
+"""Scales far apart, where other methods may stall, get so many more steps."""
 
 
 def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | None = None) -> Design:
@@ -27,8 +32,21 @@ def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | 
         return design
     if R.shape[1] <= WHOLE or R.shape[1] <= 3 * len(R):
         weights = interior_point(R, design.weights, tolerance, progress)
-        return min(design, Design.at(R, weights), key=lambda d: d.gap)
+        best = min(design, Design.at(R, weights), key=lambda d: d.gap)
+        return _plain_steps(R, best, tolerance) if are_far_apart(R) else best
     return _active_set(R, design, tolerance, progress)
+
+
+def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
+    """Iterate p ← p·v² / Σ as it is: many steps, but no scale is too small for them."""
+    best = design
+    for _ in range(PLAIN_STEPS):
+        if best.gap <= tolerance:
+            break
+        p = np.maximum(design.weights * (design.leverages / design.value) ** 2, np.finfo(float).tiny)
+        design = Design.at(R, p / p.sum())
+        best = min(best, design, key=lambda d: d.gap)
+    return best
 
 
 def _active_set(R: Array, design: Design, tolerance: float, progress: Progress | None) -> Design:

@@ -48,22 +48,26 @@ def solve_structured(
     forms = [_axis_forms(terms, parts, axis) for axis in range(len(block.shape))]
     centres = [_axis_centre(block, parts, axis) for axis in range(len(block.shape))]
     start = np.full(block.cells, 1.0)
-    best: tuple[float, _DiagonalProblem, Array] | None = None
+    best: tuple[float, _DiagonalProblem, Array, Array] | None = None
     most = max(map(len, forms))
     for blend in BLENDS if most > 1 else (1.0,):
         optima = [_optimum(_blended(own, blend), w) for own, w in zip(forms, centres, strict=True)]
         for turn in range(min(most, ROTATIONS)):
             bases = [_rotated(b, own[min(turn, len(own) - 1)]) for b, own in zip(optima, forms, strict=True)]
-            problem = _DiagonalProblem(bases, _diagonal(terms, parts, bases))
+            energies = _diagonal(terms, parts, bases)
+            problem = _DiagonalProblem(bases, np.maximum(energies, FLOOR * energies.max()))
             found = fixed_point(problem.at, start, 1e-3, SCREEN)
             if best is None or found.upper < best[0]:
-                best = found.upper, problem, found.weights
+                best = found.upper, problem, found.weights, energies
     assert best is not None  # noqa: S101 - there is at least one candidate
     problem = best[1]
     found = fixed_point(problem.at, best[2], tolerance / 4, FINAL, progress)
     weights = found.h / found.leverages.max()
     strategy = DiagonalStrategy(tuple(problem.bases), weights)
-    return Solution(strategy, found.upper, lower_bound(block, parts), "structured")
+    reached = found.upper
+    if not np.array_equal(problem.g, best[3]):  # what rows at the floor add is no loss
+        reached = math.sqrt(float((best[3] / weights).sum()))
+    return Solution(strategy, reached, lower_bound(block, parts), "structured")
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,4 +178,4 @@ def _diagonal(
             term = np.multiply.outer(term, parts[number].energies([duals[a] for a in axes]))
             order.extend(axes)
         total += term.transpose(np.argsort(order))
-    return np.maximum(total, FLOOR * total.max())
+    return total
