@@ -74,9 +74,9 @@ def release(
     """Plan, measure the table, and write a folder that may be published. This spends the budget.
 
     The folder appears when it is whole, or not at all; what was measured is kept if anything fails then, and
-    --resume finishes it. It holds the noisy measurements (release.qs), the
-    plan (plan.qs), a summary (summary.json) and, unless you say otherwise, the answers to all queries.
-    Every measuring spends the budget anew.
+    --resume finishes it. It holds the noisy measurements (release.qs), the plan (plan.qs), a summary
+    (summary.json) and, unless you say otherwise, the answers to all queries. Every measuring spends the budget
+    anew.
     """
     from querysmasher.cli.draft import drafting, resuming
     from querysmasher.cli.folder import PLAN
