@@ -1,8 +1,9 @@
 # Two commands do everything on a fresh machine with python3 and make: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+MINUTES ?= 10
 
-.PHONY: setup demo test check bench docs clean
+.PHONY: setup demo test check fuzz bench docs clean
 
 setup: .venv/ready
 
@@ -22,6 +23,9 @@ check: setup
 
 test: check
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+
+fuzz: setup  # property tests on new cases for so many minutes: make fuzz MINUTES=30
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 bench: setup
 	$(BIN)/python -m benchmarks.run

@@ -6,17 +6,11 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from querysmasher.errors import QuerySmasherError
+from tests import profiles  # noqa: F401 - which makes them known
 
-settings.register_profile(
-    "fixed",
-    deadline=None,
-    derandomize=True,  # the same cases everywhere, so that a failure in CI is a failure here
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 settings.load_profile("fixed")
 
 

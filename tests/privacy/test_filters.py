@@ -27,9 +27,7 @@ def cases(draw):
     records = 2 ** draw(st.integers(0, 40))
     columns = draw(st.integers(1, 3))
     table = draw(integer_arrays((kernel.size, columns), 0, records // kernel.size))
-    table[draw(st.integers(0, kernel.size - 1))] += records - table.sum(
-        axis=0
-    )  # up to the cap
+    table[draw(st.integers(0, kernel.size - 1))] += records - table.sum(axis=0)  # up to the cap
     return kernel, table, records
 
 
