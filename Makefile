@@ -1,8 +1,9 @@
 # Two commands do everything on a fresh machine with python3 and make: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+MINUTES ?= 10
 
-.PHONY: setup demo test quick check bench docs clean
+.PHONY: setup demo test quick check fuzz bench docs clean
 
 setup: .venv/ready
 
@@ -26,6 +27,9 @@ test: check
 quick: setup  # for the inner loop: every layer, without what is slow, and few random cases of each kind
 	$(BIN)/ruff check
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m 'not slow' --hypothesis-profile quick
+
+fuzz: setup  # property tests on new cases for so many minutes: make fuzz MINUTES=30
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 bench: setup
 	$(BIN)/python -m benchmarks.run

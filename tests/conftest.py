@@ -6,18 +6,11 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import is_hypothesis_test, settings
 
 from querysmasher.errors import QuerySmasherError
+from tests import profiles  # noqa: F401 - which makes them known
 
-settings.register_profile(
-    "fixed",
-    deadline=None,
-    derandomize=True,  # the same cases everywhere, so that a failure in CI is a failure here
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-settings.register_profile("quick", settings.get_profile("fixed"), max_examples=10)
 settings.load_profile("fixed")
 
 

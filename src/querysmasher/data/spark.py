@@ -1,14 +1,18 @@
 """Counting where a Spark frame lives: tables of counts go to the driver, never records.
 
-The first job encodes the rows, and Spark keeps their codes in the executors' memory while the counter is
-in use: about one byte per record and attribute. They are never kept on disk; what Spark has no memory for is
-computed again when needed. Each batch of marginals is then one job over the codes: a task counts its rows
-into dense tables, equal slabs are summed on the executors, and the driver receives one table of each. So
-the driver holds one batch of marginals, and a task on an executor about two, whatever the number of rows.
+The first job encodes the rows, and Spark keeps their codes in the executors' memory while the counter is in
+use: about one byte per record and attribute. Codes are never kept on disk; what Spark has no memory for is
+computed again when needed. Each batch of marginals is then one job over the codes. A task counts its rows
+into dense tables and sends them in the smallest integers that hold the counts; where more than a few tasks
+count, other tasks sum what they send, so that the driver receives one table of each.
 
-A task of Python costs about 0.1 s, and one that counts also sends all its tables. So a local session
-gets a few tasks per core, and tasks with few records are joined. The executors' Python needs this library
-too. Spark itself is never imported here: the frame brings it along.
+Memory, whatever the number of rows: a counting task holds one batch of marginals at 8 bytes per cell, a copy
+of its largest table and one Arrow batch of codes (`PIECE_BYTES`); a summing task holds what it receives
+(`SUMMED_CELLS`); the driver holds one batch of marginals and what `DIRECT_TASKS` tasks send of it.
+
+A Python task costs about 0.1 s, and one that counts also sends all its tables. So a local session gets a few
+tasks per core, and tasks with few records are joined. The executors' Python needs this library too. Spark
+itself is never imported here: the frame brings it along.
 """
 
 from __future__ import annotations

@@ -1,0 +1,13 @@
+"""How Hypothesis draws: the same cases every time, or, to hunt for new ones, others every time."""
+
+from hypothesis import HealthCheck, settings
+
+COMMON = {
+    "deadline": None,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+
+settings.register_profile("fixed", derandomize=True, **COMMON)  # a failure in CI is a failure here
+settings.register_profile("quick", derandomize=True, max_examples=10, **COMMON)
+settings.register_profile("fuzz", derandomize=False, max_examples=500, **COMMON)
