@@ -32,7 +32,7 @@ LAYERS = (
     {"privacy"},  # what draws noise, and what reads counts
     {"data"},
     {"release", "report.release_data", "report.release_report"},
-    {"measure"},
+    {"measuring"},
     {"comparison", "spec"},
     {""},  # the package itself, which gathers the public names
     {"demo", "truth", "cli", "__main__"},  # what is run
@@ -54,7 +54,7 @@ FORBIDDEN = (
     ("privacy", ("planning", "release", "data")),
     ("release", ("data", *COUNTS_AND_NOISE)),
     ("report", ("data", *COUNTS_AND_NOISE)),
-    *((folder, ("data.check",)) for folder in ("privacy", "measure", "spec", "comparison", "demo")),
+    *((folder, ("data.check",)) for folder in ("privacy", "measuring", "spec", "comparison", "demo")),
 )
 """Said outright, whatever the layers: planning is data-independent and not trusted by what guards privacy,
 releasing is post-processing."""
@@ -216,7 +216,7 @@ def test_the_walk_sees_the_imports_that_are_there():
         ("html", "from querysmasher.schema import x", "html -> schema"),
         ("report/plan_data", "from ..release import answers", "report.plan_data -> release.answers"),
         ("report/release_data", "from querysmasher.data import x", "report.release_data -> data"),
-        ("measure", "from querysmasher.data import check", "measure -> data.check"),
+        ("measuring", "from querysmasher.data import check", "measuring -> data.check"),
         ("privacy/measurement", "from ..data.check import check", "privacy.measurement -> data.check"),
         ("spec/spec", "import querysmasher.data.check", "spec.spec -> data.check"),
     ],

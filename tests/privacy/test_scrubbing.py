@@ -23,7 +23,7 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.store import MemoryStore
 from querysmasher.spec import read_spec
 
-MEASURE = importlib.import_module("querysmasher.measure")
+MEASURE = importlib.import_module("querysmasher.measuring")
 PRIVATE = "Zebra77123"
 SCHEMA = qs.Schema.of(a=4, b=3)
 PLAN = qs.plan(qs.marginals(SCHEMA, [1, 2]), qs.PrivacyCost(1.0), centering="uniform")
