@@ -12,6 +12,7 @@ from querysmasher.data.dialect import CSV as CSV
 from querysmasher.errors import BudgetError as BudgetError
 from querysmasher.errors import DataError as DataError
 from querysmasher.errors import FileError as FileError
+from querysmasher.errors import MissingExtraError as MissingExtraError
 from querysmasher.errors import OutsideMeasuredSpaceError as OutsideMeasuredSpaceError
 from querysmasher.errors import PlanError as PlanError
 from querysmasher.errors import PredicateError as PredicateError
