@@ -196,7 +196,7 @@ def test_the_plan_is_not_changed_by_measuring(plan, table):
 
 
 def test_the_table_is_read_once_and_the_total_only_where_it_is_public(table, monkeypatch):
-    module = importlib.import_module("querysmasher.measure")
+    module = importlib.import_module("querysmasher.measuring")
     asked = []
     original = module.open_table
 
@@ -217,7 +217,7 @@ def test_the_table_is_read_once_and_the_total_only_where_it_is_public(table, mon
 def test_the_store_is_chosen_for_all_numbers_released(table, monkeypatch):
     """A filter asks for a number per cell, more than are independent."""
     asked = []
-    module = importlib.import_module("querysmasher.measure")
+    module = importlib.import_module("querysmasher.measuring")
     choose = module.new_store
     monkeypatch.setattr(module, "new_store", lambda numbers: asked.append(numbers) or choose(numbers))
     plan = qs.plan(WORKLOAD, qs.PrivacyCost(1.0), solver="fourier")

@@ -19,6 +19,7 @@ from rich.table import Table
 
 import querysmasher as qs
 from querysmasher.arrays import Array
+from querysmasher.extras import check_charts
 from querysmasher.report.words import promise
 from querysmasher.truth import true_answers
 
@@ -45,6 +46,7 @@ def run_demo(
 
     A page about the plan and one about the release are written into the folder.
     """
+    check_charts()
     console = Console(width=110, quiet=quiet)
     pages = Path(folder)
     try:

@@ -14,7 +14,8 @@
     ├── DataError                (ValueError)   a table that does not fit the schema
     ├── PrivacyError             (ValueError)   a measurement that would break the guarantee
     ├── FileError                (ValueError)   a damaged, foreign or half-written file
-    └── SpecError                (ValueError)   a spec file, or a codebook, that cannot be
+    ├── SpecError                (ValueError)   a spec file, or a codebook, that cannot be
+    └── MissingExtraError        (ImportError)  a library that an extra installs
 
 Messages name the argument, what was given and what is allowed. They never contain data, nor
 signs that act on a terminal.
@@ -116,3 +117,7 @@ class FileError(QuerySmasherError, ValueError):
 
 class SpecError(QuerySmasherError, ValueError):
     """A spec file, or a codebook, that cannot be."""
+
+
+class MissingExtraError(QuerySmasherError, ImportError):
+    """A library that is not installed; the message names the extra that installs it."""

@@ -1,11 +1,9 @@
 """The command by itself: it starts quickly, explains itself, and stays silent where nobody watches."""
 
-import ast
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -111,26 +109,3 @@ def test_as_a_module_and_silent_without_a_terminal(folder):
 def test_exit_codes(error, code):
     assert exit_code(error) is code
     assert set(MEANINGS) == set(ExitCode)
-
-
-def test_public_names_are_those_that_are_imported_for_type_checkers():
-    tree = ast.parse(Path(querysmasher.__file__).read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {
-        alias.name: node.module.removeprefix("querysmasher.")
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert imported == querysmasher._HOME_OF
-    assert sorted(querysmasher.__all__) == sorted(imported)
-    assert set(querysmasher.__all__) <= set(dir(querysmasher))
-    for name in querysmasher.__all__:
-        assert getattr(querysmasher, name).__name__ == name
-    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-        _ = querysmasher.nonsense
-
-
-def test_the_function_measure_is_not_hidden_by_its_module():
-    check = "import querysmasher.measure\nimport querysmasher as qs\nassert callable(qs.measure)"
-    assert python("-c", check).returncode == 0

@@ -388,7 +388,7 @@ def plan():
 def opened(monkeypatch):
     """Every opening of a table."""
     calls = []
-    module = importlib.import_module("querysmasher.measure")  # the name itself is the function
+    module = importlib.import_module("querysmasher.measuring")
     original = module.open_table
     monkeypatch.setattr(module, "open_table", lambda *a, **k: calls.append(a) or original(*a, **k))
     return calls

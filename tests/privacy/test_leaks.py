@@ -34,7 +34,7 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release import store as store_module
 
-MEASURE = importlib.import_module("querysmasher.measure")  # the name itself is the function
+MEASURE = importlib.import_module("querysmasher.measuring")
 
 SCHEMA = qs.Schema(
     [qs.Ordinal("a", range(4)), qs.Categorical("b", ["x", "y", "z"]), qs.Ordinal("c", range(2))]

@@ -24,7 +24,7 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.store import MemoryStore
 from querysmasher.spec import read_spec
 
-MEASURE = importlib.import_module("querysmasher.measure")
+MEASURE = importlib.import_module("querysmasher.measuring")
 SCHEMA = qs.Schema.of(a=4, b=3)
 PLAN = plan_uniform(qs.marginals(SCHEMA, [1, 2]), qs.PrivacyCost(1.0))
 WITHOUT = {"a": [0, 1, 2, 3], "name": [PRIVATE] * 4}

@@ -10,6 +10,7 @@ from querysmasher.cli.exits import exit_code
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import AsJson, ReleasePath, examples
+from querysmasher.errors import PredicateError, QuerySmasherError
 
 if TYPE_CHECKING:
     from querysmasher.attributes import Attribute
@@ -55,7 +56,6 @@ def answer(
     answered does not keep the others from it.
     """
     from querysmasher.cli.folder import load_release
-    from querysmasher.errors import PredicateError, QuerySmasherError
     from querysmasher.workload.predicates import where
 
     stored = load_release(release)

@@ -10,6 +10,7 @@ import typer
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, print_table
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.extras import check_charts
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,6 +41,7 @@ def compare(
 
     read = read_spec(spec)
     if chart is not None:
+        check_charts()
         chart_format(chart)
         check_free(chart, force)
     result = qs.compare(read.workload, read.budget)

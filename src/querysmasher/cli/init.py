@@ -10,6 +10,8 @@ import typer
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.endings import check_ending
+from querysmasher.errors import SpecError
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,8 +45,6 @@ def init(
     The schema is never read from the data: what a table happens to hold says something about people.
     """
     from querysmasher.cli.folder import check_free
-    from querysmasher.endings import check_ending
-    from querysmasher.errors import SpecError
     from querysmasher.files import replacing
     from querysmasher.spec import read_codebook, template
 

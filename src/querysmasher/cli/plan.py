@@ -10,6 +10,7 @@ import typer
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.endings import check_archive_name
 
 FAMILIES = {
     "identity": "how many have each single value",
@@ -56,7 +57,6 @@ def plan(
     from querysmasher.cli.estimate import estimate
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import check_free
-    from querysmasher.endings import check_archive_name
     from querysmasher.spec import read_spec
 
     read = read_spec(spec)

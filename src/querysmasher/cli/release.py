@@ -14,7 +14,9 @@ import typer
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.errors import PlanError, SpecError
 from querysmasher.text import escaped
+from querysmasher.workload.names import written_name
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
@@ -75,8 +77,8 @@ def release(
 
     The folder appears when it is whole, or not at all; what was measured is kept if anything fails then, and
     --resume finishes it. It holds the noisy measurements (release.qs), the plan (plan.qs), a summary
-    (summary.json) and, unless you say otherwise, the answers to all queries. Every measuring spends the budget
-    anew.
+    (summary.json) and, unless you say otherwise, the answers to all queries. Every measuring spends the
+    budget anew.
     """
     from querysmasher.cli.draft import drafting, resuming
     from querysmasher.cli.folder import PLAN
@@ -120,7 +122,6 @@ def release(
 
 def _with_data(read: Spec, data: Path | None) -> Spec:
     """Return the spec with the table named on the command line, if one is."""
-    from querysmasher.errors import SpecError
     from querysmasher.spec.source import Source
 
     if data is not None:
@@ -144,7 +145,6 @@ def _planned(read: Spec) -> Plan:
 def _stored(path: Path, read: Spec) -> Plan:
     """Return a plan kept by `plan --save`, if it was made for this spec."""
     from querysmasher.cli.folder import load_plan
-    from querysmasher.errors import PlanError
 
     stored = load_plan(path)
     if stored.workload != read.workload or stored.budget != read.budget:
@@ -194,7 +194,6 @@ def _finish(
 def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
     """Return the plan and the release that a run left behind, if they are of this spec."""
     from querysmasher.cli.folder import PLAN, load_plan, load_release
-    from querysmasher.errors import PlanError
 
     measured = load_release(path)
     same = {
@@ -218,8 +217,6 @@ def _command(spec: Path, out: Path | None) -> str:
 
 def _hint(read: Spec) -> str:
     """Return a predicate that this release can answer."""
-    from querysmasher.workload.names import written_name
-
     first = read.workload.groups[0].attributes or read.schema.names
     attribute = read.schema[first[0]]
     return f"{written_name(attribute.name)} == {attribute.literals[0]}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.errors import PlanError, QuerySmasherError
+from querysmasher.extras import altair
 from querysmasher.files import replacing
 from querysmasher.html import notebook, table
 from querysmasher.planning.planner import check_asked, plan
@@ -74,8 +75,7 @@ class Comparison:
 
     def chart(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return a bar chart of the errors (altair), or write it to an HTML, SVG, PNG or JSON file."""
-        import altair as alt  # noqa: PLC0415 - heavy, and needed here only
-
+        alt = altair()
         shown = [row for row in self.rows if row.rmse is not None]
         best = min((row.rmse for row in shown if row.rmse is not None), default=math.nan)
         data = [

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array, along_axes
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.centering import Centres
-from querysmasher.planning.plan import Plan
+from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Measured
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
 from querysmasher.schema import Schema
@@ -40,7 +40,7 @@ DEPENDENT = 1e-14
 """Rows closer than this fraction of their length to the span of others are in it."""
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(plan: Planned) -> None:
     """Refuse a plan whose parts do not fit together."""
     check_centres(plan.workload.schema, plan.centres)
     for solution in plan.solutions:
@@ -57,7 +57,7 @@ def check_plan(plan: Plan) -> None:
     _check_loss(plan)
 
 
-def _check_loss(plan: Plan) -> None:
+def _check_loss(plan: Planned) -> None:
     """Refuse losses that do not belong to the strategies, as far as it is quick to tell."""
     workload = plan.workload
     if workload.query_count > QUICK_QUERIES or len(workload.groups) > QUICK_GROUPS:
@@ -99,7 +99,7 @@ def is_residual(rows: NDArray[np.generic], centres: Sequence[Array]) -> bool:
     return True
 
 
-def _check_measured(plan: Plan, measured: Measured, known: set[object]) -> None:
+def _check_measured(plan: Planned, measured: Measured, known: set[object]) -> None:
     sizes, places = plan.workload.schema.sizes, measured.attributes
     if list(places) != sorted(set(places)) or not all(0 <= a < len(sizes) for a in places):
         _refuse("an attribute set is not given by increasing places")

@@ -14,11 +14,14 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.html import count, notebook, number, share, table
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.limit import MAX_DIMENSION, Limit, dimension, root_loss_bound
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget
+from querysmasher.report.plan_report import write_plan_report
 from querysmasher.report.words import promise
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
@@ -110,6 +113,10 @@ class Plan:
     @cached_property
     def predictor(self) -> Predictor:
         """What predicts the variance of any query under this plan."""
+        return self.new_predictor()
+
+    def new_predictor(self) -> Predictor:
+        """Return a predictor that shares no memory with the plan's own."""
         return Predictor(
             self.workload.schema,
             self.centres,
@@ -209,8 +216,6 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, from which `Plan.load` returns the same plan, bit for bit."""
-        from querysmasher.planning.storage import save_plan  # noqa: PLC0415 - storage knows Plan
-
         save_plan(self, path)
 
     def report(
@@ -220,19 +225,19 @@ class Plan:
 
         `limit` says whether `limit()` is worked out for it; by default only where that is quick.
         """
-        from querysmasher.report.plan_report import write_plan_report  # noqa: PLC0415 - it knows Plan
-
         return write_plan_report(self, path, limit, title)
 
     def _repr_html_(self) -> str:
         """Show the plan in a notebook."""
-        from querysmasher.report.plan_report import plan_notebook  # noqa: PLC0415 - it knows Plan
-
-        return plan_notebook(self)
+        rows = [
+            ("expected RMSE", f"± {number(self.rmse)}"),
+            ("certified", f"at most {share(self.gap)} above the optimum"),
+            ("measures", f"{self.measurements:,} numbers on {count(len(self.measured), 'attribute set')}"),
+            ("guarantee", promise(self.budget)),
+        ]
+        return notebook(f"Plan for {self.workload.query_count:,} queries", table(["", ""], rows))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan back; a damaged or foreign file is refused."""
-        from querysmasher.planning.storage import load_plan  # noqa: PLC0415 - storage knows Plan
-
-        return load_plan(path)
+        return load_plan(cls, path)

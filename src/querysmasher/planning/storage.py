@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,30 +14,32 @@ from querysmasher.fields import floats, integers, items, number, whole, wholes, 
 from querysmasher.files import read_archive, reason, write_archive
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.checking import check_plan
-from querysmasher.planning.plan import Plan
+from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 
+P = TypeVar("P", bound=Planned)
 
-def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+
+def save_plan(plan: Planned, path: str | os.PathLike[str]) -> None:
     """Write a plan to a file, all or nothing."""
     write_archive(path, "plan", plan_to_data(plan))
 
 
-def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan back."""
+def load_plan(make: Callable[..., P], path: str | os.PathLike[str]) -> P:
+    """Read a plan back; `make` builds it from its fields."""
     data = read_archive(path, "plan")
     try:
-        return plan_from_data(data)
+        return plan_from_data(make, data)
     except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         msg = f"{str(path)!r} does not hold a whole plan ({reason(error)})"
         raise FileError(msg) from None
 
 
-def plan_to_data(plan: Plan) -> dict[str, Any]:
+def plan_to_data(plan: Planned) -> dict[str, Any]:
     """Return plain data, with arrays in it, from which `plan_from_data` rebuilds the plan."""
     patterns = {m.blocks: None for m in plan.measured}
     number = {pattern: i for i, pattern in enumerate(patterns)}
@@ -64,7 +67,7 @@ def plan_to_data(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_from_data(data: dict[str, Any]) -> Plan:
+def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
     """Rebuild a plan from what `plan_to_data` returned, and check that its parts fit together."""
     workload = workload_from_data(data["workload"])
     solutions = tuple(map(_solution_from_data, items(data["solutions"])))
@@ -79,7 +82,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
             strict=True,
         )
     )
-    plan = Plan(
+    plan = make(
         workload,
         Budget.from_json(data["budget"]),
         centres_from_data(data),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Numbers
-from querysmasher.errors import PrivacyError, Remedy
+from querysmasher.errors import MissingExtraError, PrivacyError, Remedy
 from querysmasher.privacy.distributions import DISTRIBUTIONS, Distribution, distribution_of
 from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian, checked_size, exact_variance
 
@@ -54,10 +54,10 @@ class OpenDPDiscreteGaussian:
             msg = "seed: OpenDP's noise cannot be seeded"
             raise PrivacyError(msg, SEEDED)
         try:
-            import opendp.prelude as opendp  # noqa: PLC0415  an optional dependency
+            import opendp.prelude as opendp  # noqa: PLC0415 - an extra
         except ImportError:
             msg = "OpenDPDiscreteGaussian needs the package opendp: pip install 'querysmasher[opendp]'"
-            raise ImportError(msg) from None
+            raise MissingExtraError(msg) from None
         opendp.enable_features("contrib")
         self._opendp: Any = opendp
 

@@ -10,10 +10,14 @@ from scipy.special import ndtri
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
+from querysmasher.html import count, element, notebook, table
 from querysmasher.workload.workload import Workload
 
 MAX_LABELS = 20_000_000
 """A frame of more labelled queries is refused: `Release.write` streams them to a file instead."""
+
+SHOWN = 8
+"""How many answers a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,6 +73,14 @@ class Answers:
 
     def _repr_html_(self) -> str:
         """Show the first answers with their intervals in a notebook."""
-        from querysmasher.report.release_report import answers_notebook  # noqa: PLC0415 - it knows Answers
-
-        return answers_notebook(self)
+        low, high = self.interval(0.95)
+        rows = [
+            (label, f"{self.values[i]:,.1f}", f"{self.std[i]:,.1f}", f"{low[i]:,.1f} … {high[i]:,.1f}")
+            for i, label in zip(range(min(SHOWN, len(self))), self.workload.labels(), strict=False)
+        ]
+        more = f"… {len(self) - SHOWN:,} more; to_frame() gives all" if len(self) > SHOWN else None
+        return notebook(
+            f"Answers to {count(len(self), 'query', 'queries')}",
+            table(["query", "value", "standard error", "95 % interval"], rows, numbers=[1, 2, 3]),
+            element("p", more) if more else None,
+        )

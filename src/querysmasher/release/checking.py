@@ -16,12 +16,12 @@ from querysmasher.planning.checking import are_rows, check_centres, is_residual
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.release.release import Release
+from querysmasher.release.released import Released
 
 LARGEST_VARIANCE = 2**101
 
 
-def check_release(release: Release) -> None:
+def check_release(release: Released) -> None:
     """Refuse a release whose parts do not fit together, or whose noise is too small for its budget."""
     plan = release.plan
     check_centres(plan.schema, release.centres)

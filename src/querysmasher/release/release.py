@@ -12,43 +12,24 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.html import count, notebook, table
 from querysmasher.planning.centering import Centres
 from querysmasher.planning.integer import as_strategy
 from querysmasher.planning.prediction import Blocks, Measured, Predictor
-from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
+from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.store import Store
+from querysmasher.release.writing import write_answers
+from querysmasher.report.release_report import write_release_report
 from querysmasher.report.words import remarks
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
 MAX_COVARIANCE = 10_000
-
-
-@dataclass(frozen=True)
-class NoiseRecord:
-    """Which noise a release carries."""
-
-    name: str
-    description: str
-    seeded: bool
-
-    def __post_init__(self) -> None:
-        """Check that the noise is known: what is said of a release depends on it."""
-        distribution_of(self.name)
-
-    @property
-    def distribution(self) -> Distribution:
-        """What the noise was drawn from."""
-        return distribution_of(self.name)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether the noise protects anyone: not if it can be recomputed or is a float simulation."""
-        return not self.seeded and self.distribution.is_private
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +56,11 @@ class Release:
         return " ".join(
             [self.plan.budget.describe(), f"Noise: {self.noise.description}", *remarks(self.plan.budget)]
         )
+
+    @cached_property
+    def measurements(self) -> int:
+        """How many noisy numbers were released."""
+        return sum(map(self.plan.count, self.plan.measured))
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -145,9 +131,9 @@ class Release:
     def covariance(self, workload: Workload) -> Array:
         """Return the covariance matrix of the answers to a small workload."""
         self._check(workload)
-        count = workload.query_count
-        if count > MAX_COVARIANCE:
-            msg = f"workload: a covariance of {count:,} answers does not fit; at most {MAX_COVARIANCE:,} do"
+        size = workload.query_count
+        if size > MAX_COVARIANCE:
+            msg = f"workload: a covariance of {size:,} answers does not fit; at most {MAX_COVARIANCE:,} do"
             raise TooLargeError(msg)
         images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
         start = 0
@@ -156,7 +142,7 @@ class Release:
                 noise = measured.attributes, measured.blocks
                 images.setdefault(noise, []).append((start, measured.variance, image))
             start += group.rows
-        result = np.zeros((count, count))
+        result = np.zeros((size, size))
         for own in images.values():
             rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in own])
             stacked = np.concatenate([image for _, _, image in own])
@@ -165,35 +151,32 @@ class Release:
 
     def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
         """Write the answers to a .parquet or .csv file, attribute set by attribute set, in flat memory."""
-        from querysmasher.release.writing import write_answers  # noqa: PLC0415 - writing knows Release
-
         self._check(workload)
         write_answers(self, workload, path, progress)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""
-        from querysmasher.release.storage import save_release  # noqa: PLC0415 - storage knows Release
-
         save_release(self, path)
 
     def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a page of tables and charts with intervals, one HTML file, and return where it is."""
-        from querysmasher.report.release_report import write_release_report  # noqa: PLC0415 - it knows Release
-
         return write_release_report(self, path, title)
 
     def _repr_html_(self) -> str:
         """Show the release in a notebook."""
-        from querysmasher.report.release_report import release_notebook  # noqa: PLC0415 - it knows Release
-
-        return release_notebook(self)
+        names = self.plan.schema.names
+        sets = count(len(self.plan.measured), "attribute set")
+        rows = [
+            ("noisy numbers", f"{self.measurements:,} on {sets}"),
+            ("attributes", ", ".join(names[:12]) + (", …" if len(names) > 12 else "")),
+            ("guarantee", self.guarantee),
+        ]
+        return notebook("Release", table(["", ""], rows))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release back; a damaged, foreign or half-written file is refused."""
-        from querysmasher.release.storage import load_release  # noqa: PLC0415 - storage knows Release
-
-        return load_release(path)
+        return load_release(cls, path)
 
     def _check(self, workload: Workload) -> None:
         if not isinstance(workload, Workload):

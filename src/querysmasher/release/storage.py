@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.checking import check_release
-from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.released import Released
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+
+R = TypeVar("R", bound=Released)
 
 
 class LoadedStore:
@@ -44,7 +47,7 @@ class LoadedStore:
         return answers
 
 
-def save_release(release: Release, path: str | os.PathLike[str]) -> None:
+def save_release(release: Released, path: str | os.PathLike[str]) -> None:
     """Write a release to a file, all or nothing."""
     try:
         write_archive(path, "release", _to_data(release))
@@ -55,7 +58,7 @@ def save_release(release: Release, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def _to_data(release: Release) -> dict[str, Any]:
+def _to_data(release: Released) -> dict[str, Any]:
     plan = release.plan
     centres = {id(c): c for c in release.centres}
     which = {key: i for i, key in enumerate(centres)}
@@ -89,17 +92,17 @@ def _to_data(release: Release) -> dict[str, Any]:
     }
 
 
-def load_release(path: str | os.PathLike[str]) -> Release:
-    """Read a release back; the answers stay in the file until they are asked for."""
+def load_release(make: Callable[..., R], path: str | os.PathLike[str]) -> R:
+    """Read a release back; `make` builds it from its fields. The answers stay in the file until asked for."""
     data = read_archive(path, "release")
     try:
-        return _from_data(data)
+        return _from_data(make, data)
     except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         msg = f"{str(path)!r} does not hold a whole release ({reason(error)})"
         raise FileError(msg) from None
 
 
-def _from_data(data: dict[str, Any]) -> Release:
+def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     workload = workload_from_data(data["workload"])
     measured = tuple(
         IntegerMeasured(attributes, blocks_from_data(blocks), _fraction(variance))
@@ -119,10 +122,10 @@ def _from_data(data: dict[str, Any]) -> Release:
     if len(answers) != len(measured) or not all(isinstance(one, Lazy) for one in answers):
         msg = "answers are missing"
         raise ValueError(msg)
-    dtype = np.dtype(np.float64 if record.name == "gaussian" else np.int64)
+    dtype = np.dtype(record.distribution.dtype)
     store = LoadedStore(answers, [plan.count(m) for m in measured], dtype)
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
-    release = Release(plan, workload, centres_from_data(data), record, store, total)
+    release = make(plan, workload, centres_from_data(data), record, store, total)
     check_release(release)
     return release
 

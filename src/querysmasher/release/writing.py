@@ -16,7 +16,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.endings import check_ending
 from querysmasher.files import replacing
 from querysmasher.progress import Bar
-from querysmasher.release.release import Release
+from querysmasher.release.released import Released
 from querysmasher.text import cell, one_line
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
@@ -29,7 +29,7 @@ BATCH = 2_000_000
 
 
 def write_answers(
-    release: Release, workload: Workload, path: str | os.PathLike[str], progress: bool | None
+    release: Released, workload: Workload, path: str | os.PathLike[str], progress: bool | None
 ) -> None:
     """Write one row per query: its attributes, its conditions in words, the value and the standard error.
 
@@ -88,7 +88,7 @@ class _CsvWriter:
 
 
 def _tables(
-    release: Release, group: Group, schema: Any, conditions: int, made_safe: Callable[[str], str]
+    release: Released, group: Group, schema: Any, conditions: int, made_safe: Callable[[str], str]
 ) -> Iterator[Any]:
     values, std = release.answer_group(group)
     labels = [

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from querysmasher.extras import altair
+
 ACCENT, SECOND, MUTED, INK = "var(--accent)", "var(--second)", "var(--muted)", "var(--ink)"
 SERIES = [f"var(--series-{n})" for n in range(1, 7)]
 MOST_SERIES = len(SERIES)
@@ -41,7 +43,7 @@ Rows = list[dict[str, Any]]
 
 def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
     """Error against ε on logarithmic axes: the average query, between the best and the worst group."""
-    import altair as alt  # noqa: PLC0415 - slow to import, and only pages need it
+    alt = altair()
 
     x = alt.X(
         "epsilon:Q",
@@ -78,7 +80,7 @@ def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
 
 def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
     """The spread of the errors of every kind of queries, multiplied by `factor`, which the page sets."""
-    import altair as alt  # noqa: PLC0415
+    alt = altair()
 
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
     x = alt.X("q1:Q", title="standard error of a count", scale=scale, axis=alt.Axis(tickCount=6))
@@ -108,7 +110,7 @@ TIPS = ("5 % are below", "25 % are below", "half are below", "75 % are below", "
 
 def budget_bars(rows: Rows) -> dict[str, Any]:
     """The share of the budget that each attribute set gets."""
-    import altair as alt  # noqa: PLC0415
+    alt = altair()
 
     y = alt.Y("place:O", axis=None)
     tips = [alt.Tooltip("label:N", title="on"), alt.Tooltip("share:Q", title="share in %", format=".2f")]
@@ -124,7 +126,7 @@ def budget_bars(rows: Rows) -> dict[str, Any]:
 
 def cells_bars() -> dict[str, Any]:
     """Counts by category as bars, each with its interval. The page gives the cells."""
-    import altair as alt  # noqa: PLC0415
+    alt = altair()
 
     y = alt.Y(
         "a:N",
@@ -146,7 +148,7 @@ def cells_bars() -> dict[str, Any]:
 
 def cells_band() -> dict[str, Any]:
     """Counts along ordered values: a line in its band of intervals. The page gives the cells."""
-    import altair as alt  # noqa: PLC0415
+    alt = altair()
 
     base = alt.Chart(alt.NamedData(name="cells"))
     x = alt.X("a:O", sort=None, title=None, axis=_sparse(alt), scale=alt.Scale(type="point", padding=0.5))
@@ -163,7 +165,7 @@ def cells_band() -> dict[str, Any]:
 
 def cells_heat() -> dict[str, Any]:
     """Counts by two attributes; a dot marks cells whose interval holds zero. The page gives the cells."""
-    import altair as alt  # noqa: PLC0415
+    alt = altair()
 
     base = alt.Chart(alt.NamedData(name="cells"))
     x = alt.X("b:O", sort=None, title=None, axis=_sparse(alt), scale=alt.Scale(padding=0))

@@ -11,6 +11,7 @@ from typing import Any
 
 from querysmasher.endings import check_ending
 from querysmasher.errors import FileError
+from querysmasher.extras import altair, check_charts, vl_convert
 from querysmasher.files import replacing
 from querysmasher.html import Html, element, join, script_data
 
@@ -31,11 +32,8 @@ SNIPPET = "window.vegaEmbed = vegaEmbed;"
 @cache
 def libraries() -> str:
     """Return the chart libraries as one script, of the version that altair writes for."""
-    import altair as alt  # noqa: PLC0415 - slow to import, and only pages need it
-    import vl_convert  # noqa: PLC0415
-
-    version = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    bundle = vl_convert.javascript_bundle(SNIPPET, vl_version=version).replace("</script", "<\\/script")
+    version = ".".join(altair().SCHEMA_VERSION.lstrip("v").split(".")[:2])
+    bundle = vl_convert().javascript_bundle(SNIPPET, vl_version=version).replace("</script", "<\\/script")
     return f"(() => {{{bundle}\n}})();"
 
 
@@ -111,7 +109,11 @@ def page(
 
 
 def checked_path(path: object) -> Path:
-    """Return where to write, or refuse what is no path, a folder, or no name of an HTML file."""
+    """Return where to write, or refuse what is no path, a folder, or no name of an HTML file.
+
+    It also refuses where no chart can be drawn, before anything is computed for the page.
+    """
+    check_charts()
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         msg = f"path: expected the path of an HTML file to write, got {path!r}"
         raise FileError(msg)

@@ -14,7 +14,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core, square_root
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.plan import Plan
+from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.words import delta_of, group_words, kind_words
@@ -54,13 +54,13 @@ class ErrorRow:
     """The `QUANTILES` of the queries' standard errors."""
 
 
-def error_rows(plan: Plan) -> tuple[list[ErrorRow], list[ErrorRow]]:
+def error_rows(plan: Planned) -> tuple[list[ErrorRow], list[ErrorRow]]:
     """Return the errors of every group, in the workload's order, and of every kind."""
     with one_core():
         return _error_rows(plan)
 
 
-def _error_rows(plan: Plan) -> tuple[list[ErrorRow], list[ErrorRow]]:
+def _error_rows(plan: Planned) -> tuple[list[ErrorRow], list[ErrorRow]]:
     errors = _Errors(plan)
     groups = plan.workload.groups
     kinds: dict[tuple[int, str], list[int]] = {}
@@ -90,7 +90,7 @@ def _error_rows(plan: Plan) -> tuple[list[ErrorRow], list[ErrorRow]]:
     return by_group, by_kind
 
 
-def overall(rows: Iterable[ErrorRow], plan: Plan) -> float:
+def overall(rows: Iterable[ErrorRow], plan: Planned) -> float:
     """Return the root mean square error over all queries."""
     mean = _mean((row.rmse, row.queries) for row in rows)
     return plan.rmse if mean is None else mean
@@ -109,7 +109,7 @@ def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] 
     return tuple(values[order][np.minimum(places, values.size - 1)].tolist())
 
 
-def shares(plan: Plan, most: int) -> list[tuple[str, int, float]]:
+def shares(plan: Planned, most: int) -> list[tuple[str, int, float]]:
     """Return (attribute set, its size, share of the budget), the largest first, the smaller ones together."""
     own = sorted(plan.budget_shares().items(), key=lambda item: -item[1])
     named = [(" × ".join(names) or "number of records", len(names), share) for names, share in own]
@@ -137,8 +137,8 @@ def epsilon_curve(budget: Budget) -> tuple[float, list[float], list[float]] | No
 class _Errors:
     """Predicts errors with a predictor of its own, whose memory goes with it."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.predictor: Predictor = replace(plan).predictor
+    def __init__(self, plan: Planned) -> None:
+        self.predictor: Predictor = plan.new_predictor()
         self._condensed: dict[Hashable, Family] = {}
 
     def rmse(self, group: Group) -> float | None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import PlanError
-from querysmasher.html import Html, count, element, join, notebook, number, search_box, share, table
+from querysmasher.html import Html, count, element, join, number, search_box, share
 from querysmasher.planning.limit import dimension
-from querysmasher.planning.plan import Plan
+from querysmasher.planning.planned import Planned
 from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import ErrorRow, epsilon_curve, error_rows, overall, shares
@@ -17,7 +17,6 @@ from querysmasher.report.words import (
     delta_of,
     epsilon_words,
     guarantee,
-    promise,
     schema_table,
     scientific,
     workload_table,
@@ -38,7 +37,7 @@ RELATIVE = 0.05
 
 
 def write_plan_report(
-    plan: Plan, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
+    plan: Planned, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
 ) -> Path:
     """Write the page about a plan and return where."""
     target = checked_path(path)
@@ -48,7 +47,7 @@ def write_plan_report(
     return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
 
 
-def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
+def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     """Return the page as text."""
     groups, kinds = error_rows(plan)
     rmse = overall(groups, plan)
@@ -64,7 +63,7 @@ def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     return page("plan", title, _summary(plan, rmse), sections, data)
 
 
-def _summary(plan: Plan, rmse: float) -> Html:
+def _summary(plan: Planned, rmse: float) -> Html:
     figure, remark = epsilon_words(plan.budget)
     workload = plan.workload
     return join(
@@ -91,7 +90,7 @@ def _summary(plan: Plan, rmse: float) -> Html:
     )
 
 
-def _asked(plan: Plan) -> Html:
+def _asked(plan: Planned) -> Html:
     weights = {g.weight for g in plan.workload}
     return join(
         [
@@ -109,7 +108,7 @@ def _asked(plan: Plan) -> Html:
     )
 
 
-def _error(plan: Plan, groups: list[ErrorRow], *, with_curve: bool) -> Html:
+def _error(plan: Planned, groups: list[ErrorRow], *, with_curve: bool) -> Html:
     delta = scientific(delta_of(plan.budget))
     control = element(
         "div",
@@ -197,7 +196,7 @@ def _budget() -> Html:
     )
 
 
-def _optimal(plan: Plan, limit: bool | None) -> Html:
+def _optimal(plan: Planned, limit: bool | None) -> Html:
     gap = share(plan.gap)
     centres = (
         "with centres chosen for this workload" if plan.centering == "optimized" else "with uniform centres"
@@ -220,7 +219,7 @@ def _optimal(plan: Plan, limit: bool | None) -> Html:
 
 
 def _data(
-    plan: Plan,
+    plan: Planned,
     groups: list[ErrorRow],
     kinds: list[ErrorRow],
     rmse: float,
@@ -262,7 +261,7 @@ def _data(
     return data
 
 
-def _share_rows(plan: Plan) -> list[dict[str, Any]]:
+def _share_rows(plan: Planned) -> list[dict[str, Any]]:
     return [
         {"place": place, "label": label, "share": 100 * part}
         for place, (label, _, part) in enumerate(shares(plan, SETS))
@@ -278,14 +277,3 @@ def _spread_row(place: int, row: ErrorRow) -> dict[str, Any]:
 def _short(value: float | None) -> float | None:
     """Return five significant digits: enough to show, and short on the page."""
     return None if value is None else float(f"{value:.5g}")
-
-
-def plan_notebook(plan: Plan) -> str:
-    """Return a small block for a notebook."""
-    rows = [
-        ("expected RMSE", f"± {number(plan.rmse)}"),
-        ("certified", f"at most {share(plan.gap)} above the optimum"),
-        ("measures", f"{plan.measurements:,} numbers on {count(len(plan.measured), 'attribute set')}"),
-        ("guarantee", promise(plan.budget)),
-    ]
-    return notebook(f"Plan for {plan.workload.query_count:,} queries", table(["", ""], rows))

@@ -11,7 +11,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.release.release import Release
+from querysmasher.release.released import Released
 from querysmasher.workload.builders import queries
 from querysmasher.workload.groups import Group
 
@@ -46,7 +46,7 @@ class Answer:
     std: float
 
 
-def tables(release: Release) -> tuple[list[Table], int]:
+def tables(release: Released) -> tuple[list[Table], int]:
     """Return the tables on one and two attributes that the release can answer, and how many were too large.
 
     All are post-processing of what was released: each cell carries the noise that its `std` tells.
@@ -70,13 +70,13 @@ def tables(release: Release) -> tuple[list[Table], int]:
     return found, left_out
 
 
-def total(release: Release) -> tuple[float, float] | None:
+def total(release: Released) -> tuple[float, float] | None:
     """Return the number of records as released and its standard error, if it follows from the release."""
     own = _table(release, ())
     return (float(own[0].values[0]), float(own[0].std[0])) if own else None
 
 
-def planned_answers(release: Release) -> tuple[list[Answer], int]:
+def planned_answers(release: Released) -> tuple[list[Answer], int]:
     """Return answers to planned queries that no table shows, and how many there are of those in all.
 
     Tables show what asks for single values; cumulative counts, comparisons and predicates are listed.
@@ -92,7 +92,7 @@ def planned_answers(release: Release) -> tuple[list[Answer], int]:
     return answers[:LISTED], sum(g.rows for g in groups)
 
 
-def _answers(release: Release, group: Group) -> Iterator[Answer]:
+def _answers(release: Released, group: Group) -> Iterator[Answer]:
     cells = math.prod(n for f in group.families for n in f.shape)
     if (
         group.rows > MAX_GROUP
@@ -110,7 +110,7 @@ def _answers(release: Release, group: Group) -> Iterator[Answer]:
         yield Answer(label, value, error)
 
 
-def _table(release: Release, places: tuple[int, ...]) -> list[Table]:
+def _table(release: Released, places: tuple[int, ...]) -> list[Table]:
     """Return the table, or nothing where the release cannot answer it."""
     names = tuple(release.plan.schema.names[p] for p in places)
     (group,) = (

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from querysmasher.html import Html, count, element, join, notebook, number, search_box, table
-from querysmasher.release.answers import Answers
-from querysmasher.release.release import Release
+from querysmasher.html import Html, count, element, join, number, search_box
+from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
@@ -19,17 +18,14 @@ from querysmasher.report.words import epsilon_words, guarantee, schema_table, wo
 Z95 = 1.959964
 """How many standard errors a 95 % interval reaches to either side."""
 
-ROWS = 8
-"""How many answers a notebook shows."""
 
-
-def write_release_report(release: Release, path: str | os.PathLike[str], title: str | None = None) -> Path:
+def write_release_report(release: Released, path: str | os.PathLike[str], title: str | None = None) -> Path:
     """Write the page about a release and return where."""
     target = checked_path(path)
     return write_page(target, release_page(release, title or "Private release"))
 
 
-def release_page(release: Release, title: str) -> str:
+def release_page(release: Released, title: str) -> str:
     """Return the page as text. It holds noisy numbers only."""
     found, left_out = tables(release)
     answers, listed_of = planned_answers(release)
@@ -55,13 +51,7 @@ def release_page(release: Release, title: str) -> str:
     return page("release", title, _summary(release, found), sections, data)
 
 
-def measurements(release: Release) -> int:
-    """Return how many noisy numbers were released."""
-    plan = release.plan
-    return sum(math.prod(math.prod(plan.strategies[n].rows) for _, n in m.blocks) for m in plan.measured)
-
-
-def _summary(release: Release, found: Sequence[Table]) -> Html:
+def _summary(release: Released, found: Sequence[Table]) -> Html:
     figure, remark = epsilon_words(release.plan.budget)
     records = total(release)
     one = sum(len(t.attributes) == 1 for t in found)
@@ -69,7 +59,7 @@ def _summary(release: Release, found: Sequence[Table]) -> Html:
         ("Budget", figure, remark) if release.noise.is_private else ("Budget", "none", "a simulation"),
         (
             "Noisy numbers",
-            f"{measurements(release):,}",
+            f"{release.measurements:,}",
             f"on {count(len(release.plan.measured), 'attribute set')}",
         ),
         ("Tables here", f"{len(found):,}", f"{one:,} on one attribute, {len(found) - one:,} on two"),
@@ -92,7 +82,7 @@ def _summary(release: Release, found: Sequence[Table]) -> Html:
     )
 
 
-def _simulation(release: Release) -> Html | None:
+def _simulation(release: Released) -> Html | None:
     if release.noise.is_private:
         return None
     return element(
@@ -150,15 +140,15 @@ def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
     )
 
 
-def _guarantee(release: Release) -> Html:
+def _guarantee(release: Released) -> Html:
     if not release.noise.is_private:
         return element("p", release.guarantee, class_="warning")
     return guarantee(release.plan.budget, discrete=not release.noise.distribution.is_gaussian)
 
 
-def _released(release: Release) -> Html:
+def _released(release: Released) -> Html:
     facts = [
-        ("noisy numbers", f"{measurements(release):,}"),
+        ("noisy numbers", f"{release.measurements:,}"),
         ("on", count(len(release.plan.measured), "attribute set")),
         ("noise", release.noise.description),
         ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
@@ -205,35 +195,3 @@ def _distinct(labels: Sequence[str]) -> list[str]:
         seen[label] = seen.get(label, 0) + 1
         result.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
     return result
-
-
-def release_notebook(release: Release) -> str:
-    """Return a small block for a notebook."""
-    rows = [
-        (
-            "noisy numbers",
-            f"{measurements(release):,} on {count(len(release.plan.measured), 'attribute set')}",
-        ),
-        (
-            "attributes",
-            ", ".join(release.plan.schema.names[:12]) + (", …" if len(release.plan.schema) > 12 else ""),
-        ),
-        ("guarantee", release.guarantee),
-    ]
-    return notebook("Release", table(["", ""], rows))
-
-
-def answers_notebook(answers: Answers) -> str:
-    """Return the first answers with their intervals, for a notebook."""
-    low, high = answers.interval(0.95)
-    labels = answers.workload.labels()
-    rows = [
-        (label, f"{answers.values[i]:,.1f}", f"{answers.std[i]:,.1f}", f"{low[i]:,.1f} … {high[i]:,.1f}")
-        for i, label in zip(range(min(ROWS, len(answers))), labels, strict=False)
-    ]
-    more = f"… {len(answers) - ROWS:,} more; to_frame() gives all" if len(answers) > ROWS else None
-    return notebook(
-        f"Answers to {count(len(answers), 'query', 'queries')}",
-        table(["query", "value", "standard error", "95 % interval"], rows, numbers=[1, 2, 3]),
-        element("p", more) if more else None,
-    )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import SpecError
-from querysmasher.measure import measure
+from querysmasher.measuring import measure
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import plan
 from querysmasher.planning.solvers import UNIFORM_SOLVERS

@@ -15,7 +15,8 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
 
 REFUSE = Remedy(

@@ -1,0 +1,35 @@
+"""Libraries that only some uses need: an extra installs them, and they load on first use."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+from querysmasher.errors import MissingExtraError
+
+CHARTS = {"altair": "altair", "vl_convert": "vl-convert-python"}
+"""What pages and pictures are drawn with: modules, and the packages that have them."""
+
+
+def check_charts() -> None:
+    """Raise an error unless the libraries that draw charts are installed; nothing is loaded."""
+    missing = [package for module, package in CHARTS.items() if find_spec(module) is None]
+    if missing:
+        msg = f"pages and charts need {' and '.join(missing)}: pip install 'querysmasher[report]'"
+        raise MissingExtraError(msg)
+
+
+def altair() -> Any:
+    """Return the library that describes charts."""
+    check_charts()
+    import altair as alt  # noqa: PLC0415 - slow to load, and an extra
+
+    return alt
+
+
+def vl_convert() -> Any:
+    """Return the library that holds the scripts of charts."""
+    check_charts()
+    import vl_convert as convert  # noqa: PLC0415 - large, and an extra
+
+    return convert

@@ -1,0 +1,39 @@
+"""What files and pages ask of a release: they stand below `Release`, which saves and shows itself by them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centering import Centres
+from querysmasher.planning.prediction import Predictor
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.store import Store
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+
+class Released(Protocol):
+    """A release to read; `Release` documents every name."""
+
+    @property
+    def plan(self) -> IntegerPlan: ...
+    @property
+    def workload(self) -> Workload: ...
+    @property
+    def centres(self) -> Centres: ...
+    @property
+    def noise(self) -> NoiseRecord: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def public_total(self) -> int | None: ...
+    @property
+    def guarantee(self) -> str: ...
+    @property
+    def measurements(self) -> int: ...
+    @property
+    def predictor(self) -> Predictor: ...
+    def marginal(self, *attributes: str) -> Array: ...
+    def answer_group(self, group: Group) -> tuple[Array, Array]: ...

@@ -1,0 +1,178 @@
+"""No file imports itself by a detour, and what is imported late is heavy."""
+
+import ast
+
+import pytest
+
+from tests.test_layers import imports, module_name, package_sources
+
+HEAVY = {
+    "altair": "charts: 0.5 s, and an extra",
+    "vl_convert": "charts: 25 MB of scripts, and an extra",
+    "causaldata": "the demo's table, an extra",
+    "opendp": "another source of noise, an extra",
+    "duckdb": "for tables in databases",
+    "joblib": "for several large blocks at once",
+    "pyarrow": "for tables of data",
+    "rich": "for what a terminal shows",
+    "scipy.optimize": "most of the time that a first plan would take",
+}
+"""What a function may import when it runs, and why it is not imported before."""
+
+SLOW = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic", "rich", "typer", "altair"}
+"""What keeps `querysmasher --help` waiting."""
+
+
+def graph(sources):
+    """Return the imports between the modules of the package, wherever in a file they stand."""
+    modules = set(map(module_name, sources))
+    return {
+        module_name(path): set(imports(text, path, modules)) - {module_name(path)}
+        for path, text in sources.items()
+    }
+
+
+def reached(arrows, start):
+    """Return all modules that can be reached from one by at least one import."""
+    found, left = set(), [start]
+    while left:
+        new = arrows.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
+
+
+def circles(sources):
+    """Return the sets of modules that import each other, directly or by a detour."""
+    arrows = graph(sources)
+    reach = {module: reached(arrows, module) for module in arrows}
+    return {frozenset(b for b in reach[a] if a in reach[b]) for a in arrows if a in reach[a]}
+
+
+def late(sources):
+    """Go through the imports inside functions: the file, the module imported, and the line."""
+    for path, text in sorted(sources.items()):
+        lines = text.splitlines()
+        functions = [
+            n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        nodes = {
+            node.lineno: node
+            for function in functions
+            for node in ast.walk(function)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        }
+        for number, node in sorted(nodes.items()):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or "."]
+            for name in names:
+                yield path, name, lines[number - 1]
+
+
+def outside_names(text):
+    """Return the foreign libraries that a file imports as soon as it is imported itself."""
+    tree = ast.parse(text)
+    for node in tree.body:
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        yield from (name.partition(".")[0] for name in names)
+
+
+def early_graph(sources):
+    """Return the imports between modules that happen when they are imported."""
+    modules = set(map(module_name, sources))
+    top = {}
+    for path, text in sources.items():
+        body = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+        targets = set(imports(ast.unparse(ast.Module(body, [])), path, modules))
+        top[module_name(path)] = targets | set(map(parent, {module_name(path), *targets}))
+    return top
+
+
+def parent(module):
+    """Return the package of a module, which is imported before it; the outermost one loads nothing."""
+    return module.rpartition(".")[0] or module
+
+
+def is_allowed(name):
+    return any(name == heavy or name.startswith(heavy + ".") for heavy in HEAVY)
+
+
+def unjustified(sources):
+    """Return the imports inside functions that keep nothing heavy out of start-up."""
+    arrows = early_graph(sources)
+    slow = {module_name(path): set(outside_names(text)) & SLOW for path, text in sources.items()}
+    wrong = []
+    for path, name, line in late(sources):
+        if path.startswith("cli/"):
+            own = name.removeprefix("querysmasher").strip(".")
+            everything = {own, *reached(arrows, own)} if name.startswith("querysmasher") else set()
+            fine = is_allowed(name) or own == "" or any(slow.get(module) for module in everything)
+        else:
+            fine = is_allowed(name) and "# noqa: PLC0415 - " in line
+        wrong += [] if fine else [f"{path}: {name}"]
+    return wrong
+
+
+def test_there_are_no_circles():
+    sources = package_sources()
+    assert graph(sources)["planning.plan"] >= {"planning.storage", "report.plan_report"}
+    assert circles(sources) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "members"),
+    [
+        (
+            "planning/storage",
+            "from querysmasher.planning.plan import Plan",
+            {"planning.storage", "planning.plan"},
+        ),
+        (
+            "report/plan_data",
+            "if TYPE_CHECKING:\n    from ..planning.plan import Plan",
+            {"report.plan_data", "report.plan_report", "planning.plan"},
+        ),
+        (
+            "release/writing",
+            "def f():\n    from querysmasher.release.release import Release",
+            {"release.writing", "release.release"},
+        ),
+        (
+            "errors",
+            "import querysmasher.text as t\nfrom .schema import Schema",
+            {"errors", "schema", "attributes"},
+        ),
+    ],
+)
+def test_a_planted_circle_is_found(path, line, members):
+    sources = package_sources()
+    sources[path] += "\n" + line
+    (found,) = circles(sources)
+    assert members <= found
+
+
+def test_what_is_imported_inside_functions_is_heavy():
+    sources = package_sources()
+    assert ("cli/output", "rich.table") in {(path, name) for path, name, _ in late(sources)}
+    assert unjustified(sources) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "wrong"),
+    [
+        (
+            "schema",
+            "from querysmasher.errors import SchemaError  # noqa: PLC0415 - why not",
+            "querysmasher.errors",
+        ),
+        ("planning/plan", "from .storage import save_plan  # noqa: PLC0415 - it knows Plan", "storage"),
+        ("planning/plan", "import json  # noqa: PLC0415 - slow", "json"),
+        ("report/page", "import altair  # noqa: PLC0415", "altair"),
+        ("cli/check", "from querysmasher.errors import SpecError", "querysmasher.errors"),
+        ("cli/check", "import json", "json"),
+    ],
+)
+def test_a_planted_late_import_is_found(path, line, wrong):
+    sources = package_sources()
+    sources[path] += f"\n\ndef planted():\n    {line}\n"
+    assert unjustified(sources) == [f"{path}: {wrong}"]
