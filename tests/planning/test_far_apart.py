@@ -26,15 +26,13 @@ from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.subworkload import Part, split
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity
+from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import Affine
 from querysmasher.workload.rows import Rows
 from tests import reference
-
-COST = qs.PrivacyCost(1.0)
-UNIFORM = {"centering": "uniform"}
-
+from tests.builders import COST, UNIFORM
 
 # --- the reference, without rounding error -------------------------------------------------------
 
@@ -316,7 +314,7 @@ def test_what_is_planned_can_be_measured_as_planned(workload, centering):
     if plan is None:
         return
     integers = integer_plan(plan, 1.0, 10**8)
-    check_budget(integers, "rounded")
+    check_budget(integers, DISTRIBUTIONS["rounded"])
     variances = rounded_predictor(plan, integers)
     weights = _weights(workload)
     after = np.concatenate([variances.variances(group).ravel() for group in workload])
@@ -330,7 +328,7 @@ def rounded_predictor(plan, integers):
         total = [n for axes, n in m.blocks if not axes]
         variance = m.variance / (squared_sensitivity(integers.strategies[total[0]]) if total else 1)
         blocks = tuple(b for b in m.blocks if b[0])
-        measured[m.attributes] = Measured(m.attributes, blocks, float(variance), 0.0)
+        measured[m.attributes] = [Measured(m.attributes, blocks, float(variance), 0.0)]
     strategies = [as_strategy(s) for s in integers.strategies]
     return Predictor(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
 

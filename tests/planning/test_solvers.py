@@ -387,9 +387,9 @@ def test_the_solver_can_be_chosen():
 @pytest.mark.parametrize(
     ("limits", "solver", "words"),
     [
-        ({"DENSE_CELLS": 20, "STRUCTURED_CELLS": 29}, "optimal", ["30 cells", "the 29", "solver='optimal'"]),
-        ({"STRUCTURED_CELLS": 29}, "structured", ["30 cells", "the 29", "solver='structured'"]),
-        ({"DENSE_CELLS_FORCED": 29}, "dense", ["30 cells", "the 29", "solver='dense'"]),
+        ({"DENSE_CELLS": 20, "STRUCTURED_CELLS": 29}, "optimal", ["30 cells", "the 29", "solver 'optimal'"]),
+        ({"STRUCTURED_CELLS": 29}, "structured", ["30 cells", "the 29", "solver 'structured'"]),
+        ({"DENSE_CELLS_FORCED": 29}, "dense", ["30 cells", "the 29", "solver 'dense'"]),
     ],
 )
 def test_what_no_solver_takes_is_refused_with_its_size_and_remedies(

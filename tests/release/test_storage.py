@@ -274,10 +274,12 @@ def test_answers_that_are_none_or_too_few_are_refused(saved, tmp_path, answers):
             "ValueError",
         ),
         (
-            lambda d: d["strategies"][1].update(matrices=[0 * m for m in d["strategies"][1]["matrices"]]),
+            lambda d: d["strategies"][1]["factors"][0]["data"].update(
+                entries=0 * d["strategies"][1]["factors"][0]["data"]["entries"]
+            ),
             "dependent",
         ),
-        (lambda d: d["strategies"][1].update(filter=True), ""),
+        (lambda d: d["strategies"][1]["factors"][0].update(kind="filter"), ""),
     ],
 )
 def test_a_release_whose_parts_do_not_fit_is_refused(change, why, tmp_path, monkeypatch, refuses):

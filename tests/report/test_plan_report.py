@@ -123,7 +123,7 @@ def test_the_curve_is_what_planning_with_another_epsilon_gives(budget):
         assert rmse * factors[place] == pytest.approx(other, rel=1e-6)
 
 
-@pytest.mark.parametrize("cost", [1e-30, 1e30])
+@pytest.mark.parametrize("cost", [1e-24, 1e30])
 def test_budgets_out_of_reach_of_epsilon(cost, tmp_path):
     plan = fast(qs.all_kway(SCHEMA, 1), qs.PrivacyCost(cost))
     assert epsilon_curve(plan.budget) is None
