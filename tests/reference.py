@@ -94,11 +94,11 @@ def part_gram(part):
     return part.content.T @ part.content if part.thin else part.content
 
 
-def terms_gram(shape, terms, parts):
+def terms_gram(shape, terms):
     """The Gram matrix of a sum of terms."""
     return sum(
-        coefficient * on_axes(shape, [(axes, part_gram(parts[number])) for axes, number in pieces])
-        for coefficient, pieces in terms
+        term.coefficient * on_axes(shape, [(piece.axes, part_gram(piece.part)) for piece in term.pieces])
+        for term in terms
     )
 
 

@@ -22,7 +22,7 @@ def grams(workload, centres):
     """What the library splits a workload into, written out."""
     decomposer = Decomposer(workload.schema, centres)
     return {
-        s.attributes: terms_gram([workload.schema.sizes[a] for a in s.attributes], s.terms, decomposer.parts)
+        s.attributes: terms_gram([workload.schema.sizes[a] for a in s.attributes], s.terms)
         for s in decomposer.decompose(workload.groups)
     }
 

@@ -23,8 +23,8 @@ from querysmasher.planning.centre_split import RoleSplit
 from querysmasher.planning.roles import Kept, Roles, SetClass
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
-from querysmasher.planning.solvers.roots import block_root, is_thin
-from querysmasher.planning.subworkload import Block, Part, Term, split
+from querysmasher.planning.solvers.roots import block_root, is_thin, stacked_rows
+from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
 
 JOINT_CELLS = 400
 """Blocks on several attributes are solved exactly up to this many cells."""
@@ -48,20 +48,20 @@ PartKey = tuple[int, Kept]
 class _Slopes:
     """Derivatives of F by what centres determine: contents of parts, and factors of coefficients."""
 
-    parts: dict[tuple[PartKey, int], tuple[float, Array]] = field(default_factory=dict)
+    parts: dict[tuple[Part, int], tuple[float, Array]] = field(default_factory=dict)
     """By part and derivative: a weight w and rows U, which stand for w·UᵀU."""
     squares: dict[int, float] = field(default_factory=dict)
 
-    def add_part(self, key: PartKey, weight: float, derivative: Array) -> None:
+    def add_part(self, part: Part, weight: float, derivative: Array) -> None:
         """Add weight × UᵀU to the derivative with respect to a part's Gram."""
-        known, _ = self.parts.get((key, id(derivative)), (0.0, derivative))
-        self.parts[key, id(derivative)] = (known + weight, derivative)
+        known, _ = self.parts.get((part, id(derivative)), (0.0, derivative))
+        self.parts[part, id(derivative)] = (known + weight, derivative)
 
-    def of_part(self, key: PartKey, part: Part) -> Array | None:
+    def of_part(self, part: Part) -> Array | None:
         """Return the derivative with respect to a part's rows (thin) or Gram."""
         total = None
         for (own, _), (weight, U) in self.parts.items():
-            if own == key:
+            if own == part:
                 change = 2 * weight * (part.content @ U.T) @ U if part.thin else weight * U.T @ U
                 total = change if total is None else total + change
         return total
@@ -78,8 +78,8 @@ class CentreModel:
         self.tight = False
         self.heavy = False
         self._starts: dict[object, Array] = {}
-        self._solved: dict[object, Optimum] = {}
-        self._fresh: dict[object, Optimum] = {}
+        self._solved: dict[Block, Optimum] = {}
+        self._fresh: dict[Block, Optimum] = {}
         self._constants: dict[object, float] = {}
         self._families = [RoleSplit(f) for f in roles.families]
 
@@ -87,25 +87,20 @@ class CentreModel:
         """Return F and its derivative with respect to every role's centre."""
         self.exact = True
         self._fresh = {}
-        parts: dict[int, Part] = {}
-        numbers: dict[PartKey, int] = {}
+        parts: dict[PartKey, Part] = {}
         squares: list[float] = []
         for number, split_ in enumerate(self._families):
-            square, own = split_.at(centres)
+            square, own = split_.at(centres, len(parts))
             squares.append(square)
-            for kept, part in own.items():
-                numbers[number, kept] = len(numbers)
-                parts[numbers[number, kept]] = part
-        keys = {n: key for key, n in numbers.items()}
-        optima: dict[Block, Optimum | None] = {}
+            parts |= {(number, kept): part for kept, part in own.items()}
         slopes = _Slopes()
         total = 0.0
         for one in self.roles.classes:
             factor = math.sqrt(self.sensitivities[bool(one.roles)]) * one.count
             if factor:
-                total += self._add_class(one, factor, squares, numbers, keys, parts, optima, slopes)
+                total += self._add_class(one, factor, squares, parts, slopes)
         gradients = [np.zeros(n) for n in self.roles.sizes]
-        by_part = {key: slopes.of_part(key, parts[n]) for key, n in numbers.items()}
+        by_part = {key: slopes.of_part(part) for key, part in parts.items()}
         for number, split_ in enumerate(self._families):
             moved = {kept: slope for (n, kept), slope in by_part.items() if n == number and slope is not None}
             split_.add_gradient(slopes.squares.get(number, 0.0), moved, centres, gradients)
@@ -117,10 +112,7 @@ class CentreModel:
         one: SetClass,
         factor: float,
         squares: list[float],
-        numbers: dict[PartKey, int],
-        keys: dict[int, PartKey],
-        parts: dict[int, Part],
-        optima: dict[Block, Optimum | None],
+        parts: dict[PartKey, Part],
         slopes: _Slopes,
     ) -> float:
         """Return factor × √L of a class of sets, and add its derivatives to `slopes`."""
@@ -128,29 +120,28 @@ class CentreModel:
         sources = []
         for uses, products in one.terms:
             coefficient = sum(w * math.prod(squares[n] for n in dropped) for w, dropped in products)
-            known = all((n, kept) in numbers for n, kept, _ in uses)
+            known = all((n, kept) in parts for n, kept, _ in uses)
             if known and coefficient > 0:
-                terms.append((coefficient, tuple((on, numbers[n, kept]) for n, kept, on in uses)))
+                terms.append(Term(coefficient, tuple(Piece(on, parts[n, kept]) for n, kept, on in uses)))
                 sources.append(products)
         if not terms:
             return 0.0
-        shape = tuple(self.roles.sizes[r] for r in one.roles)
-        scale, blocks = split(shape, tuple(terms))
-        solved = [(axes, block, self._optimum(block, parts, optima)) for axes, block in blocks]
-        if any(optimum is None for _, _, optimum in solved):
+        scale, blocks = separate(tuple(terms))
+        solved = [(placed, self._optimum(placed.block)) for placed in blocks]
+        if any(optimum is None for _, optimum in solved):
             self.exact = False
-            return self._add_surrogate(terms, sources, factor, squares, keys, parts, optima, slopes, shape)
-        value = factor * math.sqrt(scale) * math.prod(o.root_loss for _, _, o in solved if o)
+            return self._add_surrogate(terms, sources, factor, squares, slopes)
+        value = factor * math.sqrt(scale) * math.prod(o.root_loss for _, o in solved if o)
         # tr(Ξ_block · ⊗ pieces) of every term and block; their products make the derivative
-        for (coefficient, pieces), products in zip(terms, sources, strict=True):
-            shares = [contract(o, axes, block.shape, pieces, parts) for axes, block, o in solved if o]
+        for term, products in zip(terms, sources, strict=True):
+            shares = [contract(optimum, placed, term) for placed, optimum in solved if optimum]
             slope = factor / 2 * math.prod(s.value for s in shares) / math.sqrt(scale)
             _add_coefficient(slope, products, squares, slopes)
             for place, share in enumerate(shares):
                 others = math.prod(s.value for i, s in enumerate(shares) if i != place)
-                weight = factor / 2 * coefficient * others / math.sqrt(scale)
-                for number, derivative in share.derivatives:
-                    slopes.add_part(keys[number], weight, derivative)
+                weight = factor / 2 * term.coefficient * others / math.sqrt(scale)
+                for part, derivative in share.derivatives:
+                    slopes.add_part(part, weight, derivative)
         return value
 
     def _add_surrogate(
@@ -159,60 +150,38 @@ class CentreModel:
         sources: list[tuple[tuple[float, tuple[int, ...]], ...]],
         factor: float,
         squares: list[float],
-        keys: dict[int, PartKey],
-        parts: dict[int, Part],
-        optima: dict[Block, Optimum | None],
         slopes: _Slopes,
-        shape: tuple[int, ...],
     ) -> float:
         """Use L ≈ Σ_terms c · Π L(piece), the sum of the terms' own optima."""
-        losses = []
-        for coefficient, pieces in terms:
-            own = []
-            for axes, number in pieces:
-                block = Block(tuple(shape[a] for a in axes), ((1.0, ((tuple(range(len(axes))), number),)),))
-                optimum = self._optimum(block, parts, optima, single=True)
-                assert optimum is not None  # noqa: S101 - single pieces are always solved
-                own.append(optimum)
-            losses.append((coefficient, own))
-        total = math.sqrt(sum(c * math.prod(o.root_loss**2 for o in own) for c, own in losses))
-        for (coefficient, pieces), (_, own), products in zip(terms, losses, sources, strict=True):
-            square = math.prod(o.root_loss**2 for o in own)
-            _add_coefficient(factor / (2 * total) * square, products, squares, slopes)
-            for (_, number), optimum in zip(pieces, own, strict=True):
-                if optimum.constant:
-                    continue
-                weight = factor / (2 * total) * coefficient * square / optimum.root_loss
-                slopes.add_part(keys[number], weight, optimum.root)
+        optima = [[self._solve(Block.of(piece.part)) for piece in term.pieces] for term in terms]
+        losses = [math.prod(o.root_loss**2 for o in own) for own in optima]
+        total = math.sqrt(sum(term.coefficient * loss for term, loss in zip(terms, losses, strict=True)))
+        for term, own, loss, products in zip(terms, optima, losses, sources, strict=True):
+            _add_coefficient(factor / (2 * total) * loss, products, squares, slopes)
+            for piece, optimum in zip(term.pieces, own, strict=True):
+                if not optimum.constant:
+                    weight = factor / (2 * total) * term.coefficient * loss / optimum.root_loss
+                    slopes.add_part(piece.part, weight, optimum.root)
         return factor * total
 
-    def _optimum(
-        self,
-        block: Block,
-        parts: dict[int, Part],
-        optima: dict[Block, Optimum | None],
-        *,
-        single: bool = False,
-    ) -> Optimum | None:
-        """Return a block's optimum, from the last weights on, or None if it is too large."""
-        mixed = any(len(pieces) > 1 for _, pieces in block.terms)
-        if mixed and block.cells > JOINT_CELLS and not single:
-            return None
-        if block not in optima:
-            optima[block] = self._solve(block, parts)
-        return optima[block]
+    def _optimum(self, block: Block) -> Optimum | None:
+        """Return a block's optimum, or None if it is too large."""
+        mixed = any(len(term.pieces) > 1 for term in block.terms)
+        return None if mixed and block.cells > JOINT_CELLS else self._solve(block)
 
-    def _solve(self, block: Block, parts: dict[int, Part]) -> Optimum:
-        same = (block, tuple(parts[n].digest for _, pieces in block.terms for _, n in pieces))
-        if same in self._solved:  # nothing it depends on has moved
-            self._fresh[same] = self._solved[same]
-            return self._solved[same]
-        key = (block.shape, tuple(pieces for _, pieces in block.terms))
-        largest = THIN_CELLS if is_thin(block, parts) else JOINT_CELLS
+    def _solve(self, block: Block) -> Optimum:
+        """Return a block's optimum, found from the last weights on, or an estimate of it."""
+        if block in self._fresh:
+            return self._fresh[block]
+        if block in self._solved:  # nothing it depends on has moved
+            self._fresh[block] = self._solved[block]
+            return self._solved[block]
+        key = (block.shape, tuple((piece.axes, piece.part.number) for piece in block.pieces))
+        largest = THIN_CELLS if is_thin(block) else JOINT_CELLS
         if block.cells > largest and len(block.shape) > 1:
             self.exact = False
-            self._fresh[same] = self._estimate(block, parts, key)
-            return self._fresh[same]
+            self._fresh[block] = self._estimate(block, key)
+            return self._fresh[block]
         start = self._starts.get(key, np.full(block.cells, 1.0 / block.cells))
         gap = TIGHT_GAP if self.tight or block.cells <= TIGHT_CELLS else GAP
         if block.cells > HEAVY_CELLS:
@@ -221,25 +190,23 @@ class CentreModel:
                 HEAVY_GAP,
                 0.99 * start + 0.01 * start.mean(),
             )  # weights on the edge are slow to leave it
-        design = solve_design(
-            block_root(block, parts, strict=False), np.maximum(start, 1e-9 * start.max()), gap
-        )
+        design = solve_design(block_root(block, strict=False), np.maximum(start, 1e-9 * start.max()), gap)
         self._starts[key] = design.weights / design.weights.sum()
-        self._fresh[same] = optimum_of(design)
-        return self._fresh[same]
+        self._fresh[block] = optimum_of(design)
+        return self._fresh[block]
 
-    def _estimate(self, block: Block, parts: dict[int, Part], key: object) -> Optimum:
-        if not is_thin(block, parts):
+    def _estimate(self, block: Block, key: object) -> Optimum:
+        if not is_thin(block):
             if key not in self._constants:
-                root = block_root(block, parts, strict=False)
+                root = block_root(block, strict=False)
                 self._constants[key] = Design.at(root, np.full(block.cells, 1.0 / block.cells)).value
             return Optimum(self._constants[key], np.zeros((0, block.cells)), constant=True)
         if key not in self._starts:
             uniform = np.full(block.cells, 1.0 / block.cells)
-            weights = solve_design(block_root(block, parts, strict=False), uniform, 1e-3).weights
+            weights = solve_design(block_root(block, strict=False), uniform, 1e-3).weights
             self._starts[key] = weights / weights.sum()
         p = self._starts[key]
-        rows = np.concatenate([math.sqrt(c) * parts[n].content for c, ((_, n),) in block.terms])
+        rows = stacked_rows(block)
         squares, Q = np.linalg.eigh((rows * p) @ rows.T)
         keep = squares > 1e-12 * squares[-1]
         s = np.sqrt(squares[keep])

@@ -27,13 +27,17 @@ class RoleSplit:
                 rows = rows * np.sqrt(family.family.weights)[:, None]
             self.rows = rows.reshape(-1, *family.family.shape).transpose(0, *(1 + a for a in family.order))
 
-    def at(self, centres: list[Array]) -> tuple[float, dict[Kept, Part]]:
-        """Return the square of what is left on no axis, and the parts on the others that are not nothing."""
+    def at(self, centres: list[Array], number: int) -> tuple[float, dict[Kept, Part]]:
+        """Return the square of what is left on no axis, and the parts on the others that are not nothing.
+
+        The parts are numbered from `number` on.
+        """
         if self.gram is not None:
             w = centres[self.roles[0]]
             square, centred = split_gram(self.gram, w)
-            return square, {} if centred is None else {(0,): Part((len(w),), (w,), centred)}
-        square, parts = 0.0, {}
+            return square, {} if centred is None else {(0,): Part((len(w),), (w,), centred, number=number)}
+        square = 0.0
+        parts: dict[Kept, Part] = {}
         norm = np.linalg.norm(self.rows)
         for bits in range(2 ** len(self.roles)):
             kept = tuple(a for a in range(len(self.roles)) if bits >> a & 1)
@@ -46,7 +50,8 @@ class RoleSplit:
             shape, flat = left.shape[1:], left.reshape(len(left), -1)
             own = tuple(centres[self.roles[a]] for a in kept)
             thin = _is_thin(kept, left)
-            parts[kept] = Part(shape, own, flat if thin else flat.T @ flat, thin)
+            content = flat if thin else flat.T @ flat
+            parts[kept] = Part(shape, own, content, thin, number=number + len(parts))
         return square, parts
 
     def _left(self, kept: Kept, centres: list[Array], skip: int | None) -> Array:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centering import Centres, split_axis, split_gram
 from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.lattice import lattice_rows
-from querysmasher.planning.subworkload import Part, Piece, Subworkload
+from querysmasher.planning.subworkload import Part, Piece, Subworkload, Term
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
@@ -23,8 +25,24 @@ NULL = 1e-12
 SMALL = 256
 """Up to this many values, an attribute's Gram matrix is taken even where its queries are fewer."""
 
-Option = tuple[tuple[int, ...], tuple[Piece, ...], float]
-"""The attributes a family keeps, the piece it leaves on them, and the coefficient it contributes."""
+
+class Option(NamedTuple):
+    """The attributes that queries keep, the pieces they leave on them, and a coefficient."""
+
+    kept: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    coefficient: float
+
+    def times(self, other: Option) -> Option:
+        """Return the product of queries on different attributes."""
+        return Option(
+            self.kept + other.kept, self.pieces + other.pieces, self.coefficient * other.coefficient
+        )
+
+    def renamed(self, name: Mapping[int, int]) -> Option:
+        """Return the same on other attributes."""
+        pieces = tuple(piece.moved(name) for piece in self.pieces)
+        return Option(tuple(name[p] for p in self.kept), pieces, self.coefficient)
 
 
 def split_family(
@@ -91,8 +109,9 @@ class Decomposer:
         """Start with no parts."""
         self.schema = schema
         self.centres = centres
-        self.parts: list[Part] = []
-        self._numbers: dict[str, int] = {}
+        self.parts: dict[str, Part] = {}
+        """The distinct parts by digest, in order of appearance."""
+        self._placed: dict[tuple[tuple[int, ...], Part], Piece] = {}
         self._options: dict[Hashable, list[Option]] = {}
         self._alike: dict[Hashable, tuple[tuple[int, ...], list[Option]]] = {}
 
@@ -101,40 +120,40 @@ class Decomposer:
 
         Attribute sets on which it leaves nothing are absent.
         """
-        expansion: list[Option] = [((), (), group.weight)]
+        expansion = [Option((), (), group.weight)]
         for names, family in group.parts():
             options = self._options_on(self.schema.positions(names), family)
-            expansion = [
-                (kept + more, pieces + piece, coefficient * factor)
-                for kept, pieces, coefficient in expansion
-                for more, piece, factor in options
-            ]
+            expansion = [one.times(option) for one in expansion for option in options]
         return expansion
 
     def decompose(self, groups: Iterable[Group]) -> list[Subworkload]:
         """Return the non-empty subworkloads, smaller attribute sets first, in schema order."""
         table: defaultdict[tuple[int, ...], dict[tuple[Piece, ...], float]] = defaultdict(dict)
         for group in groups:
-            for kept, pieces, coefficient in self.expand(group):
-                ordered = tuple(sorted(kept))
-                if ordered != kept:
-                    pieces = tuple(sorted(pieces))  # noqa: PLW2901
-                terms = table[ordered]
-                terms[pieces] = terms.get(pieces, 0.0) + coefficient
+            for option in self.expand(group):
+                kept, pieces = tuple(sorted(option.kept)), option.pieces
+                if kept != option.kept:
+                    pieces = tuple(sorted(pieces, key=attrgetter("axes")))
+                terms = table[kept]
+                terms[pieces] = terms.get(pieces, 0.0) + option.coefficient
         result = []
         for attributes in sorted(table, key=lambda kept: (len(kept), kept)):
             axis = {attribute: place for place, attribute in enumerate(attributes)}
             terms = table[attributes]
-            result.append(
-                Subworkload(
-                    attributes,
-                    tuple(
-                        (coefficient, tuple((tuple(axis[a] for a in on), part) for on, part in pieces))
-                        for pieces, coefficient in terms.items()
-                    ),
-                )
+            own = (
+                Term(coefficient, tuple(self._place(piece, axis) for piece in pieces))
+                for pieces, coefficient in terms.items()
             )
+            result.append(Subworkload(attributes, tuple(own)))
         return result
+
+    def _place(self, piece: Piece, axis: Mapping[int, int]) -> Piece:
+        """Return the piece on axes instead of attributes; equal ones are one object, quick to compare."""
+        axes = tuple(axis[a] for a in piece.axes)
+        key = (axes, piece.part)
+        if key not in self._placed:
+            self._placed[key] = Piece(axes, piece.part)
+        return self._placed[key]
 
     def _options_on(self, places: tuple[int, ...], family: Family) -> list[Option]:
         """Return the options of a family: those on any attributes with the same centres, renamed."""
@@ -146,14 +165,7 @@ class Decomposer:
                 self._alike[alike] = (places, self._split(places, family))
             others, options = self._alike[alike]
             rename = dict(zip(sorted(others), order, strict=True))
-            self._options[key] = [
-                (
-                    tuple(rename[p] for p in kept),
-                    tuple((tuple(rename[p] for p in on), n) for on, n in pieces),
-                    factor,
-                )
-                for kept, pieces, factor in options
-            ]
+            self._options[key] = [option.renamed(rename) for option in options]
         return self._options[key]
 
     def _split(self, places: tuple[int, ...], family: Family) -> list[Option]:
@@ -161,14 +173,15 @@ class Decomposer:
             (place,) = places
             centre = self.centres[place]
             square, centred = split_gram(family.gram(), centre)
-            options: list[Option] = [((), (), square)]
+            options = [Option((), (), square)]
             if centred is not None:
-                options.append(self._part(places, Part(family.shape, (centre,), centred)))
+                part = Part(family.shape, (centre,), centred, number=len(self.parts))
+                options.append(self._part(places, part))
             return options
         options = []
         for kept, rows in split_family(family, places, self.centres, weighted=True).items():
             if not kept:
-                options.append(((), (), float(np.vdot(rows, rows))))
+                options.append(Option((), (), float(np.vdot(rows, rows))))
                 continue
             shape = tuple(self.schema.sizes[p] for p in kept)
             centres = tuple(self.centres[p] for p in kept)
@@ -176,13 +189,13 @@ class Decomposer:
             spanning = partial(lattice_rows, family, places, kept, self.centres)
             known = spanning if thin or len(kept) == 1 else None
             source = None if thin else partial(_rows_on, family, places, kept, self.centres)
-            part = Part(shape, centres, rows if thin else rows.T @ rows, thin, known, source)
+            content = rows if thin else rows.T @ rows
+            part = Part(shape, centres, content, thin, known, source, number=len(self.parts))
             options.append(self._part(kept, part))
         return options
 
     def _part(self, kept: tuple[int, ...], part: Part) -> Option:
-        """Number the part, or find the number of its equal, and keep it."""
-        number = self._numbers.setdefault(part.digest, len(self.parts))
-        if number == len(self.parts):
-            self.parts.append(part)
-        return kept, ((kept, number),), 1.0
+        """Keep the part, or its equal that is known already."""
+        if part.digest not in self.parts:
+            self.parts[part.digest] = part
+        return Option(kept, (Piece(kept, self.parts[part.digest]),), 1.0)

@@ -23,10 +23,9 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import SOLVERS, UNIFORM_SOLVERS
 from querysmasher.planning.solvers.basis import BasisLosses, choose_bases
 from querysmasher.planning.solving import solve_blocks
-from querysmasher.planning.subworkload import Block, Part, Subworkload, split
+from querysmasher.planning.subworkload import Block, Piece, Subworkload, separate
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
-from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
 
@@ -122,8 +121,7 @@ def plan_at(
     bases: list[Solution] | None = None,
 ) -> Plan:
     """Plan with given centres."""
-    decomposer = Decomposer(workload.schema, centres)
-    subworkloads = decomposer.decompose(workload.groups)
+    subworkloads = Decomposer(workload.schema, centres).decompose(workload.groups)
     public_total = budget.unit.total_is_public
     sets = [s for s in subworkloads if s.attributes or not public_total]  # what is public is not measured
     if not sets:
@@ -133,10 +131,10 @@ def plan_at(
         )
         raise PlanError(msg)
     if bases is None:
-        solutions, choices = _solved(sets, workload.schema, decomposer.parts, tolerance, solver, progress)
+        solutions, choices = _solved(sets, tolerance, solver, progress)
     else:
         with one_core():
-            solutions, choices = _with_bases(sets, workload.schema, decomposer.parts, bases)
+            solutions, choices = _with_bases(sets, bases)
     reached = [c.reached for c in choices]
     factors = [budget.unit.squared_change(total=not s.attributes) for s in sets]
     variances = allocate(reached, factors, budget.privacy_cost).tolist()
@@ -169,22 +167,24 @@ class _Choice:
 
 
 def _solved(
-    sets: Sequence[Subworkload],
-    schema: Schema,
-    parts: Sequence[Part],
-    tolerance: float,
-    solver: str,
-    progress: bool | None,
+    sets: Sequence[Subworkload], tolerance: float, solver: str, progress: bool | None
 ) -> tuple[list[Solution], list[_Choice]]:
     """Split every set into blocks, and solve the distinct ones."""
     numbers: dict[Block, int] = {}
     patterns: dict[Blocks, Blocks] = {}
     found: list[tuple[Blocks, float]] = []
+    single: dict[tuple[Piece, ...], Blocks] = {}
     for one in sets:
-        scale, blocks = split(tuple(schema.sizes[a] for a in one.attributes), one.terms)
-        numbered = tuple((axes, numbers.setdefault(block, len(numbers))) for axes, block in blocks)
+        alike = one.terms[0].pieces if len(one.terms) == 1 else None  # nearly always: the same up to scale
+        if alike is not None and alike in single:
+            found.append((single[alike], math.sqrt(one.terms[0].coefficient)))
+            continue
+        scale, blocks = separate(one.terms)
+        numbered = tuple((own.axes, numbers.setdefault(own.block, len(numbers))) for own in blocks)
         found.append((patterns.setdefault(numbered, numbered), math.sqrt(scale)))
-    solutions = solve_blocks(list(numbers), parts, tolerance, solver, progress)
+        if alike is not None:
+            single[alike] = found[-1][0]
+    solutions = solve_blocks(list(numbers), tolerance, solver, progress)
     choices = [
         _Choice(
             blocks,
@@ -196,13 +196,11 @@ def _solved(
     return solutions, choices
 
 
-def _with_bases(
-    sets: Sequence[Subworkload], schema: Schema, parts: Sequence[Part], bases: list[Solution]
-) -> tuple[list[Solution], list[_Choice]]:
+def _with_bases(sets: Sequence[Subworkload], bases: list[Solution]) -> tuple[list[Solution], list[_Choice]]:
     """Measure every set by the product of its attributes' bases."""
     solutions = list(dict.fromkeys(bases))
     number = {id(solution): i for i, solution in enumerate(solutions)}
-    losses = BasisLosses(parts)
+    losses = BasisLosses()
     known: dict[object, tuple[float, float]] = {}
     patterns: dict[Blocks, Blocks] = {}
     choices = []
@@ -211,8 +209,7 @@ def _with_bases(
         blocks: Blocks = tuple(((axis,), number[id(basis)]) for axis, basis in enumerate(own))
         key = (blocks, one.terms)
         if key not in known:
-            shape = tuple(schema.sizes[a] for a in one.attributes)
-            known[key] = losses.roots(shape, one.terms, own)
+            known[key] = losses.roots(one.terms, own)
         choices.append(_Choice(patterns.setdefault(blocks, blocks), *known[key]))
     return solutions, choices
 

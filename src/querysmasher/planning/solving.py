@@ -10,7 +10,7 @@ from joblib import Parallel, delayed
 from querysmasher.arrays import one_core
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
-from querysmasher.planning.subworkload import Block, Part
+from querysmasher.planning.subworkload import Block
 from querysmasher.progress import Bar
 
 LIGHT_CELLS = 300
@@ -22,7 +22,6 @@ THREADED_CELLS = 1_200
 
 def solve_blocks(
     blocks: Sequence[Block],
-    parts: Sequence[Part],
     tolerance: float,
     solver: str,
     progress: bool | None = None,
@@ -38,12 +37,10 @@ def solve_blocks(
     with Bar("Solving", len(blocks), progress) as bar:
         with one_core():
             for i in light:
-                solutions[i] = solve(blocks[i], _needed(blocks[i], parts), tolerance, solver)
+                solutions[i] = solve(blocks[i], tolerance, solver)
                 bar.advance()
             if len(heavy) > 1:
-                jobs = (
-                    delayed(_solve)(i, blocks[i], _needed(blocks[i], parts), tolerance, solver) for i in heavy
-                )
+                jobs = (delayed(_solve)(i, blocks[i], tolerance, solver) for i in heavy)
                 for i, solution in Parallel(n_jobs=-1, prefer="threads", return_as="generator_unordered")(
                     jobs
                 ):
@@ -55,7 +52,6 @@ def solve_blocks(
             with one_core() if blocks[i].cells <= THREADED_CELLS else nullcontext():
                 solutions[i] = solve(
                     blocks[i],
-                    _needed(blocks[i], parts),
                     tolerance,
                     solver,
                     lambda gap: bar.note(f"certified gap {gap:.1e}"),
@@ -64,17 +60,10 @@ def solve_blocks(
     return [solutions[i] for i in range(len(blocks))]
 
 
-def _solve(
-    number: int, block: Block, parts: Mapping[int, Part], tolerance: float, solver: str
-) -> tuple[int, Solution]:
-    return number, solve(block, parts, tolerance, solver)
+def _solve(number: int, block: Block, tolerance: float, solver: str) -> tuple[int, Solution]:
+    return number, solve(block, tolerance, solver)
 
 
 def _worst(solutions: Mapping[int, Solution]) -> str:
     """Say how far from their optimum the blocks solved so far can be."""
     return f"certified gap {max(s.gap for s in solutions.values()):.1e}"
-
-
-def _needed(block: Block, parts: Sequence[Part]) -> dict[int, Part]:
-    """Return the parts the block speaks of: all that has to travel to a worker."""
-    return {number: parts[number] for _, pieces in block.terms for _, number in pieces}

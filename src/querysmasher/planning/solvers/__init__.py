@@ -1,4 +1,4 @@
-"""One solver per file, one signature: (block, parts, tolerance) -> Solution.
+"""One solver per file, one signature: (block, tolerance) -> Solution.
 
 `solve` chooses by this table, top to bottom:
 
@@ -21,7 +21,6 @@ mechanisms of that name for every block; ``"basis"`` works on whole attribute se
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.solution import Solution
@@ -33,7 +32,7 @@ from querysmasher.planning.solvers.residual import solve_residual
 from querysmasher.planning.solvers.roots import is_thin
 from querysmasher.planning.solvers.structured import solve_structured
 from querysmasher.planning.strategy import Strategy
-from querysmasher.planning.subworkload import Block, Part
+from querysmasher.planning.subworkload import Block
 
 UNIFORM_SOLVERS = ("residual", "basis", "fourier")
 """Mechanisms that are defined for uniform centres only."""
@@ -48,23 +47,22 @@ AXIS_CELLS = 6_000
 
 def solve(
     block: Block,
-    parts: Mapping[int, Part],
     tolerance: float,
     solver: str = "optimal",
     progress: Progress | None = None,
 ) -> Solution:
     """Solve one block by the table above, and check that every query of it can be answered."""
-    solution = _solve(block, parts, tolerance, solver, progress)
-    check_answers(block, parts, solution.strategy)
+    solution = _solve(block, tolerance, solver, progress)
+    check_answers(block, solution.strategy)
     return solution
 
 
-def check_answers(block: Block, parts: Mapping[int, Part], strategy: Strategy) -> None:
+def check_answers(block: Block, strategy: Strategy) -> None:
     """Refuse a strategy that leaves a query of the block out, as it may where arithmetic ends."""
     if strategy.rank == math.prod(n - 1 for n in block.shape):
         return  # the whole residual space
-    for _, pieces in block.terms:
-        rows = [(axes, parts[n].root if (own := parts[n].rows) is None else own) for axes, n in pieces]
+    for term in block.terms:
+        rows = [(p.axes, p.part.root if (own := p.part.rows) is None else own) for p in term.pieces]
         if not strategy.contains([(axes, own[own.any(axis=1)]) for axes, own in rows]):
             msg = (
                 f"workload: queries on {len(block.shape)} attributes of sizes {block.shape} differ so much "
@@ -74,24 +72,22 @@ def check_answers(block: Block, parts: Mapping[int, Part], strategy: Strategy) -
             raise PlanError(msg)
 
 
-def _solve(
-    block: Block, parts: Mapping[int, Part], tolerance: float, solver: str, progress: Progress | None
-) -> Solution:
+def _solve(block: Block, tolerance: float, solver: str, progress: Progress | None) -> Solution:
     several = len(block.shape) > 1
     if solver == "residual":
-        return solve_residual(block, parts)
+        return solve_residual(block)
     if solver == "fourier":
-        return solve_fourier(block, parts)
-    if is_circulant(block, parts):
-        return solve_circulant(block, parts)
+        return solve_fourier(block)
+    if is_circulant(block):
+        return solve_circulant(block)
     dense_cells = DENSE_CELLS_FORCED if solver == "dense" else DENSE_CELLS if several else AXIS_CELLS
-    if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block, parts)):
-        return solve_dense(block, parts, tolerance, progress)
+    if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block)):
+        return solve_dense(block, tolerance, progress)
     if several and block.cells <= STRUCTURED_CELLS and max(block.shape) <= AXIS_CELLS and solver != "dense":
-        found = solve_structured(block, parts, tolerance, progress)
-        if solver == "structured" or not has_uniform_centres(block, parts):
+        found = solve_structured(block, tolerance, progress)
+        if solver == "structured" or not has_uniform_centres(block):
             return found
-        return min(found, solve_fourier(block, parts), key=lambda solution: solution.reached)
+        return min(found, solve_fourier(block), key=lambda solution: solution.reached)
     allowed = f"{dense_cells:,}" if solver == "dense" or not several else f"{STRUCTURED_CELLS:,}"
     msg = (
         f"a subworkload on {len(block.shape)} attributes of sizes {block.shape} mixes "
