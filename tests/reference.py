@@ -10,6 +10,7 @@ from functools import reduce
 
 import numpy as np
 
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.strategy import DenseStrategy
 
 
@@ -56,7 +57,7 @@ def split_map(schema, centres, kept):
     """The matrix that takes a row over the whole domain to its part over the marginal on `kept`."""
     return kron(
         [
-            np.eye(n) - np.outer(centres[p], np.ones(n)) if p in kept else centres[p][:, None]
+            np.eye(n) - np.outer(centres[p].weights, np.ones(n)) if p in kept else centres[p].weights[:, None]
             for p, n in enumerate(schema.sizes)
         ]
     )
@@ -219,10 +220,10 @@ def paper_loss(workload, cost):
     budget by the paper's formula.
     """
     sizes = workload.schema.sizes
-    uniform = [np.full(n, 1.0 / n) for n in sizes]
+    uniform = [Centre.uniform(n) for n in sizes]
     roots = []
     for kept, gram in subworkload_grams(workload, uniform).items():
-        residual = kron([complement(uniform[p]) for p in kept])
+        residual = kron([complement(uniform[p].weights) for p in kept])
         roots.append(math.sqrt(optimal_loss(gram, residual) if kept else float(gram[0, 0])))
     variances = [sum(roots) / root / cost for root in roots]
     assert math.isclose(sum(1 / v for v in variances), cost)

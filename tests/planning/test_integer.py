@@ -13,7 +13,6 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning import integer
 from querysmasher.planning.integer import integer_plan
-from querysmasher.planning.lattice import integer_centre
 from querysmasher.planning.rounding import GRAIN, round_rows, round_strategy
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy
 from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
@@ -50,7 +49,7 @@ def whole_rows(plan, measured):
 def check_space(planned, integers):
     """Every measured row lies in its residual space, and every planned query in the measured one: exactly."""
     schema = planned.workload.schema
-    centres = [integer_centre(c) for c in planned.centres]
+    centres = [c.exact for c in planned.centres]
     rows_of = {}
     for m in integers.measured:
         rows = rows_of[m.attributes] = whole_rows(integers, m)

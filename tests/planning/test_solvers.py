@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import TooLargeError
 from querysmasher.planning import solvers, solving
-from querysmasher.planning.centering import uniform
+from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.solvers.circulant import fourier_basis, is_circulant, solve_circulant
@@ -68,8 +68,8 @@ def check(solution, block):
 
 
 def residual(shape, centres=None):
-    centres = centres or [np.full(n, 1.0 / n) for n in shape]
-    return kron([complement(c) for c in centres])
+    centres = centres or [Centre.uniform(n) for n in shape]
+    return kron([complement(c.weights) for c in centres])
 
 
 # --- against the semidefinite program ----------------------------------------------------------
@@ -101,7 +101,7 @@ def test_one_attribute_is_solved_to_the_optimum(family, n):
 
 def test_around_other_centres_the_optimum_is_that_of_their_residual_space():
     schema = qs.Schema.of(a=4, b=3)
-    centres = (np.array([1, 2, 3, 4]) / 10, np.array([1, 1, 2]) / 4)
+    centres = (Centre.ratio(np.array([1, 2, 3, 4])), Centre.ratio(np.array([1, 1, 2])))
     workload = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
     found = problems(workload, centres)
     assert len(found) == 3
@@ -197,7 +197,7 @@ def test_what_looks_different_from_different_cells_is_not_circulant():
         qs.marginals(schema, 2) + qs.all_kway(schema, 2, "prefix"),
     ):
         assert not is_circulant(last_block(workload))
-    skew = (np.array([1, 2, 3, 4]) / 10,) * 2
+    skew = (Centre.ratio(np.array([1, 2, 3, 4])),) * 2
     assert not is_circulant(last_block(qs.queries(schema, a="identity"), skew))
 
 

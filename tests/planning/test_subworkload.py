@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.centering import uniform
+from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
 from tests.reference import kron, on_axes, part_gram, terms_gram
@@ -106,7 +106,7 @@ def test_the_same_share_up_to_scale_is_the_same_block():
 
 
 def part_of(rows, shape, thin):
-    centres = tuple(np.full(n, 1.0 / n) for n in shape)
+    centres = tuple(map(Centre.uniform, shape))
     return Part(shape, centres, rows if thin else rows.T @ rows, thin)
 
 
@@ -129,20 +129,20 @@ def test_a_part_knows_its_trace_roots_and_energies(shape, thin, data):
 
 def test_parts_equal_up_to_rounding_error_have_one_digest():
     gram = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    centre = (np.full(2, 0.5),)
+    centre = (Centre.uniform(2),)
     same = Part((2,), centre, gram * (1 + 1e-15))
     assert same.digest == Part((2,), centre, gram).digest
     others = [
         Part((2,), centre, gram * (1 + 1e-9)),
         Part((2,), centre, gram + np.array([[0.0, 1e-9], [1e-9, 0.0]])),
         Part((2,), centre, gram, thin=True),
-        Part((2,), (np.array([0.25, 0.75]),), gram),
+        Part((2,), (Centre.of(np.array([0.25, 0.75])),), gram),
     ]
     assert len({same.digest, *(other.digest for other in others)}) == 5
 
 
 def test_minus_zero_is_zero_for_the_digest():
-    centre = (np.full(2, 0.5),)
+    centre = (Centre.uniform(2),)
     assert (
         Part((2,), centre, np.array([[0.0, 1.0]]), thin=True).digest
         == Part((2,), centre, np.array([[-0.0, 1.0]]), thin=True).digest

@@ -13,17 +13,20 @@ full-rank ones as constants. `exact` says whether the value is the true one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.centre_block import Optimum, contract, optimum_of
 from querysmasher.planning.centre_split import RoleSplit
-from querysmasher.planning.roles import Kept, Roles, SetClass
+from querysmasher.planning.roles import Roles, SetClass
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.roots import block_root, is_thin, stacked_rows
+from querysmasher.planning.split import Kept
 from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
 
 JOINT_CELLS = 400
@@ -83,7 +86,7 @@ class CentreModel:
         self._constants: dict[object, float] = {}
         self._families = [RoleSplit(f) for f in roles.families]
 
-    def value_and_gradient(self, centres: list[Array]) -> tuple[float, list[Array]]:
+    def value_and_gradient(self, centres: Sequence[Centre]) -> tuple[float, list[Array]]:
         """Return F and its derivative with respect to every role's centre."""
         self.exact = True
         self._fresh = {}
@@ -102,7 +105,11 @@ class CentreModel:
         gradients = [np.zeros(n) for n in self.roles.sizes]
         by_part = {key: slopes.of_part(part) for key, part in parts.items()}
         for number, split_ in enumerate(self._families):
-            moved = {kept: slope for (n, kept), slope in by_part.items() if n == number and slope is not None}
+            moved = {
+                kept: (parts[n, kept], slope)
+                for (n, kept), slope in by_part.items()
+                if n == number and slope is not None
+            }
             split_.add_gradient(slopes.squares.get(number, 0.0), moved, centres, gradients)
         self._solved = self._fresh
         return total, gradients

@@ -14,11 +14,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.planning.centering import Centres, uniform
+from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.centre_model import CentreModel
-from querysmasher.planning.decomposition import is_few
 from querysmasher.planning.roles import Roles, find_roles
 from querysmasher.planning.solvers.circulant import is_circulant_gram
+from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
@@ -57,13 +57,14 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
     if not free:
         return [even]
     model = CentreModel(roles, (budget.unit.squared_change(total=True), budget.unit.squared_change()))
-    start = [np.full(n, 1.0 / n) for n in roles.sizes]
+    start = [Centre.uniform(n) for n in roles.sizes]
     ends = np.cumsum([roles.sizes[r] for r in free])
 
-    def centres_at(x: Array) -> list[Array]:
+    def centres_at(x: Array) -> list[Centre]:
         centres = list(start)
         for role, moves in zip(free, np.split(x, ends[:-1]), strict=True):
-            centres[role] = start[role] + STEP / math.sqrt(len(moves)) * (moves - moves.mean())
+            steps = STEP / math.sqrt(len(moves)) * (moves - moves.mean())
+            centres[role] = Centre(start[role].weights + steps)
         return centres
 
     with one_core():
@@ -84,9 +85,11 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
             model.tight = True
             found = minimize(objective, found.x, jac=True, method="L-BFGS-B", options=options)
 
-        def rounded(x: Array) -> list[Array]:
+        def rounded(x: Array) -> list[Centre]:
             fineness = [COARSE if _is_tied(roles, r) else FINE for r in range(len(roles.sizes))]
-            return [round_centre(w, fineness[r]) if r in free else w for r, w in enumerate(centres_at(x))]
+            return [
+                Centre.near(w.weights, fineness[r]) if r in free else w for r, w in enumerate(centres_at(x))
+            ]
 
         best = rounded(found.x)
         last, _ = model.value_and_gradient(best)
@@ -97,18 +100,9 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
     return [even, *(_spread(rounded(part * found.x), roles) for part in PARTS)]
 
 
-def _spread(centres: list[Array], roles: Roles) -> Centres:
+def _spread(centres: list[Centre], roles: Roles) -> Centres:
     """Give every attribute its role's centre."""
-    for centre in centres:
-        centre.flags.writeable = False
     return tuple(centres[r] for r in roles.role_of)
-
-
-def round_centre(centre: Array, fineness: int) -> Array:
-    """Return a centre nearby that is a ratio of whole numbers of at most `fineness`."""
-    k = np.round(centre * (fineness / np.abs(centre).max()))
-    k /= max(1, np.gcd.reduce(k.astype(np.int64)))
-    return k / k.sum()
 
 
 def _all_symmetric(workload: Workload) -> bool:

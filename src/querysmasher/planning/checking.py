@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
 from querysmasher.errors import PlanError, TooLargeError
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Measured
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
@@ -82,18 +82,21 @@ def check_centres(schema: Schema, centres: Centres) -> None:
     if len(centres) != len(schema):
         _refuse("there is not one centre per attribute")
     for centre, size in zip(centres, schema.sizes, strict=True):
-        if centre.shape != (size,) or not np.isfinite(centre).all():
+        if len(centre) != size:
             _refuse("a centre does not fit its attribute")
-        if np.abs(centre).max() > LARGEST_CENTRE or abs(math.fsum(centre.tolist()) - 1) > 1e-9:
+        if (
+            np.abs(centre.weights).max() > LARGEST_CENTRE
+            or abs(math.fsum(centre.weights.tolist()) - 1) > 1e-9
+        ):
             _refuse("a centre does not sum to one")
 
 
-def is_residual(rows: NDArray[np.generic], centres: Sequence[Array]) -> bool:
+def is_residual(rows: NDArray[np.generic], centres: Sequence[Centre]) -> bool:
     """Tell whether rows, as tensors over the axes after the first, vanish at the centre of each axis."""
     values = np.asarray(rows, dtype=float)
     for axis, centre in enumerate(centres, start=1):
-        image = np.tensordot(values, centre, axes=(axis, 0))
-        size = np.tensordot(np.abs(values), np.abs(centre), axes=(axis, 0))
+        image = np.tensordot(values, centre.weights, axes=(axis, 0))
+        size = np.tensordot(np.abs(values), np.abs(centre.weights), axes=(axis, 0))
         if np.any(np.abs(image) > CLOSE * size.max(initial=0.0)):
             return False
     return True
@@ -114,19 +117,19 @@ def _check_measured(plan: Planned, measured: Measured, known: set[object]) -> No
         if strategy.shape != tuple(sizes[places[a]] for a in axes):
             _refuse("a strategy does not fit the attributes it stands on")
         centres = [plan.centres[places[a]] for a in axes]
-        key = (number, *map(id, centres))
+        key = (number, *centres)
         if key not in known and not _stands_on(strategy, centres):
             _refuse("a strategy is not inside its residual space")
         known.add(key)
 
 
-def _stands_on(strategy: Strategy, centres: Sequence[Array]) -> bool:
+def _stands_on(strategy: Strategy, centres: Sequence[Centre]) -> bool:
     """Tell whether a strategy is inside the residual space around these centres."""
     if isinstance(strategy, DenseStrategy):
         return is_residual(strategy.matrix.reshape(-1, *strategy.shape), centres)
     if isinstance(strategy, DiagonalStrategy):
         return all(is_residual(basis, [c]) for basis, c in zip(strategy.bases, centres, strict=True))
-    return all(np.ptp(centre) <= CLOSE * centre[0] for centre in centres)
+    return all(np.ptp(centre.weights) <= CLOSE * centre.weights[0] for centre in centres)
 
 
 def _check_strategy(strategy: Strategy) -> None:

@@ -15,7 +15,6 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import PlanError, PrivacyError
-from querysmasher.planning.lattice import integer_centre
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.rounding import are_independent, round_strategy, rounding_loss, spread
@@ -219,7 +218,7 @@ class _Rounder:
     def _number(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> int:
         key = (solution, bits)
         if key not in self._numbers:
-            centres = [integer_centre(self.plan.centres[measured.attributes[a]]) for a in axes]
+            centres = [self.plan.centres[measured.attributes[a]].exact for a in axes]
             strategy = round_strategy(self.plan.solutions[solution].strategy, centres, bits)
             self._numbers[key] = len(self.strategies)
             self.strategies.append(strategy)
@@ -231,7 +230,7 @@ class _Rounder:
         sizes, solutions = self.plan.workload.schema.sizes, self.plan.solutions
         fit = sorted(a for axes, _ in measured.blocks for a in axes) == list(range(len(measured.attributes)))
         fit = fit and all(
-            0 <= a < len(sizes) and self.plan.centres[a].shape == (sizes[a],) for a in measured.attributes
+            0 <= a < len(sizes) and len(self.plan.centres[a]) == sizes[a] for a in measured.attributes
         )
         for axes, number in measured.blocks if fit else ():
             shape = tuple(sizes[measured.attributes[a]] for a in axes)

@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.roles import find_roles
+from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
 
@@ -210,12 +212,17 @@ class _Moments:
 
 
 def _coefficients(family: Family, functions: list[Array]) -> Array:
-    """Return the Gram of the family's coefficients: with ψ the functions, q = c ψᵀ and ψᵀψ = n I."""
-    maps = [f / len(f) for f in functions]
-    if family.closed_form:
-        return maps[0].T @ family.gram() @ maps[0]
-    rows = family.matrix()
-    if family.weights is not None:
-        rows = rows * np.sqrt(family.weights)[:, None]
-    image = along_axes(rows.reshape(-1, *family.shape), 1, maps).reshape(len(rows), -1)
-    return image.T @ image
+    """Return the Gram of the family's coefficients: with ψ the functions, q = c ψᵀ and ψᵀψ = n I.
+
+    What a query leaves on the axes it keeps, around uniform centres, has coefficients with the products of
+    functions other than 1 on these axes.
+    """
+    tensor = square_root(family.gram(), 0.0) if family.closed_form else PlacedFamily.own(family).weighted
+    image = np.zeros((len(tensor), *family.shape))
+    for kept, rows in split_rows(tensor, [Centre.uniform(n) for n in family.shape]).items():
+        maps = [functions[a][:, 1:] / len(functions[a]) for a in kept]
+        own = along_axes(rows.reshape(-1, *(family.shape[a] for a in kept)), 1, maps)
+        where = (slice(1, None) if a in kept else 0 for a in range(len(family.shape)))
+        image[(slice(None), *where)] = own
+    flat = image.reshape(len(image), -1)
+    return flat.T @ flat

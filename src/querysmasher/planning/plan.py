@@ -15,7 +15,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.html import count, notebook, number, share, table
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import MAX_DIMENSION, Limit, dimension, root_loss_bound
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution

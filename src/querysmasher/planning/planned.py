@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import Limit
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution

@@ -11,9 +11,9 @@ import numpy as np
 
 from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.planning.centering import Centres, complement, split_gram
-from querysmasher.planning.decomposition import split_family
+from querysmasher.planning.centre import Centres, complement
 from querysmasher.planning.grading import are_far_apart, graded_root
+from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategy import Factor, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
@@ -158,27 +158,25 @@ class Predictor:
 
     def _split(
         self, places: tuple[int, ...], family: Family, summed: bool
-    ) -> tuple[Hashable, dict[tuple[int, ...], Array]]:
+    ) -> tuple[Hashable, dict[Kept, Array]]:
         """Return a key of the content, and rows by kept axes, counted in increasing order of the places."""
-        order = {place: axis for axis, place in enumerate(sorted(places))}
-        same = tuple(order[p] for p in places), tuple(id(self.centres[p]) for p in places)
-        key = (family.key, *same, summed)
-        if key not in self._shares and summed and family.closed_form:
-            self._shares[key] = self._closed_form(places[0], family)
+        queries = PlacedFamily.on(places, family)
+        centres = tuple(self.centres[p] for p in sorted(places))
+        key = (family.key, queries.order, centres, summed)
         if key not in self._shares:
-            split = split_family(family, places, self.centres, weighted=False)
-            self._shares[key] = {
-                tuple(order[p] for p in kept): _reduced(rows) if summed else rows
-                for kept, rows in split.items()
-            }
+            if summed and family.closed_form:
+                self._shares[key] = self._closed_form(places[0], family)
+            else:
+                split = split_rows(queries.tensor(weighted=False), centres)
+                self._shares[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split
         return key, self._shares[key]
 
-    def _closed_form(self, place: int, family: Family) -> dict[tuple[int, ...], Array]:
+    def _closed_form(self, place: int, family: Family) -> dict[Kept, Array]:
         """Return rows with the Gram matrices that a family leaves, without writing its queries out."""
         square, centred = split_gram(family.gram(), self.centres[place])
-        split: dict[tuple[int, ...], Array] = {(): np.array([[math.sqrt(square)]])}
+        split: dict[Kept, Array] = {(): np.array([[math.sqrt(square)]])}
         if centred is not None:
-            inside = complement(self.centres[place])
+            inside = complement(self.centres[place].weights)
             split[0,] = square_root(inside @ centred @ inside.T, 0.0) @ inside
         return split
 

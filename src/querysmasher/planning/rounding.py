@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
 from querysmasher.errors import PlanError
-from querysmasher.planning.centering import complement
+from querysmasher.planning.centre import complement
 from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
 from querysmasher.privacy.accounting import squared_sensitivity

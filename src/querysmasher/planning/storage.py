@@ -12,7 +12,7 @@ import numpy as np
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.fields import floats, integers, items, number, whole, wholes, word
 from querysmasher.files import read_archive, reason, write_archive
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.checking import check_plan
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Blocks, Measured
@@ -43,13 +43,10 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
     """Return plain data, with arrays in it, from which `plan_from_data` rebuilds the plan."""
     patterns = {m.blocks: None for m in plan.measured}
     number = {pattern: i for i, pattern in enumerate(patterns)}
-    centres = {id(c): c for c in plan.centres}
-    which = {key: i for i, key in enumerate(centres)}
     return {
         "workload": workload_to_data(plan.workload),
         "budget": plan.budget.to_json(),
-        "centres": list(centres.values()),
-        "centre_of": [which[id(c)] for c in plan.centres],
+        **centres_to_data(plan.centres),
         "solutions": [
             {"reached": s.reached, "bound": s.bound, "method": s.method, **_strategy_to_data(s.strategy)}
             for s in plan.solutions
@@ -98,12 +95,25 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
     return plan
 
 
+def centres_to_data(centres: Centres) -> dict[str, Any]:
+    """Return the distinct centres, as integers or else as weights, and which of them each attribute has."""
+    which = {centre: i for i, centre in enumerate(dict.fromkeys(centres))}
+    return {
+        "centres": [c.weights if c.integers is None else c.integers for c in which],
+        "centre_of": [which[c] for c in centres],
+    }
+
+
 def centres_from_data(data: dict[str, Any]) -> Centres:
     """Return the centres, which attributes may share."""
-    stored = [floats(centre, 1) for centre in items(data["centres"])]
-    for centre in stored:
-        centre.flags.writeable = False
+    stored = [_centre_from_data(centre) for centre in items(data["centres"])]
     return tuple(stored[i] for i in wholes(data["centre_of"]))
+
+
+def _centre_from_data(data: Any) -> Centre:
+    if isinstance(data, np.ndarray) and data.dtype == np.int64:
+        return Centre.ratio(integers(data, 1))
+    return Centre.of(floats(data, 1))  # weights, as files had them before centres kept their integers
 
 
 def blocks_from_data(data: Any) -> Blocks:

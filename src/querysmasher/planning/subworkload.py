@@ -19,7 +19,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, along_axes, square_root
 from querysmasher.errors import PlanError
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.lattice import Integers
 
 
@@ -55,7 +55,7 @@ class Part:
         digest = hashlib.sha256(repr((self.shape, self.thin, scales)).encode())
         digest.update((np.round(self.content / largest, 11) + 0.0).tobytes())
         for centre in self.centres:
-            digest.update(centre.tobytes())
+            digest.update(centre.weights.tobytes())
         object.__setattr__(self, "digest", digest.hexdigest())
 
     def __eq__(self, other: object) -> bool:

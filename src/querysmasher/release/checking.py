@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from querysmasher.arrays import Array
 from querysmasher.errors import PrivacyError
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.checking import are_rows, check_centres, is_residual
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.distributions import distribution_of
@@ -37,7 +35,7 @@ def check_release(release: Released) -> None:
             _refuse("the number of records is not measured once")
         for axes, number in measured.blocks:
             centres = [release.centres[measured.attributes[a]] for a in axes]
-            key = (number, *map(id, centres))
+            key = (number, *centres)
             if key not in known and not _stands_on(plan.strategies[number], centres):
                 _refuse("a strategy is not inside its residual space")
             known.add(key)
@@ -59,14 +57,14 @@ def _check_strategy(strategy: IntegerStrategy) -> None:
             _refuse("a strategy has dependent rows")
 
 
-def _stands_on(strategy: IntegerStrategy, centres: Sequence[Array]) -> bool:
+def _stands_on(strategy: IntegerStrategy, centres: Sequence[Centre]) -> bool:
     """Tell whether a strategy is inside the residual space around these centres."""
     if not centres:
         return True  # the number of records
     for axes, factor in strategy.factors:
         spectrum = factor.spectrum
         if spectrum is not None:  # all columns are shifts of one: each axis must sum to zero
-            uniform = all(np.all(centre == centre[0]) for centre in centres)
+            uniform = all(centre.is_uniform for centre in centres)
             if not uniform or any(spectrum.take(0, axis=axis).any() for axis in range(spectrum.ndim)):
                 return False
         else:

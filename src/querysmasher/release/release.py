@@ -13,7 +13,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.html import count, notebook, table
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.integer import as_strategy
 from querysmasher.planning.prediction import Blocks, Measured, Predictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan

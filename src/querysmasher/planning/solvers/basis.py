@@ -15,6 +15,7 @@ import numpy as np
 from querysmasher.arrays import Array, along_axes, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
@@ -137,7 +138,7 @@ def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool)
     own = _centred(_centred(asked).T)
     dual = pseudo_inverse(strategy)
     reached = math.sqrt(float(np.vdot(dual, own @ dual)))
-    bound = lower_bound(Block.of(Part((n,), (np.full(n, 1.0 / n),), own)))
+    bound = lower_bound(Block.of(Part((n,), (Centre.uniform(n),), own)))
     return Solution(DenseStrategy((n,), strategy), reached, min(reached, bound), "basis")
 
 

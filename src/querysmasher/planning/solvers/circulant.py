@@ -62,7 +62,7 @@ def _spectrum(part: Part) -> Array | None:
     if part.thin or len(part.shape) != 1:
         return None
     (n,) = part.shape
-    if not np.all(part.centres[0] == part.centres[0][0]) or not is_circulant_gram(part.content):
+    if not part.centres[0].is_uniform or not is_circulant_gram(part.content):
         return None
     eigenvalues = np.fft.rfft(part.content[0]).real[1:]
     spectrum = np.repeat(eigenvalues, 2)[: n - 1]

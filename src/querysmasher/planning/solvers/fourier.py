@@ -46,7 +46,7 @@ def solve_fourier(block: Block) -> Solution:
 
 def has_uniform_centres(block: Block) -> bool:
     """Tell whether shifts leave the block's residual space as it is."""
-    return all(np.all(centre == centre[0]) for centre in block.centres)
+    return all(centre.is_uniform for centre in block.centres)
 
 
 def energies(part: Part) -> Array:

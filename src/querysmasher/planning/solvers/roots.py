@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from querysmasher.arrays import Array, along_axes, square_root
-from querysmasher.planning.centering import complement
+from querysmasher.planning.centre import complement
 from querysmasher.planning.grading import graded_root, is_graded, lengths, spans
 from querysmasher.planning.subworkload import Block, Part, Piece
 
@@ -60,7 +60,7 @@ def _thin_root(block: Block, strict: bool) -> Array:
 
 def _gram_root(block: Block, strict: bool) -> Array:
     """Return R with RᵀR the block's Gram, worked out inside the residual space, whose rank is known."""
-    inside = [complement(centre) for centre in block.centres]
+    inside = [complement(centre.weights) for centre in block.centres]
     gram = np.zeros(())
     for term in block.terms:
         gram = gram + term.coefficient * _pieces_gram(term.pieces, inside)

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.dense import solve_dense
@@ -123,7 +124,7 @@ def _blended(forms: list[Array], share: float) -> Array:
     return share * forms[0] + (1 - share) * sum(forms[1:], np.zeros(())) / (len(forms) - 1)
 
 
-def _optimum(gram: Array, centre: Array) -> Array:
+def _optimum(gram: Array, centre: Centre) -> Array:
     """Return the optimal strategy's rows for one axis, inside its residual space."""
     block = Block.of(Part((len(gram),), (centre,), gram))
     strategy = solve_dense(block, 1e-2).strategy
