@@ -11,7 +11,6 @@ from functools import reduce
 import numpy as np
 
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.strategy import DenseStrategy
 
 
 def kron(matrices):
@@ -108,9 +107,7 @@ def terms_gram(shape, terms):
 
 def strategy_rows(strategy):
     """The rows a strategy measures, over the cells of its block."""
-    if isinstance(strategy, DenseStrategy):
-        return strategy.matrix
-    return np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases)
+    return strategy.written_out()
 
 
 def loss(gram, rows):

@@ -22,9 +22,10 @@ from querysmasher.planning.grading import (
     is_graded,
     lengths,
 )
-from querysmasher.planning.integer import as_strategy, integer_plan
+from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solvers.design import Design
+from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.subworkload import Part, Piece, Term, separate
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
@@ -331,7 +332,7 @@ def rounded_predictor(plan, integers):
         variance = m.variance / (squared_sensitivity(integers.strategies[total[0]]) if total else 1)
         blocks = tuple(b for b in m.blocks if b[0])
         measured[m.attributes] = [Measured(m.attributes, blocks, float(variance), 0.0)]
-    strategies = [as_strategy(s) for s in integers.strategies]
+    strategies = [strategy_of_integers(s) for s in integers.strategies]
     return Predictor(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
 
 

@@ -13,8 +13,9 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning import integer
 from querysmasher.planning.integer import integer_plan
-from querysmasher.planning.rounding import GRAIN, round_rows, round_strategy
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy
+from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy
+from querysmasher.planning.strategies.diagonal import GRAIN
+from querysmasher.planning.strategies.rounding import round_rows
 from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
 from querysmasher.privacy.sampler import LARGEST_VARIANCE
 from querysmasher.release.release import NoiseRecord, Release
@@ -276,7 +277,7 @@ def test_faint_rows_do_not_vanish_unnoticed(refuses):
 def test_real_queries_on_too_many_cells_are_refused_with_a_remedy(refuses):
     schema = qs.Schema.of(a=60, b=60)
     real = np.random.default_rng(0).normal(size=(1, 3600))
-    with refuses(PlanError, ValueError, "whole numbers"):
+    with refuses(PlanError, ValueError, "integers"):
         qs.plan(qs.linear(schema, ("a", "b"), real), COST, **UNIFORM)
     planned = qs.plan(qs.linear(schema, ("a", "b"), np.round(real, 2)), COST, **UNIFORM)
     assert loss(planned) < 0.002
@@ -344,7 +345,7 @@ def test_multipliers_follow_the_planned_weights():
     assert diagonal
     for strategy in diagonal:
         ones = [np.ones(n, dtype=np.int64) for n in strategy.shape]
-        found = round_strategy(strategy, ones, 14)
+        found = strategy.rounded(ones, 14)
         # the noise of a row of unit length: as planned and as it is, in proportion
         share = strategy.weights * found.multipliers
         for axis, (basis, (_, matrix)) in enumerate(zip(strategy.bases, found.factors, strict=True)):
@@ -379,10 +380,10 @@ def test_whole_plans_of_a_loaded_plan_are_the_same(tmp_path):
 def test_what_cannot_be_rounded_is_refused(entry, refuses):
     ones = [np.ones(3, dtype=np.int64)]
     with refuses(PlanError, ValueError, "rounded"):
-        round_strategy(DenseStrategy((3,), np.full((2, 3), entry)), ones, 14)
+        DenseStrategy((3,), np.full((2, 3), entry)).rounded(ones, 14)
     nothing = DenseStrategy((3,), np.zeros((1, 3)), lattice=np.array([[1, -1, 0]]))
     with refuses(PlanError, ValueError, "rounded"):
-        round_strategy(nothing, ones, 14)
+        nothing.rounded(ones, 14)
 
 
 @pytest.mark.parametrize(("bits", "sizes"), list(itertools.product([4, 9, 14], [(4, 4), (2, 3, 2)])))
@@ -393,7 +394,7 @@ def test_rounding_several_axes_at_once(bits, sizes):
         inside = np.kron(inside, np.linalg.qr(np.ones((n, 1)), mode="complete")[0][:, 1:].T)
     rows = generator.normal(size=(len(inside), len(inside))) @ inside
     ones = [np.ones(n, dtype=np.int64) for n in sizes]
-    found = round_strategy(DenseStrategy(sizes, rows), ones, bits)
+    found = DenseStrategy(sizes, rows).rounded(ones, bits)
     ((axes, factor),) = found.factors
     matrix = factor.entries
     assert axes == tuple(range(len(sizes)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.planning.solvers import SOLVERS
-from querysmasher.planning.strategy import FourierStrategy
+from querysmasher.planning.strategies import FourierStrategy
 from tests.builders import COST, cube
 from tests.strategies import matrices
 

@@ -1,6 +1,6 @@
 """The plan in whole numbers: what is really measured, so that the privacy proof needs no floating point.
 
-Planned strategies are rounded to whole numbers (`rounding`). Answers to such rows are whole numbers, the
+Planned strategies are rounded to whole numbers (`strategies`). Answers to such rows are whole numbers, the
 noise is a whole number, and the sensitivity is a whole number that `privacy.accounting` works out itself.
 
 How many bits a row may have follows from a public cap on the number of records, so that every product
@@ -17,8 +17,7 @@ import numpy as np
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Blocks, Measured
-from querysmasher.planning.rounding import are_independent, round_strategy, rounding_loss, spread
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
+from querysmasher.planning.strategies.rounding import are_independent
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -50,25 +49,6 @@ SAFETY = 1 + Fraction(1, 2**40)
 
 MOST_VARIANCE = 2**100
 """Noise of a larger variance cannot be drawn; see `privacy.sampler`."""
-
-
-def as_strategy(strategy: IntegerStrategy) -> Strategy:
-    """Return the same rows for predicting variances, their noise relative to the set's variance."""
-    every = tuple(range(len(strategy.shape)))
-    axes, factors = zip(*strategy.factors, strict=True)
-    if axes == (every,) and strategy.multipliers is None:
-        (factor,) = factors
-        if factor.spectrum is not None:
-            return FourierStrategy(np.abs(factor.spectrum) ** 2)
-        return DenseStrategy(strategy.shape, factor.written_out())
-    if axes != tuple((a,) for a in every):
-        msg = "strategy: expected one factor on all axes in order, or one per axis"
-        raise PlanError(msg)
-    matrices = tuple(factor.written_out() for factor in factors)
-    rows = tuple(map(len, matrices))
-    return DiagonalStrategy(
-        matrices, np.ones(rows) if strategy.multipliers is None else 1.0 / strategy.multipliers
-    )
 
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
@@ -195,12 +175,12 @@ class _Rounder:
                 self._losses[number] = 1.0  # or little more: seen on all kinds of workloads
             else:
                 planned = self.plan.solutions[solution].strategy
-                self._losses[number] = rounding_loss(planned, self.strategies[number])
+                self._losses[number] = planned.rounding_loss(self.strategies[number])
         return self._losses[number], number
 
     def _spread(self, solution: int) -> float:
         if solution not in self._spreads:
-            self._spreads[solution] = spread(self.plan.solutions[solution].strategy)
+            self._spreads[solution] = self.plan.solutions[solution].strategy.spread
         return self._spreads[solution]
 
     def _noise(self, number: int) -> Fraction:
@@ -219,7 +199,7 @@ class _Rounder:
         key = (solution, bits)
         if key not in self._numbers:
             centres = [self.plan.centres[measured.attributes[a]].exact for a in axes]
-            strategy = round_strategy(self.plan.solutions[solution].strategy, centres, bits)
+            strategy = self.plan.solutions[solution].strategy.rounded(centres, bits)
             self._numbers[key] = len(self.strategies)
             self.strategies.append(strategy)
             self.sensitivities.append(squared_sensitivity(strategy))

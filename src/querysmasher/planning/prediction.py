@@ -14,7 +14,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres, complement
 from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
-from querysmasher.planning.strategy import Factor, Strategy
+from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
@@ -213,7 +213,7 @@ class Predictor:
             yield tuple(s.place for s in members), self._known[key]
 
     def _joint_variances(
-        self, factors: list[Factor], blocks: list[tuple[tuple[int, ...], int]], group: Group
+        self, factors: list[AxisRows], blocks: list[tuple[tuple[int, ...], int]], group: Group
     ) -> Array:
         """Return the variances of the products of factors under the Kronecker product of strategies."""
         if len(blocks) > 1:
@@ -224,7 +224,7 @@ class Predictor:
         return strategy.variances(factors)
 
     def _image(
-        self, factors: list[Factor], blocks: Sequence[tuple[tuple[int, ...], int]], group: Group
+        self, factors: list[AxisRows], blocks: Sequence[tuple[tuple[int, ...], int]], group: Group
     ) -> Array:
         """Return q B† for all products q of the factors' rows: an axis per factor, one for the rows of B."""
         counts = [len(rows) for _, rows in factors]

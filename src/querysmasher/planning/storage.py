@@ -17,7 +17,7 @@ from querysmasher.planning.checking import check_plan
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
+from querysmasher.planning.strategies import strategy_from_data
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 
@@ -48,7 +48,13 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         "budget": plan.budget.to_json(),
         **centres_to_data(plan.centres),
         "solutions": [
-            {"reached": s.reached, "bound": s.bound, "method": s.method, **_strategy_to_data(s.strategy)}
+            {
+                "reached": s.reached,
+                "bound": s.bound,
+                "method": s.method,
+                "kind": s.strategy.kind,
+                **s.strategy.to_data(),
+            }
             for s in plan.solutions
         ],
         "patterns": [[[list(axes), solution] for axes, solution in pattern] for pattern in patterns],
@@ -123,23 +129,4 @@ def blocks_from_data(data: Any) -> Blocks:
 
 def _solution_from_data(data: dict[str, Any]) -> Solution:
     reached, bound = (number(data[name], 0, 1e300) for name in ("reached", "bound"))
-    return Solution(_strategy_from_data(data), reached, bound, word(data["method"]))
-
-
-def _strategy_to_data(strategy: Strategy) -> dict[str, Any]:
-    if isinstance(strategy, DenseStrategy):
-        return {"shape": list(strategy.shape), "matrix": strategy.matrix, "lattice": strategy.lattice}
-    if isinstance(strategy, FourierStrategy):
-        return {"spectrum": strategy.spectrum}
-    assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are three kinds
-    return {"bases": list(strategy.bases), "weights": strategy.weights}
-
-
-def _strategy_from_data(data: dict[str, Any]) -> Strategy:
-    if "matrix" in data:
-        lattice = None if data["lattice"] is None else integers(data["lattice"], 2)
-        return DenseStrategy(wholes(data["shape"]), floats(data["matrix"], 2), lattice)
-    if "spectrum" in data:
-        return FourierStrategy(floats(data["spectrum"]))
-    bases = tuple(floats(basis, 2) for basis in items(data["bases"]))
-    return DiagonalStrategy(bases, floats(data["weights"]))
+    return Solution(strategy_from_data(data["kind"], data), reached, bound, word(data["method"]))

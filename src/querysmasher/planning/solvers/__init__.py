@@ -31,7 +31,7 @@ from querysmasher.planning.solvers.fourier import has_uniform_centres, solve_fou
 from querysmasher.planning.solvers.residual import solve_residual
 from querysmasher.planning.solvers.roots import is_thin
 from querysmasher.planning.solvers.structured import solve_structured
-from querysmasher.planning.strategy import Strategy
+from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Block
 
 UNIFORM_SOLVERS = ("residual", "basis", "fourier")

@@ -20,7 +20,7 @@ from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.optimize import solve_design
-from querysmasher.planning.strategy import DenseStrategy
+from querysmasher.planning.strategies import DenseStrategy
 from querysmasher.planning.subworkload import Block, Part, Term, separate
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from querysmasher.workload.workload import Workload
@@ -95,9 +95,9 @@ class BasisLosses:
 
     def _dual(self, basis: Solution) -> tuple[Array, Array]:
         if basis not in self._duals:
-            assert isinstance(basis.strategy, DenseStrategy)  # noqa: S101 - as `_solution` makes it
-            dual = pseudo_inverse(basis.strategy.matrix)
-            self._duals[basis] = dual, dual @ basis.strategy.matrix
+            rows = basis.strategy.written_out()
+            dual = pseudo_inverse(rows)
+            self._duals[basis] = dual, dual @ rows
         return self._duals[basis]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, Strategy
+from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
 from querysmasher.planning.subworkload import Block, Part
 
 

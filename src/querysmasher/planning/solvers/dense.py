@@ -14,7 +14,7 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.roots import RANK, block_root
-from querysmasher.planning.strategy import DenseStrategy
+from querysmasher.planning.strategies import DenseStrategy
 from querysmasher.planning.subworkload import Block
 
 

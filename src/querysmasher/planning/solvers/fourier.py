@@ -15,7 +15,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.strategy import FourierStrategy
+from querysmasher.planning.strategies import FourierStrategy
 from querysmasher.planning.subworkload import Block, Part
 
 NOTHING = 1e-13

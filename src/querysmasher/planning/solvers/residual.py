@@ -12,7 +12,7 @@ import numpy as np
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.circulant import fourier_basis
-from querysmasher.planning.strategy import DiagonalStrategy
+from querysmasher.planning.strategies import DiagonalStrategy
 from querysmasher.planning.subworkload import Block
 
 
