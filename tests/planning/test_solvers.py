@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import TooLargeError
-from querysmasher.planning import solvers, solving
 from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.solvers import solve
@@ -137,12 +136,12 @@ def test_cells_that_no_query_counts_are_no_obstacle(solver):
     schema = qs.Schema.of(a=2, b=3)
     row = np.array([[1.0, 0, -1, -1, 0, 1]])  # a contrast: its middle cells count nothing
     block = last_block(qs.linear(schema, ("a", "b"), row))
-    check(solve(block, 1e-4, solver), block)
+    check(solve(block, 1e-4, solver=solver), block)
     wide = qs.Schema.of(a=30, b=20)
     rows = np.zeros((3, 600))
     rows[0, :5], rows[1, 300], rows[2, 599] = 1, 2, 1
     block = last_block(qs.linear(wide, ("a", "b"), rows))
-    check(solve(block, 1e-4, solver), block)
+    check(solve(block, 1e-4, solver=solver), block)
 
 
 # --- Kronecker products ------------------------------------------------------------------------
@@ -385,18 +384,17 @@ def test_the_solver_can_be_chosen():
 @pytest.mark.parametrize(
     ("limits", "solver", "words"),
     [
-        ({"DENSE_CELLS": 20, "STRUCTURED_CELLS": 29}, "optimal", ["30 cells", "the 29", "solver 'optimal'"]),
-        ({"STRUCTURED_CELLS": 29}, "structured", ["30 cells", "the 29", "solver 'structured'"]),
-        ({"DENSE_CELLS_FORCED": 29}, "dense", ["30 cells", "the 29", "solver 'dense'"]),
+        ({"dense_cells": 20, "structured_cells": 29}, "optimal", ["30 cells", "the 29", "solver 'optimal'"]),
+        ({"structured_cells": 29}, "structured", ["30 cells", "the 29", "solver 'structured'"]),
+        ({"dense_cells_forced": 29}, "dense", ["30 cells", "the 29", "solver 'dense'"]),
     ],
 )
 def test_what_no_solver_takes_is_refused_with_its_size_and_remedies(
-    limits, solver, words, monkeypatch, refuses
+    limits, solver, words, limit_planning, refuses
 ):
     schema = qs.Schema.of(a=6, b=5)
     workload = qs.marginals(schema, 2) + qs.all_kway(schema, 2, "prefix")
-    for name, value in limits.items():
-        monkeypatch.setattr(solvers, name, value)
+    limit_planning(**limits)
     with refuses(
         TooLargeError,
         ValueError,
@@ -417,23 +415,50 @@ def test_the_real_limit_of_the_dense_solver_is_twelve_thousand_cells(refuses):
         plan_uniform(workload, COST, solver="dense")
 
 
-def test_one_attribute_that_is_too_large_is_refused(monkeypatch, refuses):
-    monkeypatch.setattr(solvers, "AXIS_CELLS", 39)
-    with refuses(TooLargeError, ValueError, "1 attributes of sizes (40,)", "40 cells", "the 39"):
-        plan_uniform(qs.queries(qs.Schema.of(a=40), a="prefix"), COST)
+@pytest.mark.parametrize("centering", ["uniform", "optimized"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda s: qs.queries(s, a="prefix"),
+        lambda s: qs.marginals(s, 2) + qs.queries(s, a="range"),
+        lambda s: qs.queries(s, a=np.eye(40)[:21], b="identity"),
+        lambda s: qs.marginals(s, 1) + qs.queries(s, a=np.eye(40)[:2]),
+    ],
+)
+def test_an_attribute_that_is_too_large_is_refused_before_any_work(
+    asked, centering, limit_planning, refuses, monkeypatch
+):
+    from querysmasher.planning import planner
+
+    limit_planning(axis_values=39)
+    monkeypatch.setattr(planner, "search_centres", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(planner, "plan_at", lambda *_: pytest.fail("planned"))
+    workload = asked(qs.Schema.of(a=40, b=3))
+    with refuses(TooLargeError, ValueError, "'a' has 40 values", "up to 39", "coarser"):
+        qs.plan(workload, COST, centering=centering)
+
+
+def test_many_values_are_no_obstacle_to_what_looks_alike_from_each_or_is_little(limit_planning, refuses):
+    limit_planning(axis_values=300, closed_form_values=400)
+    schema = qs.Schema.of(a=400, b=3)
+    plan_uniform(qs.marginals(schema, 2) + qs.queries(schema, a="circular"), COST)
+    plan_uniform(qs.where(schema, "a < 100 and b == 1") + qs.queries(schema, a=np.eye(400)[:3]), COST)
+    larger = qs.marginals(qs.Schema.of(a=401, b=3), 2)
+    with refuses(TooLargeError, ValueError, "'a' has 401 values", "up to 400"):
+        plan_uniform(larger, COST)
 
 
 # --- in parallel -------------------------------------------------------------------------------
 
 
-def test_solutions_come_in_the_order_of_the_blocks_also_in_parallel(monkeypatch):
+def test_solutions_come_in_the_order_of_the_blocks_also_in_parallel(limit_planning):
     schema = qs.Schema.of({f"a{n}": n for n in range(2, 9)})
     found = problems(qs.all_kway(schema, 1, "prefix"))
     blocks = [block for block, _ in found]
     expected = [solve(block, 1e-3).reached for block in blocks]
     assert len(set(expected)) == 7
     for light in (300, 5, 0):
-        monkeypatch.setattr(solving, "LIGHT_CELLS", light)
-        solutions = solve_blocks(blocks, 1e-3, "optimal")
+        limit_planning(light_cells=light)
+        solutions = solve_blocks(blocks, 1e-3, solve)
         assert [s.strategy.shape for s in solutions] == [b.shape for b in blocks]
         assert [s.reached for s in solutions] == pytest.approx(expected)

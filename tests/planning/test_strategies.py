@@ -8,9 +8,10 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning import solving
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import (
     KINDS,
     DenseStrategy,
@@ -287,13 +288,12 @@ def test_rank_counts_the_residual_space():
 # --- a new kind ----------------------------------------------------------------------------------
 
 
-def test_a_new_kind_needs_one_line_in_one_registry(monkeypatch, tmp_path):
-    """Plan, save, measure, release and answer by a kind that no file of the package knows."""
+def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatch, tmp_path):
+    """Plan, save, measure, release and answer by a kind and a mechanism that no file of the package knows."""
     monkeypatch.setitem(KINDS, StepStrategy.kind, StepStrategy)
-    real = solving.solve
 
-    def solve(block, *arguments):
-        found = real(block, *arguments)
+    def solve_by_steps(block, tolerance, progress):
+        found = solve(block, tolerance, progress)
         if len(block.shape) > 1:
             return found
         own = StepStrategy(*block.shape)
@@ -301,10 +301,11 @@ def test_a_new_kind_needs_one_line_in_one_registry(monkeypatch, tmp_path):
         reached = math.sqrt(block.terms[0].coefficient * own.variances([((0,), rows)]).sum())
         return Solution(own, reached, found.bound, "steps")
 
-    monkeypatch.setattr(solving, "solve", solve)
+    toy = Mechanism("steps", "Steps", "", "", "", solve_separately(lambda _: solve_by_steps))
+    monkeypatch.setitem(MECHANISMS, "steps", toy)
     schema = qs.Schema.of(a=5, b=3)
     workload = qs.all_kway(schema, [1, 2], "prefix")
-    plan = qs.plan(workload, COST, centering="uniform")
+    plan = qs.plan(workload, COST, mechanism="steps")
     assert "steps" in {s.strategy.kind for s in plan.solutions}
     plan.save(tmp_path / "x.plan")
     plan = qs.Plan.load(tmp_path / "x.plan")

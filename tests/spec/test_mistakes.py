@@ -228,7 +228,7 @@ MISTAKES = [
     ),
     (
         SMALL + '[plan]\nbases = {age = "prefix"}',
-        "line 28: plan.bases: these need solver = 'basis', got 'optimal'",
+        "line 28: plan.bases: these need mechanism = 'basis', got 'querysmasher'",
     ),
     (
         SMALL + '[plan]\nsolver = "basis"\nbases = {agee = "prefix"}',

@@ -23,20 +23,11 @@ from scipy.optimize import minimize
 
 from querysmasher.arrays import Array, along_axes, square_root
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.roles import find_roles
+from querysmasher.planning.centres.roles import find_roles
+from querysmasher.planning.limits import limits
 from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
-
-MAX_DIMENSION = 4_200
-"""Beyond, the matrix takes too long to decompose, and the limit is not computed."""
-
-LARGE = 1_200
-"""Above this dimension mixtures are left out, and fewer steps are made."""
-
-STEPS, LARGE_STEPS = 60, 8
-GAIN = 1e-7
-"""The search ends when a step raises the logarithm of the bound by less."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ def root_loss_bound(workload: Workload) -> float:
     """Return a lower bound of √(loss) at privacy cost 1: the best over the distributions tried."""
     roles = find_roles(workload)
     moments = _Moments(workload)
-    large = moments.dimension > LARGE
+    large = moments.dimension > limits().large_limit_dimension
     ends = np.cumsum(roles.sizes)
     used = sorted({a for s in moments.start for a in s})
 
@@ -97,7 +88,8 @@ def root_loss_bound(workload: Workload) -> float:
                 gradient[start : start + len(p)] += p * (slope - slope @ p)
         return -math.log(bound), -gradient / bound
 
-    options: Any = {"maxiter": LARGE_STEPS if large else STEPS, "ftol": GAIN}
+    steps = limits().large_limit_steps if large else limits().limit_steps
+    options: Any = {"maxiter": steps, "ftol": limits().limit_gain}
     found = minimize(objective, np.zeros(int(ends[-1])), jac=True, method="L-BFGS-B", options=options)
     best = float(found.fun)
     if not large and len(used) > 1:

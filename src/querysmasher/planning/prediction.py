@@ -13,14 +13,12 @@ from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres, complement
 from querysmasher.planning.grading import are_far_apart, graded_root
+from querysmasher.planning.limits import limits
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
-
-MAX_ENTRIES = 100_000_000
-"""Product queries that straddle strategies are written out up to this many numbers."""
 
 
 def _reduced(rows: Array) -> Array:
@@ -231,7 +229,7 @@ class Predictor:
         shape = {
             a: n for on, number in blocks for a, n in zip(on, self.strategies[number].shape, strict=True)
         }
-        if math.prod(counts) * math.prod(shape.values()) > MAX_ENTRIES:
+        if math.prod(counts) * math.prod(shape.values()) > limits().straddling_entries:
             msg = (
                 f"queries on ({', '.join(group.attributes)}): writing out {math.prod(counts):,} queries over "
                 f"{math.prod(shape.values()):,} cells would take too much memory; ask for fewer at a time"

@@ -13,13 +13,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
 from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.roots import block_root
 from querysmasher.planning.subworkload import Block, Part, Term
-
-SMALL = 500
-"""Blocks of several terms up to this many cells are also bounded as a whole."""
 
 _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
 """Bounds of parts that are still in use: the same few parts recur in many blocks."""
@@ -28,7 +26,7 @@ _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
 def lower_bound(block: Block) -> float:
     """Return a lower bound of √L of the block."""
     bound = math.sqrt(sum(_term_bound(term) for term in block.terms))
-    if len(block.terms) > 1 and block.cells <= SMALL:
+    if len(block.terms) > 1 and block.cells <= limits().bounded_cells:
         bound = max(bound, _trace_root(block_root(block)))
     return bound
 

@@ -15,10 +15,8 @@ import numpy as np
 from querysmasher.arrays import Array, along_axes, square_root
 from querysmasher.planning.centre import complement
 from querysmasher.planning.grading import graded_root, is_graded, lengths, spans
+from querysmasher.planning.limits import limits
 from querysmasher.planning.subworkload import Block, Part, Piece
-
-THIN_WORK = 4e11
-"""A thin root of r rows over N cells is taken while r²·N is below this: minutes, not hours."""
 
 RANK = 1e-10
 """Singular values below this fraction of the largest are rounding error, unless queries depend on them."""
@@ -29,7 +27,7 @@ def is_thin(block: Block) -> bool:
     if any(len(term.pieces) > 1 or not term.pieces[0].part.thin for term in block.terms):
         return False
     rows = sum(len(piece.part.content) for piece in block.pieces)
-    return rows <= block.cells / 2 and rows**2 * block.cells <= THIN_WORK
+    return rows <= block.cells / 2 and rows**2 * block.cells <= limits().thin_work
 
 
 def stacked_rows(block: Block) -> Array:

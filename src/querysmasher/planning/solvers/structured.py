@@ -20,6 +20,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, along_axes, pseudo_inverse
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.dense import solve_dense
@@ -27,15 +28,6 @@ from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.strategies import DiagonalStrategy
 from querysmasher.planning.subworkload import Block, Part, Term
-
-BLENDS = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
-"""The shares tried for the strongest term's Gram in the blend of an axis."""
-
-ROTATIONS = 3
-"""How many of an axis's Grams are tried as the diagonal one."""
-
-SCREEN, FINAL = 8, 120
-"""Iterations after which candidates are compared, and those the winner gets."""
 
 FLOOR = 1e-12
 """Basis rows that carry no query's energy get this fraction of the largest, so that none is unmeasured."""
@@ -48,18 +40,18 @@ def solve_structured(block: Block, tolerance: float, progress: Progress | None =
     start = np.full(block.cells, 1.0)
     best: tuple[float, _DiagonalProblem, Array, Array] | None = None
     most = max(map(len, forms))
-    for blend in BLENDS if most > 1 else (1.0,):
+    for blend in limits().blends if most > 1 else (1.0,):
         optima = [_optimum(_blended(own, blend), w) for own, w in zip(forms, block.centres, strict=True)]
-        for turn in range(min(most, ROTATIONS)):
+        for turn in range(min(most, limits().rotations)):
             bases = [_rotated(b, own[min(turn, len(own) - 1)]) for b, own in zip(optima, forms, strict=True)]
             energies = _diagonal(terms, bases)
             problem = _DiagonalProblem(bases, np.maximum(energies, FLOOR * energies.max()))
-            found = fixed_point(problem.at, start, 1e-3, SCREEN)
+            found = fixed_point(problem.at, start, 1e-3, limits().screening_steps)
             if best is None or found.upper < best[0]:
                 best = found.upper, problem, found.weights, energies
     assert best is not None  # noqa: S101 - there is at least one candidate
     problem = best[1]
-    found = fixed_point(problem.at, best[2], tolerance / 4, FINAL, progress)
+    found = fixed_point(problem.at, best[2], tolerance / 4, limits().final_steps, progress)
     weights = found.h / found.leverages.max()
     strategy = DiagonalStrategy(tuple(problem.bases), weights)
     reached = found.upper

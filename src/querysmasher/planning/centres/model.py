@@ -7,7 +7,7 @@ through coefficients, Kronecker products and q ↦ q·⊗(C or w).
 
 Blocks too large to solve again and again are only estimated, as a guide for the search: mixed ones by the
 sum of their terms' own optima, thin ones at the weights p that were best for uniform centres, and joint
-full-rank ones as constants. `exact` says whether the value is the true one.
+full-rank ones as constants. `Evaluation.is_exact` says whether the value is the true one.
 """
 
 from __future__ import annotations
@@ -20,29 +20,15 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.centre_block import Optimum, contract, optimum_of
-from querysmasher.planning.centre_split import RoleSplit
-from querysmasher.planning.roles import Roles, SetClass
+from querysmasher.planning.centres.block import Optimum, contract, optimum_of
+from querysmasher.planning.centres.gradient import RoleSplit
+from querysmasher.planning.centres.roles import Roles, SetClass
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.roots import block_root, is_thin, stacked_rows
 from querysmasher.planning.split import Kept
 from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
-
-JOINT_CELLS = 400
-"""Blocks on several attributes are solved exactly up to this many cells."""
-
-THIN_CELLS = 6_000
-"""Thin ones up to this many: beyond, their weights are not optimised again when centres move."""
-
-HEAVY_CELLS = 1_000
-"""A block over this many makes an evaluation take seconds: the search must do with few of them."""
-
-GAP, TIGHT_GAP, HEAVY_GAP = 1e-5, 1e-8, 1e-4
-"""How exactly blocks are solved. The value, being a maximum, is then far more exact, but derivatives are not:
-small blocks, where it costs nothing, and a search that gets stuck are solved more tightly."""
-
-TIGHT_CELLS = 64
 
 PartKey = tuple[int, Kept]
 
@@ -70,6 +56,18 @@ class _Slopes:
         return total
 
 
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """F at some centres, with its derivative by every role's centre."""
+
+    value: float
+    gradients: list[Array]
+    is_exact: bool
+    """Whether the value is the true one, and no estimate."""
+    is_heavy: bool
+    """Whether it took seconds, so that a search must do with few."""
+
+
 class CentreModel:
     """F and its gradient for given centres, one per role."""
 
@@ -77,18 +75,18 @@ class CentreModel:
         """Take the classes of a workload, and the budget's factors for the total and for other sets."""
         self.roles = roles
         self.sensitivities = sensitivities
-        self.exact = True
-        self.tight = False
-        self.heavy = False
+        self._is_exact = True
+        self._is_tight = False
+        self._is_heavy = False
         self._starts: dict[object, Array] = {}
         self._solved: dict[Block, Optimum] = {}
         self._fresh: dict[Block, Optimum] = {}
         self._constants: dict[object, float] = {}
         self._families = [RoleSplit(f) for f in roles.families]
 
-    def value_and_gradient(self, centres: Sequence[Centre]) -> tuple[float, list[Array]]:
-        """Return F and its derivative with respect to every role's centre."""
-        self.exact = True
+    def at(self, centres: Sequence[Centre], *, tight: bool = False) -> Evaluation:
+        """Evaluate F; `tight` solves every block as exactly as small ones."""
+        self._is_exact, self._is_tight = True, tight
         self._fresh = {}
         parts: dict[PartKey, Part] = {}
         squares: list[float] = []
@@ -112,7 +110,7 @@ class CentreModel:
             }
             split_.add_gradient(slopes.squares.get(number, 0.0), moved, centres, gradients)
         self._solved = self._fresh
-        return total, gradients
+        return Evaluation(total, gradients, self._is_exact, self._is_heavy)
 
     def _add_class(
         self,
@@ -136,7 +134,7 @@ class CentreModel:
         scale, blocks = separate(tuple(terms))
         solved = [(placed, self._optimum(placed.block)) for placed in blocks]
         if any(optimum is None for _, optimum in solved):
-            self.exact = False
+            self._is_exact = False
             return self._add_surrogate(terms, sources, factor, squares, slopes)
         value = factor * math.sqrt(scale) * math.prod(o.root_loss for _, o in solved if o)
         # tr(Ξ_block · ⊗ pieces) of every term and block; their products make the derivative
@@ -174,7 +172,7 @@ class CentreModel:
     def _optimum(self, block: Block) -> Optimum | None:
         """Return a block's optimum, or None if it is too large."""
         mixed = any(len(term.pieces) > 1 for term in block.terms)
-        return None if mixed and block.cells > JOINT_CELLS else self._solve(block)
+        return None if mixed and block.cells > limits().joint_cells else self._solve(block)
 
     def _solve(self, block: Block) -> Optimum:
         """Return a block's optimum, found from the last weights on, or an estimate of it."""
@@ -184,19 +182,18 @@ class CentreModel:
             self._fresh[block] = self._solved[block]
             return self._solved[block]
         key = (block.shape, tuple((piece.axes, piece.part.number) for piece in block.pieces))
-        largest = THIN_CELLS if is_thin(block) else JOINT_CELLS
+        largest = limits().thin_cells if is_thin(block) else limits().joint_cells
         if block.cells > largest and len(block.shape) > 1:
-            self.exact = False
+            self._is_exact = False
             self._fresh[block] = self._estimate(block, key)
             return self._fresh[block]
         start = self._starts.get(key, np.full(block.cells, 1.0 / block.cells))
-        gap = TIGHT_GAP if self.tight or block.cells <= TIGHT_CELLS else GAP
-        if block.cells > HEAVY_CELLS:
-            self.heavy = True
-            gap, start = (
-                HEAVY_GAP,
-                0.99 * start + 0.01 * start.mean(),
-            )  # weights on the edge are slow to leave it
+        tight = self._is_tight or block.cells <= limits().tight_cells
+        gap = limits().tight_gap if tight else limits().search_gap
+        if block.cells > limits().heavy_cells:
+            self._is_heavy = True
+            gap = limits().heavy_gap
+            start = 0.99 * start + 0.01 * start.mean()  # weights on the edge are slow to leave it
         design = solve_design(block_root(block, strict=False), np.maximum(start, 1e-9 * start.max()), gap)
         self._starts[key] = design.weights / design.weights.sum()
         self._fresh[block] = optimum_of(design)

@@ -8,7 +8,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.roles import RoleFamily
+from querysmasher.planning.centres.roles import RoleFamily
 from querysmasher.planning.split import Kept, split_axis, split_parts
 from querysmasher.planning.subworkload import Part
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array, along_axes, pseudo_inverse, square_root
+from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
+from querysmasher.planning.mechanisms.mechanism import Choice, Task
+from querysmasher.planning.prediction import Blocks
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.optimize import solve_design
@@ -58,6 +60,25 @@ def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[So
             made[key] = _solution(attribute, list(grams.values()), basis, whole)
         solutions.append(made[key])
     return solutions
+
+
+def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
+    """Measure every set by the product of its attributes' bases."""
+    solutions = list(dict.fromkeys(task.bases))
+    number = {solution: i for i, solution in enumerate(solutions)}
+    losses = BasisLosses()
+    known: dict[object, tuple[float, float]] = {}
+    patterns: dict[Blocks, Blocks] = {}
+    choices = []
+    with one_core():
+        for one in task.sets:
+            own = [task.bases[a] for a in one.attributes]
+            blocks: Blocks = tuple(((axis,), number[basis]) for axis, basis in enumerate(own))
+            key = (blocks, one.terms)
+            if key not in known:
+                known[key] = losses.roots(one.terms, own)
+            choices.append(Choice(patterns.setdefault(blocks, blocks), *known[key]))
+    return solutions, choices
 
 
 class BasisLosses:
