@@ -161,6 +161,8 @@ def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
     """
     target = _enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
+    if np.all(centre == 1):
+        return _reduced(_sums_to_zero(rounded, target), bits)
     moves = _repairs(tuple(np.unique(np.abs(centre[centre != 0])).tolist()))
     largest = int(np.abs(centre).max())
     for row, ideal in zip(rounded, target, strict=True):
@@ -175,6 +177,16 @@ def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
             row[places[best]] -= signs[best]
             off -= step
     return _reduced(rounded, bits)
+
+
+def _sums_to_zero(rounded: Integers, target: Array) -> Integers:
+    """Repair the sums of all rows at once, unit by unit where it hurts least: in every place at most one."""
+    off = rounded.sum(axis=1, keepdims=True)
+    signs = np.sign(off)
+    order = np.argsort(signs * (target - rounded), axis=1, kind="stable")
+    moved = np.zeros_like(rounded)
+    np.put_along_axis(moved, order, np.where(np.arange(rounded.shape[1]) < np.abs(off), signs, 0), axis=1)
+    return rounded - moved
 
 
 @cache
