@@ -214,13 +214,21 @@ def test_whole_numbers_cost_at_most_a_fifth_of_a_percent(name):
     assert -0.001 < loss(qs.plan(workload, COST, **options)) < 0.002
 
 
+@pytest.mark.parametrize("family", ["identity", "prefix", "range"])
+@pytest.mark.parametrize("ways", [6, 8])
+def test_many_attributes_leave_few_bits_which_cost_little(ways, family):
+    schema = qs.Schema.of({f"x{i}": 3 for i in range(ways)})
+    workload = qs.queries(schema, dict.fromkeys(schema.names, family))
+    assert -0.001 < loss(qs.plan(workload, COST, **UNIFORM)) < 0.003
+
+
 @pytest.mark.parametrize("budget", [qs.PrivacyCost(0.01), qs.zCDP(2.0, records_per_person=3)], ids=repr)
 def test_the_cost_does_not_depend_on_the_budget(budget):
     assert loss(qs.plan(MIXED, budget, **UNIFORM)) < 0.002
 
 
 @pytest.mark.parametrize("noise", ["rounded", "discrete"])
-@pytest.mark.parametrize("cost", [1e-3, 1.0, 5.0, 100.0, 1e4])
+@pytest.mark.parametrize("cost", [1e-3, 1.0, 100.0, 1e4, 2e6])
 @pytest.mark.parametrize("name", ["prefix", "affine", "where", "marginals", "structured joint"])
 def test_noise_in_whole_numbers_costs_nothing_even_where_there_is_little(name, cost, noise):
     """A plan's error is promised for every budget, also where it asks for noise of less than a unit."""

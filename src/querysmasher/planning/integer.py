@@ -37,8 +37,11 @@ GOOD_LOSS, MOST_LOSS = 1.1, 4.0
 """The factor by which rounding may multiply a variance: more bits are taken down to the first, and a plan
 that does not get below the second is refused."""
 
-TOTAL_BITS = 10
-"""The number of records is measured times 2^10, so that noise in whole numbers can be as fine as planned."""
+FEW_BITS = 8
+"""With fewer bits per block, the bits that are left over go to one block after the other."""
+
+TOTAL_BITS = 14
+"""The number of records is measured times 2^14, so that noise in whole numbers can be as fine as planned."""
 
 WORD_BITS = 62
 """Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
@@ -162,14 +165,26 @@ class _Rounder:
             precise = [self._precise(measured, axes, n, own, room) for axes, n in measured.blocks]
             found = [n for n in precise if n is not None]
             if found == numbers or (len(found) == len(precise) and self._fit(found, room, most)):
+                if own < FEW_BITS:
+                    self._use_up(found, measured, own + 1, room, most)
                 return tuple((axes, n) for (axes, _), n in zip(measured.blocks, found, strict=True))
             why = "in which some queries are lost: they differ too much in weight or size"
         names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
         msg = (
             f"max_records: it leaves at most {room} bits for exact integer answers on ({names}), {why}; "
-            "lower max_records, or plan fewer attributes at a time, or use weights that differ less"
+            "lower max_records, or plan fewer attributes at a time, or use weights that differ less, or rows "
+            "of fewer digits"
         )
         raise PlanError(msg)
+
+    def _use_up(self, found: list[int], measured: Measured, bits: int, room: int, most: float) -> None:
+        """Give the blocks of a set one bit more, one after the other, while there is room."""
+        for place, (axes, solution) in enumerate(measured.blocks):
+            before, finer = found[place], self._precise(measured, axes, solution, bits, room)
+            if finer is not None and self._bits[finer] > self._bits[before]:
+                found[place] = finer
+                if not self._fit(found, room, most):
+                    found[place] = before
 
     def _fit(self, numbers: list[int], room: int, most: float) -> bool:
         """Tell whether strategies leave answers in a word, and noise that can be drawn."""

@@ -38,6 +38,12 @@ GRAIN = 64
 LARGEST_STEP = 2**12
 """Sums are repaired unit by unit for entries of the centre up to this; beyond, rows are projected."""
 
+FEW_BITS, FEW_CELLS = 8, 40
+"""With fewer bits on at most so many cells, the scale matters in which rows are rounded."""
+
+SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
+"""Scales to try: the largest entry keeps its number of bits."""
+
 DEPENDENT = 1e-5
 """Rows closer than this fraction of their length to the span of others are looked at more closely."""
 
@@ -85,7 +91,9 @@ def _round_dense(strategy: DenseStrategy, centres: list[Integers], bits: int) ->
     if missing > 0:
         rows = _completed(rows, strategy.shape, centres)
     if len(strategy.shape) == 1:
-        return round_rows(rows, centres[0], bits)
+        scales = SCALES if bits < FEW_BITS and rows.shape[1] <= FEW_CELLS else (1.0,)
+        tried = [round_rows(rows, centres[0], bits, scale) for scale in scales]
+        return tried[0] if len(tried) == 1 else min(tried, key=lambda found: _mean_loss(rows, found))
     return _reduced(project(_scaled(rows, bits), strategy.shape, centres), bits)
 
 
@@ -153,13 +161,13 @@ def _round_axis(rows: Array, centre: Integers, bits: int) -> Integers:
     return round_rows(rows, centre, bits)
 
 
-def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
+def round_rows(rows: Array, centre: Integers, bits: int, scale: float = 1.0) -> Integers:
     """Round rows over one attribute to whole numbers b with Σ_j centre[j]·b[j] = 0.
 
     Entries are rounded to the nearest, then the sum is repaired by as few single units as possible, each
     where it hurts least. The centre's entries must have no common divisor.
     """
-    target = _enlarged(rows, bits)
+    target = scale * _enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
     if np.all(centre == 1):
         return _reduced(_sums_to_zero(rounded, target), bits)
@@ -256,6 +264,14 @@ def rounding_loss(strategy: Strategy, rounded: IntegerStrategy) -> float:
     if isinstance(strategy, DiagonalStrategy):
         variances = variances * strategy.weights
     return float(variances.max()) * float(squared_sensitivity(rounded))
+
+
+def _mean_loss(rows: Array, rounded: Integers) -> float:
+    """Return by how much rounding multiplies the variances of the rows on average, up to a constant."""
+    factor = rounded.astype(float)
+    if not are_independent(factor):
+        return math.inf
+    return float((_coefficients(rows, factor) ** 2).sum() * (factor**2).sum(axis=0).max())
 
 
 def _coefficients(rows: Array, factor: Array) -> Array:
