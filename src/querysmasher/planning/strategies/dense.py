@@ -16,7 +16,14 @@ from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, wholes
 from querysmasher.planning.centre import Centre, complement
 from querysmasher.planning.lattice import Integers, project
-from querysmasher.planning.strategies.rounding import FAINT, coefficients, reduced, round_rows, scaled
+from querysmasher.planning.strategies.rounding import (
+    FAINT,
+    are_independent,
+    coefficients,
+    reduced,
+    round_rows,
+    scaled,
+)
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,
@@ -44,6 +51,12 @@ COMPLETED_CELLS = 3_000
 """Rows without a lattice are completed to the whole residual space on at most this many cells."""
 
 LARGEST_LATTICE = 2**50
+
+FEW_BITS, FEW_CELLS = 8, 40
+"""With fewer bits on at most so many cells, the scale matters in which rows are rounded."""
+
+SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
+"""Scales to try: the largest entry keeps its number of bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +202,9 @@ def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> I
     if missing > 0:
         rows = _completed(rows, strategy.shape, centres)
     if len(strategy.shape) == 1:
-        return round_rows(rows, centres[0], bits)
+        scales = SCALES if bits < FEW_BITS and rows.shape[1] <= FEW_CELLS else (1.0,)
+        tried = [round_rows(rows, centres[0], bits, scale) for scale in scales]
+        return tried[0] if len(tried) == 1 else min(tried, key=lambda found: _mean_loss(rows, found))
     return reduced(project(scaled(rows, bits), strategy.shape, centres), bits)
 
 
@@ -209,3 +224,11 @@ def _completed(rows: Array, shape: tuple[int, ...], centres: Sequence[Integers])
     rest = basis[:, len(rows) :].T @ inside
     length = math.sqrt(float((rows**2).sum(axis=0).max()))
     return np.concatenate([rows, FAINT * length * rest])
+
+
+def _mean_loss(rows: Array, rounded: Integers) -> float:
+    """Return by how much rounding multiplies the variances of the rows on average, up to a constant."""
+    factor = rounded.astype(float)
+    if not are_independent(factor):
+        return math.inf
+    return float((coefficients(rows, factor) ** 2).sum() * (factor**2).sum(axis=0).max())

@@ -24,14 +24,16 @@ DEPENDENT = 1e-5
 """Rows closer than this fraction of their length to the span of others are looked at more closely."""
 
 
-def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
+def round_rows(rows: Array, centre: Integers, bits: int, scale: float = 1.0) -> Integers:
     """Round rows over one attribute to integers b with Σ_j centre[j]·b[j] = 0.
 
     Entries are rounded to the nearest, then the sum is repaired by as few single units as possible, each
     where it hurts least. The centre's entries must have no common divisor.
     """
-    target = enlarged(rows, bits)
+    target = scale * enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
+    if np.all(centre == 1):
+        return reduced(_sums_to_zero(rounded, target), bits)
     moves = _repairs(tuple(np.unique(np.abs(centre[centre != 0])).tolist()))
     largest = int(np.abs(centre).max())
     for row, ideal in zip(rounded, target, strict=True):
@@ -46,6 +48,16 @@ def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
             row[places[best]] -= signs[best]
             off -= step
     return reduced(rounded, bits)
+
+
+def _sums_to_zero(rounded: Integers, target: Array) -> Integers:
+    """Repair the sums of all rows at once, unit by unit where it hurts least: in every place at most one."""
+    off = rounded.sum(axis=1, keepdims=True)
+    signs = np.sign(off)
+    order = np.argsort(signs * (target - rounded), axis=1, kind="stable")
+    moved = np.zeros_like(rounded)
+    np.put_along_axis(moved, order, np.where(np.arange(rounded.shape[1]) < np.abs(off), signs, 0), axis=1)
+    return rounded - moved
 
 
 @cache
