@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from datetime import date, datetime
 from functools import partial
 
 import mixed_table
@@ -150,6 +151,37 @@ def test_one_value_of_another_type_in_a_column_of_objects(attribute, good, stran
 def test_categories_of_several_kinds():
     frame = pd.DataFrame({"a": pd.Categorical(["F", 1, None, "F"])})
     assert counts(Schema([Categorical("a", ["F", "M"])]), frame, "a") == [2, 0]
+
+
+DAYS = Ordinal("a", [date(2024, 2, 28), date(2024, 2, 29)])
+
+
+@pytest.mark.parametrize("kind", [datetime.fromisoformat, pd.Timestamp])
+def test_equal_moments_are_read_each_by_its_own_clock(kind):
+    """One at midnight does not make those equal to it, which show another hour, match its day."""
+    evening, midnight = kind("2024-02-28T23:00:00+00:00"), kind("2024-02-29T00:00:00+01:00")
+    assert evening == midnight
+    for extra in ([], [midnight]):
+        frame = pd.DataFrame({"a": pd.Series([*extra] + [evening] * 100, dtype=object)})
+        assert counts(Schema([DAYS]), frame, "a") == [0, len(extra)]
+
+
+@pytest.mark.parametrize("others", [[], [date(2024, 2, 28)], ["x"], [b"x"], [3]])
+def test_a_category_of_another_kind_does_not_convert_the_others(others):
+    """A date among categories that are moments made Arrow cut off the hours of all of them."""
+    noon = pd.Timestamp("2024-02-29 12:00")
+    frame = pd.DataFrame({"a": pd.Categorical([*others] + [noon] * 100)})
+    assert counts(Schema([DAYS]), frame, "a") == [int(isinstance(o, date)) for o in others[:1] or [0]] + [0]
+
+
+@pytest.mark.parametrize("other", ["5", "x", "nan", "", " 5"])
+@pytest.mark.parametrize("text", ["nan(ind)", "nan()"])
+def test_a_number_is_read_alike_beside_any_text(tmp_path, other, text):
+    """Whether a field is a number does not depend on whether all the others are."""
+    schema = Schema([Binned("a", edges=[0, 1, 2], missing="[1, 2]")])
+    path = tmp_path / "people.csv"
+    path.write_text("a,b\n0.5,\n" + f"{text},\n" * 100 + f"{other},\n")
+    assert counts(schema, path, "a") == [1, int(other in ("", "nan"))]
 
 
 objects = st.one_of(
