@@ -326,3 +326,20 @@ def test_no_archive_gets_the_name_of_another_kind_of_file(tmp_path, name, refuse
     with refuses(FileError, ValueError, "path"):
         write_archive(path, "thing", {})
     assert not list(tmp_path.iterdir())
+
+
+def test_json_takes_its_place_in_memory_once(tmp_path):
+    """The worst there is: lists in lists, of which a file of 0.5 MB may expand to 16 MB of JSON."""
+    path = tmp_path / "x"
+    text = b'{"x":[' + b"[[]]," * 100_000 + b"[]]}"
+    manifest = json.dumps({"kind": "querysmasher thing", "format": files.FORMAT}).encode()
+    with path.open("wb") as stream:
+        files.write_members(stream, {"payload.json": text, "manifest.json": manifest})
+    tracemalloc.start()
+    try:
+        assert len(read_archive(path, "thing")["x"]) == 100_001
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    worst = files.TEXT_ROOM + files.TEXT_RATIO * 500_000
+    assert peak / len(text) * worst < 7e8  # bytes

@@ -23,6 +23,7 @@ from querysmasher.data.spark import SparkCounter
 from querysmasher.data.table import open_table
 from querysmasher.errors import DataError
 from querysmasher.html import count
+from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
 
 NOTICE = "For the custodian's eyes only: this shows values of single records. Do not publish it."
@@ -138,6 +139,7 @@ class Check:
         raise DataError(msg)
 
 
+@scrubbed
 def check(
     schema: Schema,
     data: Any,
