@@ -266,7 +266,8 @@ def peak_of_reading(path):
 def test_a_small_file_does_not_fill_the_memory(tmp_path, kind):
     """Half a megabyte that would be hundreds."""
     zeros = array_bytes(HEADER | {"shape": (50_000_000 // 8,)}, bytes(50_000_000))
-    members = {"payload.json": b"{}", "manifest.json": b'{"kind": "querysmasher thing", "format": 1}'}
+    manifest = {"kind": "querysmasher thing", "format": files.FORMAT}
+    members = {"payload.json": b"{}", "manifest.json": json.dumps(manifest).encode()}
     if kind == "array":
         members |= {
             "payload.json": b'{"a": {"$array": "0.npy"}}',
@@ -283,9 +284,7 @@ def test_a_small_file_does_not_fill_the_memory(tmp_path, kind):
     elif kind == "lists":
         members["payload.json"] = b"[" + b"[]," * 6_000_000 + b"1]"
     elif kind == "manifest":
-        members["manifest.json"] = (
-            b'{"kind": "querysmasher thing", "format": 1, "x": "' + b" " * 10**7 + b'"}'
-        )
+        members["manifest.json"] = json.dumps({**manifest, "x": " " * 10**7}).encode()
     else:
         members |= {"0.npy": zeros, "payload.json": b'{"a": {"$lazy": "0.npy"}}'}
     path = tmp_path / "bomb"
@@ -308,10 +307,10 @@ def test_what_compresses_too_well_is_written_without(tmp_path):
 
 def test_a_foreign_kind_is_not_printed_at_length(written, refuses):
     for kind, version in (
-        ("x" * 10**5, 1),
+        ("x" * 10**5, files.FORMAT),
         ("querysmasher thing", "\x1b[2J"),
-        (7, 1),
-        ("querysmasher thing", 1.0),
+        (7, files.FORMAT),
+        ("querysmasher thing", float(files.FORMAT)),
     ):
         rewritten(written, **{"manifest.json": json.dumps({"kind": kind, "format": version}).encode()})
         with pytest.raises(FileError) as caught:

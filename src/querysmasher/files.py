@@ -228,7 +228,7 @@ class _Arrays:
         self._known: dict[str, NDArray[Any]] = {}
 
     def put(self, data: Any) -> Any:
-        """Return the payload with arrays in the place of their references: itself, because it may be large."""
+        """Return the payload, no copy of it, with arrays in the place of their references."""
         if isinstance(data, dict):
             if set(data) == {"$array"}:
                 return self._array(data["$array"])

@@ -7,7 +7,7 @@ import gzip
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mixed_table import counts
 
@@ -204,6 +204,7 @@ def _without_return(text):
     return text.removesuffix("\r") if plain else text
 
 
+@example(',""\ra', 2)  # a lone return is text, also after a quotation mark
 @settings(max_examples=500)
 @given(
     st.lists(
