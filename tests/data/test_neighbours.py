@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from datetime import date, datetime
 from functools import partial
 
@@ -123,7 +125,8 @@ def test_narrow_floats():
 
 
 @pytest.mark.parametrize(
-    "stranger", ["x", b"F", 1, 2.5, None, True, [1], {"a": 1}, pd.NA, pd.Timestamp(0), 10**30]
+    "stranger",
+    ["x", b"F", 1, 2.5, None, True, [1], {"a": 1}, pd.NA, pd.Timestamp(0), 10**30, np.datetime64(0, "D")],
 )
 @pytest.mark.parametrize(
     ("attribute", "good"),
@@ -146,6 +149,26 @@ def test_one_value_of_another_type_in_a_column_of_objects(attribute, good, stran
             [("a",)]
         )
         assert np.array_equal(found, again)
+
+
+@pytest.mark.parametrize("extra", [[], ["x"], [2.5], [None]])
+def test_booleans_of_numpy_are_no_numbers_whatever_stands_beside_them(extra):
+    """Arrow takes them for 0 and 1 if all the others are integers."""
+    frame = pd.DataFrame({"a": pd.Series([0] + [np.True_] * 100 + extra, dtype=object)})
+    assert counts(Schema.of(a=2), frame, "a") == [1, 0]
+
+
+@pytest.mark.parametrize("first", [np.datetime64(0, "D"), np.timedelta64(1, "s")])
+def test_scalars_of_numpy_do_not_crash(first):
+    """Arrow 26 ends the process at a day of NumPy that another scalar of NumPy follows."""
+    code = (
+        "import numpy as np, pandas as pd, querysmasher as qs; from querysmasher.data import open_table\n"
+        f"column = pd.Series([np.{first!r}, np.int8(1), np.int8(1)], dtype=object)\n"
+        "counter = open_table(qs.Schema.of(a=2), pd.DataFrame({'a': column}), ['a'], 'drop')\n"
+        "print(next(counter.marginals([('a',)])).tolist())"
+    ).replace("np.np.", "np.")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stdout) == (0, "[0, 2]\n"), done.stderr
 
 
 def test_categories_of_several_kinds():
@@ -195,6 +218,11 @@ objects = st.one_of(
     st.binary(max_size=2),
     st.integers(0, 3).map(np.int8),
     st.floats(width=32).map(np.float32),
+    st.booleans().map(np.bool_),
+    st.sampled_from(["2024-02-28T23:00+00:00", "2024-02-29T00:00+01:00", "2024-02-29T00:00"]).map(
+        datetime.fromisoformat
+    ),
+    st.dates(date(2024, 2, 27), date(2024, 3, 1)),
 )
 attributes = st.sampled_from(
     [
@@ -205,6 +233,7 @@ attributes = st.sampled_from(
         Categorical("a", [True, False]),
         Categorical("a", ["1", 1.5, False]),
         Binned("a", edges=[0, 0.1, 1, 2**53]),
+        DAYS,
     ]
 )
 

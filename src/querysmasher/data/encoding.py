@@ -193,6 +193,8 @@ class Encoder:
 
 def sure_array(values: Any) -> Any | None:
     """Return Python objects as an Arrow array if they are all of one kind, so that none is converted."""
+    if any(issubclass(kind, np.generic) for kind in set(map(type, values))):
+        return None  # Arrow takes NumPy's True for 1 among integers, and crashes at some mixtures
     try:
         typed = pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
