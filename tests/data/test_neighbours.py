@@ -151,6 +151,14 @@ def test_one_value_of_another_type_in_a_column_of_objects(attribute, good, stran
         assert np.array_equal(found, again)
 
 
+@pytest.mark.parametrize("label", [1 - 1e-12, 1e-300, 2**23 + 0.1])
+@pytest.mark.parametrize("extra", [[], [None], [0.5]])
+def test_an_integer_matches_no_label_that_is_one_as_a_narrow_float(label, extra):
+    """One missing value makes pandas store integers as floats."""
+    frame = pd.DataFrame({"a": [round(label)] * 100 + extra})
+    assert counts(Schema([Ordinal("a", [label, 0.5])]), frame, "a") == [0, extra.count(0.5)]
+
+
 @pytest.mark.parametrize("extra", [[], ["x"], [2.5], [None]])
 def test_booleans_of_numpy_are_no_numbers_whatever_stands_beside_them(extra):
     """Arrow takes them for 0 and 1 if all the others are integers."""
