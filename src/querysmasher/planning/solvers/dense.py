@@ -75,9 +75,9 @@ def axis_blend(block: Block, axis: int) -> Array | None:
 
 def _merge_cells(root: Array) -> tuple[Array, NDArray[np.intp]]:
     """Return the distinct columns, and for every cell the number of its column."""
-    scale = np.abs(root).max()
-    if is_graded(root):  # or cells would be merged that only short rows tell apart
-        scale = np.maximum(np.abs(root).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    # By rows if they are far apart, or cells would be merged that only short rows tell apart.
+    scale = np.abs(root).max(axis=1 if is_graded(root) else None, keepdims=True)
+    scale = np.maximum(scale, np.finfo(float).tiny)
     _, first, back = np.unique(
         np.round(root / scale, 10) + 0.0, axis=1, return_index=True, return_inverse=True
     )
