@@ -8,15 +8,14 @@ gradients, starting from uniform, and rounded to ratios of small whole numbers, 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centering import Centres, uniform
 from querysmasher.planning.centre_model import CentreModel
 from querysmasher.planning.decomposition import is_few
+from querysmasher.planning.quasi_newton import minimize
 from querysmasher.planning.roles import Roles, find_roles
 from querysmasher.planning.solvers.circulant import is_circulant_gram
 from querysmasher.privacy.budget import Budget
@@ -33,6 +32,9 @@ STEP = 0.3
 STEPS, HEAVY_STEPS = 60, 8
 RELATIVE_GAIN, HEAVY_GAIN = 2e-6, 2e-4
 """The search ends when a step gains less than this fraction."""
+
+FLAT = 1e-9
+"""It also ends where no entry of the gradient is larger."""
 
 MANY_CLASSES = 100
 """With more classes of attribute sets, attributes that differ in weights only share a centre too."""
@@ -78,11 +80,10 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
             )
 
         steps, gain = (HEAVY_STEPS, HEAVY_GAIN) if model.heavy else (STEPS, RELATIVE_GAIN)
-        options: Any = {"maxiter": steps, "ftol": gain, "gtol": 1e-9}
-        found = minimize(objective, np.zeros(int(ends[-1])), jac=True, method="L-BFGS-B", options=options)
+        found = minimize(objective, np.zeros(int(ends[-1])), steps=steps, gain=gain, gradient=FLAT)
         if not found.success and not model.heavy:  # stuck on inexact derivatives
             model.tight = True
-            found = minimize(objective, found.x, jac=True, method="L-BFGS-B", options=options)
+            found = minimize(objective, found.x, steps=steps, gain=gain, gradient=FLAT)
 
         def rounded(x: Array) -> list[Array]:
             fineness = [COARSE if _is_tied(roles, r) else FINE for r in range(len(roles.sizes))]

@@ -15,13 +15,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.planning.quasi_newton import minimize
 from querysmasher.planning.roles import find_roles
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
@@ -95,14 +94,14 @@ def root_loss_bound(workload: Workload) -> float:
                 gradient[start : start + len(p)] += p * (slope - slope @ p)
         return -math.log(bound), -gradient / bound
 
-    options: Any = {"maxiter": LARGE_STEPS if large else STEPS, "ftol": GAIN}
-    found = minimize(objective, np.zeros(int(ends[-1])), jac=True, method="L-BFGS-B", options=options)
-    best = float(found.fun)
+    steps = LARGE_STEPS if large else STEPS
+    found = minimize(objective, np.zeros(int(ends[-1])), steps=steps, gain=GAIN)
+    best = found.value
     if not large and len(used) > 1:
         tilt = np.concatenate([np.linspace(-0.5, 0.5, n) for n in roles.sizes])
         start = np.concatenate([found.x - tilt / len(used), found.x + tilt])
-        mixed = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-        best = min(best, float(mixed.fun))
+        mixed = minimize(objective, start, steps=steps, gain=GAIN)
+        best = min(best, mixed.value)
     return math.exp(-best)
 
 

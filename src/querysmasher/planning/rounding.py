@@ -12,10 +12,9 @@ import math
 from functools import cache
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, along_axes
+from querysmasher.arrays import Array, along_axes, solve_upper
 from querysmasher.errors import PlanError
 from querysmasher.planning.centering import complement
 from querysmasher.planning.lattice import Integers, project
@@ -161,7 +160,7 @@ def round_rows(rows: Array, centre: Integers, bits: int) -> Integers:
     """
     target = _enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
-    moves = _repairs(tuple(np.unique(np.abs(centre[centre != 0])).tolist()))
+    moves = _repairs(tuple(sorted(set(np.abs(centre[centre != 0]).tolist()))))
     largest = int(np.abs(centre).max())
     for row, ideal in zip(rounded, target, strict=True):
         off = int(row @ centre)
@@ -250,7 +249,7 @@ def _coefficients(rows: Array, factor: Array) -> Array:
     """Return the rows as combinations of independent others, whose lengths may be far apart."""
     lengths = np.linalg.norm(factor, axis=1)
     basis, triangle = np.linalg.qr((factor / lengths[:, None]).T)
-    return scipy.linalg.solve_triangular(triangle, (rows @ basis).T, check_finite=False).T / lengths
+    return solve_upper(triangle, (rows @ basis).T).T / lengths
 
 
 def are_independent(rows: Array) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
-from joblib import Parallel, delayed
-
 from querysmasher.arrays import one_core
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
@@ -41,6 +39,8 @@ def solve_blocks(
                 solutions[i] = solve(blocks[i], _needed(blocks[i], parts), tolerance, solver)
                 bar.advance()
             if len(heavy) > 1:
+                from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do without
+
                 jobs = (
                     delayed(_solve)(i, blocks[i], _needed(blocks[i], parts), tolerance, solver) for i in heavy
                 )

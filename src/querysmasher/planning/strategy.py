@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-import scipy.linalg
 
-from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.arrays import Array, along_axes, pseudo_inverse, solve_upper
 from querysmasher.planning.lattice import Integers
 
 Factor = tuple[tuple[int, ...], Array]
@@ -82,7 +81,7 @@ class DenseStrategy:
     def inverse(self) -> Array:
         """The pseudo-inverse B† (cells × rank)."""
         basis, triangle = self._orthonormal
-        return scipy.linalg.solve_triangular(triangle, basis.T, check_finite=False, lower=False, trans="N").T
+        return solve_upper(triangle, basis.T).T
 
     @cached_property
     def lattice_coefficients(self) -> Array:
