@@ -61,6 +61,7 @@ def random_workload(seed):
     return workload
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", range(4))
 @settings(max_examples=50)
 @given(st.integers(0, 10**6))
@@ -108,6 +109,7 @@ def test_derivative_of_the_trace_root():
             assert slopes[c][a] @ direction == pytest.approx(slope, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "excess"),
     [

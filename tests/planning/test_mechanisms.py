@@ -1,6 +1,7 @@
 """Every mechanism keeps one contract: certificate, privacy cost, variances, measurement, reconstruction."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.planning.solvers import SOLVERS
 from querysmasher.planning.strategy import FourierStrategy
 from tests.builders import COST, cube
+from tests.release.tables import frame, random_counts, simulate, whole
 from tests.strategies import matrices
 
 MECHANISMS = ("residual", "basis", "fourier")
@@ -59,6 +61,11 @@ def information(strategy):
     return np.linalg.pinv(dual @ dual.T, rcond=1e-9, hermitian=True)
 
 
+@cache  # the same workloads come up for every solver
+def best_plan(workload, centering):
+    return qs.plan(workload, COST, solver="dense", centering=centering, tolerance=1e-6)
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 @settings(max_examples=40, deadline=None)
 @given(workload=workloads())
@@ -73,7 +80,7 @@ def test_the_contract(solver, workload):
     assert plan.privacy_cost == pytest.approx(1.0)
     # certificate: the bound is below what any solver reaches
     assert plan.gap >= 0
-    best = qs.plan(workload, COST, solver="dense", centering=centering, tolerance=1e-6)
+    best = best_plan(workload, centering)
     assert plan.weighted_rmse / (1 + plan.gap) <= best.weighted_rmse * (1 + 1e-6)
     assert best.weighted_rmse <= plan.weighted_rmse * (1 + 1e-6)
     # variances: what is predicted query by query is what was planned
@@ -83,6 +90,7 @@ def test_the_contract(solver, workload):
     assert plan.worst_std == pytest.approx(math.sqrt(variances.max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 @settings(max_examples=8, deadline=None)
 @given(workload=workloads())
@@ -103,19 +111,24 @@ def test_releases_are_exact_up_to_their_noise(solver, workload, tmp_path_factory
     assert np.array_equal(loaded.std, answers.std)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", MECHANISMS)
 def test_releases_have_the_planned_mean_and_variance(solver):
     # 400 releases: |z| > 5 in any of some 60 queries has a chance below 1e-4, and so do the variances' bounds
     schema = qs.Schema.of(a=5, b=4)
     workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b")
-    plan, table = qs.plan(workload, COST, solver=solver), some_table(schema)
-    releases = [qs.measure(plan, table, seed=seed).answer(workload) for seed in range(400)]
-    values, std = np.array([r.values for r in releases]), releases[0].std
+    plan, counts = qs.plan(workload, COST, solver=solver), random_counts(schema, 7, records=300)
+    table, integers = frame(schema, counts), whole(plan)
+    releases = [simulate(plan, counts, seed, integers=integers).answer(workload) for seed in range(400)]
+    measured = qs.measure(plan, table, seed=399).answer(workload)
+    np.testing.assert_array_equal(releases[-1].values, measured.values)  # simulated as it is measured
+    values, std = np.array([r.values for r in releases]), measured.std
     assert np.abs((values.mean(axis=0) - exact(workload, table)) / (std / 20)).max() < 5
     assert (values.var(axis=0, ddof=1) / std**2).min() > 0.6
     assert (values.var(axis=0, ddof=1) / std**2).max() < 1.5
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(workload=workloads())
 def test_optimal_dominates_every_mechanism(workload):
@@ -127,6 +140,7 @@ def test_optimal_dominates_every_mechanism(workload):
         assert uniform.weighted_rmse >= other.weighted_rmse / (1 + other.gap) * (1 - 1e-6), solver
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_optimal_dominates_hdmm(data):
