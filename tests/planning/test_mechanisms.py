@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
-from querysmasher.planning.solvers import SOLVERS
+from querysmasher.planning.solvers import DENSE_CELLS, SOLVERS
 from querysmasher.planning.strategy import FourierStrategy
 from tests.builders import COST, cube
 from tests.release.tables import frame, random_counts, simulate, whole
@@ -129,11 +129,11 @@ def test_releases_have_the_planned_mean_and_variance(solver):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(workload=workloads())
 def test_optimal_dominates_every_mechanism(workload):
     uniform = qs.plan(workload, COST, centering="uniform", tolerance=1e-6)
-    assert qs.plan(workload, COST).weighted_rmse <= uniform.weighted_rmse * (1 + 1e-3)
+    assert qs.plan(workload, COST, centering="optimized").weighted_rmse <= uniform.weighted_rmse * (1 + 1e-3)
     for solver in MECHANISMS:
         other = qs.plan(workload, COST, solver=solver)
         assert uniform.weighted_rmse <= other.weighted_rmse * (1 + 1e-6), solver
@@ -141,7 +141,7 @@ def test_optimal_dominates_every_mechanism(workload):
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_optimal_dominates_hdmm(data):
     # its products have centres of their own, which ours are rounded from: hence the 0.1 %
@@ -283,8 +283,10 @@ def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatc
     assert plan.rmse < 0.999 * qs.plan(around, COST, solver="structured", centering="uniform").rmse
 
 
-def test_a_comparison_on_200_by_200_with_products_is_planned():
-    schema = qs.Schema.of(a=200, b=200)
+@pytest.mark.slow
+def test_a_comparison_with_products_on_more_cells_than_dense_strategies_take_is_planned():
+    schema = qs.Schema.of(a=80, b=80)
+    assert DENSE_CELLS < 80 * 80
     workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b") + qs.marginals(schema, 2)
     plan = qs.plan(workload, COST, centering="uniform")
     assert plan.fallbacks
