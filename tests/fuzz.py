@@ -1,7 +1,7 @@
 """Property tests on cases that nobody has seen: ``python -m tests.fuzz [--minutes 10] [PATH ...]``.
 
-Test after test, in random order and each time with a new seed, until the time is over. Every failure is
-printed with the command that shows it again. The exit code is 1 if there is one.
+Test after test, in random order and each time with a new seed, until the time is over or enough has
+failed. Every failure is printed with the command that shows it again. The exit code is 1 if there is one.
 """
 
 import argparse

@@ -68,6 +68,7 @@ def test_table_and_json(comparison):
     assert "worst query&#x27;s std" in html
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "start"), [("svg", b"<svg"), ("png", b"\x89PNG"), ("json", b"{"), ("html", b"<!")]
 )
@@ -134,6 +135,7 @@ def test_no_warning_of_a_library_is_printed(recwarn, monkeypatch):
     assert list(recwarn) == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_very_many_attributes_do_not_overflow(monkeypatch):
     """The Kronecker template starts from a product of 250 losses of 20, beyond any float."""

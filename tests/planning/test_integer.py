@@ -83,6 +83,7 @@ def test_rows_are_exactly_where_they_should_be(name):
 DEFICIENT = qs.Schema.of(a=5, b=4, c=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rows",
     [
@@ -231,6 +232,7 @@ def test_the_cost_does_not_depend_on_the_budget(budget):
     assert loss(qs.plan(MIXED, budget, **UNIFORM)) < 0.002
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["rounded", "discrete"])
 @pytest.mark.parametrize("cost", [1e-3, 1.0, 100.0, 1e4, 2e6])
 @pytest.mark.parametrize("name", ["prefix", "affine", "where", "marginals", "structured joint"])
@@ -353,6 +355,7 @@ def test_two_predicates_on_a_large_set_can_be_answered():
         assert loss(planned) < 0.002
 
 
+@pytest.mark.slow
 def test_little_budget_leaves_fewer_bits_and_at_last_none(refuses):
     """Noise is drawn up to a variance of 2^100: where much is asked for, rows are smaller."""
     for cost in (1e-4, 1e-9, 1e-12):

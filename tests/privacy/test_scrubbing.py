@@ -227,6 +227,7 @@ def test_a_database_opened_by_a_spec(tmp_path):
     check(caught.value)
 
 
+@pytest.mark.slow
 def test_pytest_with_locals_prints_no_record(tmp_path):
     (tmp_path / "test_it.py").write_text(
         textwrap.dedent("""

@@ -6,6 +6,7 @@ that number's noise, summed from its probabilities. No formula of the library is
 
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -95,13 +96,21 @@ def exact_covariance(plan, integers, noise, workload):
     return result
 
 
+@cache
+def planned(name, cost, neighbours):
+    """A plan for every noise that is drawn for it."""
+    workload, options = PLANS[name]
+    return qs.plan(workload, qs.PrivacyCost(cost, neighbours=neighbours), **options)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["rounded", "discrete", "gaussian"])
 @pytest.mark.parametrize("name", PLANS)
 def test_standard_errors_are_those_of_the_noise(name, noise):
     workload, options = PLANS[name]
     for cost in FROM_LITTLE_TO_MUCH:
         neighbours = "replace_one" if cost == 30.0 else "add_remove"
-        plan = qs.plan(workload, qs.PrivacyCost(cost, neighbours=neighbours), **options)
+        plan = planned(name, cost, neighbours)
         integers = whole(plan, noise, max_records=2**40)
         multiplied = any(s.multipliers is not None for s in integers.strategies)
         assert multiplied == (options["solver"] == "structured")

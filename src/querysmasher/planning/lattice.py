@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
@@ -99,6 +98,8 @@ def _whole_multiple(sizes: Array) -> float | None:
 
 def independent(rows: Integers) -> Integers:
     """Return a largest independent choice of the rows, each divided by its greatest common divisor."""
+    import scipy.linalg  # noqa: PLC0415 - loads longer than a small plan takes
+
     divisors = np.gcd.reduce(rows, axis=1)
     rows = np.unique(rows[divisors > 0] // divisors[divisors > 0, None], axis=0)
     if not len(rows):

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from querysmasher.arrays import Array, along_axes, square_root
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centres.roles import find_roles
 from querysmasher.planning.limits import limits
+from querysmasher.planning.quasi_newton import minimize
 from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
@@ -88,15 +87,14 @@ def root_loss_bound(workload: Workload) -> float:
                 gradient[start : start + len(p)] += p * (slope - slope @ p)
         return -math.log(bound), -gradient / bound
 
-    steps = limits().large_limit_steps if large else limits().limit_steps
-    options: Any = {"maxiter": steps, "ftol": limits().limit_gain}
-    found = minimize(objective, np.zeros(int(ends[-1])), jac=True, method="L-BFGS-B", options=options)
-    best = float(found.fun)
+    steps, gain = limits().large_limit_steps if large else limits().limit_steps, limits().limit_gain
+    found = minimize(objective, np.zeros(int(ends[-1])), steps=steps, gain=gain)
+    best = found.value
     if not large and len(used) > 1:
         tilt = np.concatenate([np.linspace(-0.5, 0.5, n) for n in roles.sizes])
         start = np.concatenate([found.x - tilt / len(used), found.x + tilt])
-        mixed = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-        best = min(best, float(mixed.fun))
+        mixed = minimize(objective, start, steps=steps, gain=gain)
+        best = min(best, mixed.value)
     return math.exp(-best)
 
 
@@ -131,9 +129,11 @@ class _Moments:
         E = np.zeros((self.dimension, self.dimension))
         seconds = [[(f.T * p) @ f for f, p in zip(self.functions, own, strict=True)] for own in components]
         for own in seconds:
-            for S in self.start:
-                for T in self.start:
-                    E[self._slice(S), self._slice(T)] += self._block(S, T, own, None) / len(components)
+            for S, T in combinations_with_replacement(self.start, 2):
+                block = self._block(S, T, own, None) / len(components)
+                E[self._slice(S), self._slice(T)] += block
+                if S != T:
+                    E[self._slice(T), self._slice(S)] += block.T
         values, vectors = np.linalg.eigh(self.root @ E @ self.root.T)
         roots = np.sqrt(np.maximum(values, values[-1] * 1e-26))
         half = (self.root.T @ vectors) / np.sqrt(2 * len(components) * roots)
@@ -141,14 +141,15 @@ class _Moments:
         gradients = []
         for own in seconds:
             by_second = [np.zeros((n, n)) for n in self.sizes]
-            for S in self.start:
-                for T in self.start:
-                    part = slope[self._slice(S), self._slice(T)]
-                    for a in {*S, *T} if part.size else ():  # an attribute of one value has nothing
-                        rest = self._block(S, T, own, a)
-                        rows = slice(1, None) if a in S else 0
-                        columns = slice(1, None) if a in T else 0
-                        by_second[a][rows, columns] += self._without(part, S, T, a, rest)
+            for S, T in combinations_with_replacement(self.start, 2):
+                part = slope[self._slice(S), self._slice(T)]
+                if S != T:
+                    part = 2 * part  # both are symmetric
+                for a in {*S, *T} if part.size else ():  # an attribute of one value has nothing
+                    rest = self._block(S, T, own, a)
+                    rows = slice(1, None) if a in S else 0
+                    columns = slice(1, None) if a in T else 0
+                    by_second[a][rows, columns] += self._without(part, S, T, a, rest)
             gradients.append(
                 [np.einsum("ai,ij,aj->a", f, m, f) for f, m in zip(self.functions, by_second, strict=True)]
             )
@@ -163,7 +164,10 @@ class _Moments:
         result: Array = np.ones((1, 1))
         for a in sorted({*S, *T} - {skip}):
             rows, columns = (slice(1, None) if a in own else slice(0, 1) for own in (S, T))
-            result = np.asarray(np.kron(result, seconds[a][rows, columns]), dtype=float)
+            own = seconds[a][rows, columns]
+            shape = (len(result) * len(own), result.shape[1] * own.shape[1])
+            # the Kronecker product; `np.kron` takes several times as long for such small matrices
+            result = (result[:, None, :, None] * own[None, :, None, :]).reshape(shape)
         return result
 
     def _without(self, part: Array, S: tuple[int, ...], T: tuple[int, ...], a: int, rest: Array) -> Array:

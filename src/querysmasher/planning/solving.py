@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
-from joblib import Parallel, delayed
-
 from querysmasher.arrays import one_core
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
@@ -36,6 +34,8 @@ def solve_blocks(
                 solutions[i] = _solve(blocks[i], tolerance, solver)
                 bar.advance()
             if len(heavy) > 1:
+                from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do without
+
                 jobs = (delayed(_numbered)(i, blocks[i], tolerance, solver) for i in heavy)
                 for i, solution in Parallel(n_jobs=-1, prefer="threads", return_as="generator_unordered")(
                     jobs

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.centres.model import CentreModel, Evaluation
 from querysmasher.planning.centres.roles import Roles, find_roles
 from querysmasher.planning.limits import limits
+from querysmasher.planning.quasi_newton import Minimum, minimize
 from querysmasher.planning.solvers.circulant import is_circulant_gram
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
+
+FLAT = 1e-9
+"""The search also ends where no entry of the gradient is larger."""
 
 
 @dataclass(frozen=True)
@@ -112,19 +114,18 @@ def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Array:
     steps, gain = limits().search_steps, limits().search_gain
     if first.is_heavy:
         steps, gain = limits().heavy_steps, limits().heavy_gain
-    options: Any = {"maxiter": steps, "ftol": gain, "gtol": 1e-9}
 
-    def search(x: Array, *, tight: bool) -> Any:
+    def search(x: Array, *, tight: bool) -> Minimum:
         def objective(x: Array) -> tuple[float, Array]:
             found = model.at(way.at(x), tight=tight)
             return found.value / first.value, way.gradient(found.gradients) / first.value
 
-        return minimize(objective, x, jac=True, method="L-BFGS-B", options=options)
+        return minimize(objective, x, steps=steps, gain=gain, gradient=FLAT)
 
     found = search(np.zeros(way.size), tight=False)
     if not found.success and not first.is_heavy:  # stuck on inexact derivatives
         found = search(found.x, tight=True)
-    return np.asarray(found.x, dtype=float)
+    return found.x
 
 
 def _spread(centres: list[Centre], roles: Roles) -> Centres:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from querysmasher.arrays import Array
 from querysmasher.planning.grading import are_far_apart
@@ -48,6 +47,8 @@ def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
 
 def _active_set(R: Array, design: Design, tolerance: float, progress: Progress | None) -> Design:
     """Solve on the cells that matter, add those that violate the optimality condition, repeat."""
+    import scipy.linalg  # noqa: PLC0415 - loads longer than a small plan takes
+
     rank, cells = R.shape
     _, pivots = scipy.linalg.qr(R, mode="r", pivoting=True, check_finite=False)
     heavy = np.argsort(design.weights)[-3 * rank :]

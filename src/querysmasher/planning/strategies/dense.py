@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-import scipy.linalg
 
-from querysmasher.arrays import Array, pseudo_inverse
+from querysmasher.arrays import Array, pseudo_inverse, solve_upper
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -84,7 +83,7 @@ class DenseStrategy(Strategy):
     def inverse(self) -> Array:
         """The pseudo-inverse B† (cells × rank)."""
         basis, triangle = self._orthonormal
-        return scipy.linalg.solve_triangular(triangle, basis.T, check_finite=False, lower=False, trans="N").T
+        return solve_upper(triangle, basis.T).T
 
     @cached_property
     def lattice_coefficients(self) -> Array:

@@ -11,9 +11,8 @@ import math
 from functools import cache
 
 import numpy as np
-import scipy.linalg
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, solve_upper
 from querysmasher.errors import PlanError
 from querysmasher.planning.lattice import Integers
 
@@ -34,7 +33,7 @@ def round_rows(rows: Array, centre: Integers, bits: int, scale: float = 1.0) -> 
     rounded = np.round(target).astype(np.int64)
     if np.all(centre == 1):
         return reduced(_sums_to_zero(rounded, target), bits)
-    moves = _repairs(tuple(np.unique(np.abs(centre[centre != 0])).tolist()))
+    moves = _repairs(tuple(sorted(set(np.abs(centre[centre != 0]).tolist()))))
     largest = int(np.abs(centre).max())
     for row, ideal in zip(rounded, target, strict=True):
         off = int(row @ centre)
@@ -105,7 +104,7 @@ def coefficients(rows: Array, factor: Array) -> Array:
     """Return the rows as combinations of independent others, whose lengths may be far apart."""
     lengths = np.linalg.norm(factor, axis=1)
     basis, triangle = np.linalg.qr((factor / lengths[:, None]).T)
-    return scipy.linalg.solve_triangular(triangle, (rows @ basis).T, check_finite=False).T / lengths
+    return solve_upper(triangle, (rows @ basis).T).T / lengths
 
 
 def are_independent(rows: Array) -> bool:
