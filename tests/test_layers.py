@@ -15,7 +15,7 @@ from querysmasher.privacy.noise import SOURCES
 ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
-    {"errors", "arrays", "html", "text", "endings", "fields", "extras"},
+    {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras"},
     {"attributes", "schema"},
     {"workload"},
     {
@@ -30,7 +30,7 @@ LAYERS = (
         "progress",
         "report",
     },
-    {"planning", "report.plan_data", "report.plan_report"},
+    {"planning", "report.expectations", "report.plan_data", "report.plan_report", "report.plan_text"},
     {"privacy"},  # what draws noise, and what reads counts
     {"data"},
     {"release", "report.release_data", "report.release_report"},

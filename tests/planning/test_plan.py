@@ -271,9 +271,9 @@ def test_a_plan_sums_itself_up(capfd):
     assert sum(s.queries * s.rmse**2 for s in rows) == pytest.approx(plan.rmse**2 * len(workload))
     text = repr(plan)
     assert "20 queries" in text
-    assert "12 numbers on 4 attribute sets" in text
+    assert "12 noisy numbers on 4 attribute sets" in text
     assert "rho = 0.5" in text
-    assert f"{plan.rmse:.4g}" in text
+    assert f"± {plan.rmse:.3g}" in text
     assert capfd.readouterr() == ("", "")  # not a terminal: no progress bar
 
 

@@ -16,6 +16,7 @@ from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.errors import PlanError, QuerySmasherError
 from querysmasher.extras import altair
 from querysmasher.files import replacing
+from querysmasher.formatting import columns
 from querysmasher.html import notebook, table
 from querysmasher.planning.asking import check_asked
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
@@ -101,11 +102,7 @@ class Comparison:
     def __repr__(self) -> str:
         """Show the table."""
         lines = [HEAD, *(self.cells(row) for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD) - 1)]
-        shown = [f"{self.workload}; {promise(self.budget)}"]
-        for line in lines:
-            name, *numbers = (cell.rjust(w) for cell, w in zip(line, widths, strict=False))
-            shown.append("  ".join([name.strip().ljust(widths[0]), *numbers]))
+        shown = [f"{self.workload}; {promise(self.budget)}", *columns(line[:-1] for line in lines)]
         shown += [f"{line[0]}: {line[-1]}" for line in lines[1:] if line[-1]]
         return "\n".join(shown)
 

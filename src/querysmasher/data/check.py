@@ -22,7 +22,7 @@ from querysmasher.data.scan import ScanCounter
 from querysmasher.data.spark import SparkCounter
 from querysmasher.data.table import open_table
 from querysmasher.errors import DataError
-from querysmasher.html import count
+from querysmasher.formatting import count
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
 

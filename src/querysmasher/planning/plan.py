@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,6 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.html import count, notebook, number, share, table
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import Limit, dimension, root_loss_bound
 from querysmasher.planning.limits import limits
@@ -24,24 +22,10 @@ from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget
+from querysmasher.report.expectations import Expectation, expect
 from querysmasher.report.plan_report import write_plan_report
-from querysmasher.report.words import promise
-from querysmasher.workload.groups import Group
+from querysmasher.report.plan_text import plan_notebook, plan_text
 from querysmasher.workload.workload import Workload
-
-
-@dataclass(frozen=True)
-class GroupSummary:
-    """What to expect of one group of queries."""
-
-    group: Group
-    queries: int
-    rmse: float
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes the group asks about."""
-        return self.group.attributes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,12 +133,11 @@ class Plan:
             start += own.size
         return result
 
-    def summary(self, workload: Workload | None = None) -> Iterator[GroupSummary]:
-        """Go through the groups of the planned (or another) workload with the error to expect of each."""
+    def summary(self, workload: Workload | None = None) -> Iterator[Expectation]:
+        """Return the error to expect of each group of the planned (or another) workload, in order."""
         workload = workload or self.workload
         self._check_schema(workload)
-        for group in workload:
-            yield GroupSummary(group, group.rows, math.sqrt(self.predictor.total(group) / group.rows))
+        return expect(self, workload)
 
     def budget_shares(self) -> dict[tuple[str, ...], float]:
         """Return which share of the budget each attribute set gets."""
@@ -201,21 +184,8 @@ class Plan:
             raise OutsideMeasuredSpaceError(msg)
 
     def __repr__(self) -> str:
-        """Say in a few lines what is planned."""
-        methods = Counter(self.solutions[number].method for m in self.measured for _, number in m.blocks)
-        return (
-            f"Plan for {self.workload}\n"
-            f"  guarantee     {promise(self.budget)}\n"
-            f"  expected RMSE {self.rmse:.4g}, certified at most {self.gap:.2%} above the optimum "
-            f"({self.centering} centres)\n"
-            f"  measures      {self.measurements:,} numbers on {len(self.measured):,} attribute sets "
-            f"({', '.join(f'{method} {count:,}' for method, count in methods.most_common()) or 'total only'})"
-            + "".join(
-                f"\n  note          {count:,} attribute sets are too large for the optimal solver: {method} "
-                f"strategies instead, at most {gap:.1%} above it"
-                for method, (count, gap) in self.fallbacks.items()
-            )
-        )
+        """Show what is planned and what to expect."""
+        return plan_text(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, from which `Plan.load` returns the same plan, bit for bit."""
@@ -232,13 +202,7 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Show the plan in a notebook."""
-        rows = [
-            ("expected RMSE", f"± {number(self.rmse)}"),
-            ("certified", f"at most {share(self.gap)} above the optimum"),
-            ("measures", f"{self.measurements:,} numbers on {count(len(self.measured), 'attribute set')}"),
-            ("guarantee", promise(self.budget)),
-        ]
-        return notebook(f"Plan for {self.workload.query_count:,} queries", table(["", ""], rows))
+        return plan_notebook(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:

@@ -12,7 +12,8 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.html import count, notebook, table
+from querysmasher.formatting import count
+from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.prediction import Blocks, Measured, Predictor
 from querysmasher.planning.strategies import strategy_of_integers
