@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 
-from tests.fuzz import ROOT
+from tests.fuzz import ROOT, property_tests
 
 PLANTED = """
 from hypothesis import given, strategies as st
@@ -39,3 +39,10 @@ def test_a_failure_is_printed_with_the_command_that_repeats_it(tmp_path):
     )
     assert repeated.returncode == 1
     assert "test_wrong_for_some(" in repeated.stdout
+
+
+def test_our_own_property_tests_are_found():
+    """Below the root, where the project's own options for pytest hold: a second -q lists no names."""
+    assert property_tests(["tests/test_truth.py"]) == [
+        "tests/test_truth.py::test_against_the_queries_written_out"
+    ]

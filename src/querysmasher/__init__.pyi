@@ -40,8 +40,8 @@ from querysmasher.workload.builders import linear as linear
 from querysmasher.workload.builders import marginals as marginals
 from querysmasher.workload.builders import queries as queries
 from querysmasher.workload.builders import random_queries as random_queries
+from querysmasher.workload.hierarchy import hierarchy as hierarchy
 from querysmasher.workload.predicates import where as where
-from querysmasher.workload.rows import hierarchy as hierarchy
 from querysmasher.workload.workload import Workload as Workload
 
 __version__: str

@@ -20,7 +20,9 @@ from rich.table import Table
 import querysmasher as qs
 from querysmasher.arrays import Array
 from querysmasher.extras import check_charts
-from querysmasher.report.words import promise
+from querysmasher.formatting import error
+from querysmasher.report.expectations import HEADER, facts
+from querysmasher.report.words import ways_words
 from querysmasher.truth import true_answers
 
 STATES = (
@@ -77,18 +79,13 @@ def plan_without_data(console: Console) -> dict[str, Any]:
     plan = qs.plan(workload, qs.PrivacyCost(1.0), tolerance=1e-4)
     seconds = time.perf_counter() - start
     console.rule("1. Plan without data: the CPS schema, all hybrid queries on up to 3 attributes")
-    console.print(f"[bold]Asked[/]      {_asked(workload)}")
-    console.print(f"[bold]Guarantee[/]  {promise(plan.budget)}")
-    console.print(
-        f"[bold]Expected[/]   root mean square error {plan.rmse:.3f}, certified within {plan.gap:.4%} of the "
-        f"optimum, planned in {seconds:.2f} s"
-    )
-    shares = plan.budget_shares()
-    table = _table("What to expect", "queries on", "how many", "expected error of a count", "budget share")
+    console.print(f"[bold]Asked[/]          {_asked(workload)}")
+    for name, text in facts(plan):
+        console.print(f"[bold]{name.capitalize():15}[/]{text}")
+    console.print(f"[bold]{'Time':15}[/]plan {seconds:.2f} s")
+    table = _table("What to expect", *HEADER)
     for row in plan.summary():
-        table.add_row(
-            row.group.describe(), f"{row.queries:,}", f"± {row.rmse:.2f}", f"{shares[row.attributes]:.2%}"
-        )
+        table.add_row(*row.cells())
     console.print(table)
     return {"queries": workload.query_count, "expected_error": plan.rmse, "gap": plan.gap, "seconds": seconds}
 
@@ -115,28 +112,24 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
     answers = release.answer(workload)
     answered = time.perf_counter()
     console.rule(f"2. A table: {words}")
-    console.print(f"[bold]Asked[/]      {_asked(workload)}")
-    console.print(f"[bold]Guarantee[/]  {release.guarantee}")
+    console.print(f"[bold]Asked[/]          {_asked(workload)}")
+    console.print(f"[bold]Guarantee[/]      {release.guarantee}")
     console.print(
-        f"[bold]Time[/]       plan {planned - start:.2f} s, measure {measured - planned:.2f} s, answer "
+        f"[bold]Time[/]           plan {planned - start:.2f} s, measure {measured - planned:.2f} s, answer "
         f"{answered - measured:.2f} s"
     )
     truth = true_answers(workload, people)
-    table = _table(
-        "Was it true?", "queries on", "how many", "predicted error", "true error", "in 95 % interval"
-    )
+    table = _table("Was it true?", "group", "queries", "expected error", "true error", "in 95% interval")
     low, high = answers.interval(0.95)
     covered = (low <= truth) & (truth <= high)
     figures = []
     for name, parts in _by_way(workload).items():
-        error, std, inside = (
+        errors, std, inside = (
             np.concatenate([array[part] for part in parts])
             for array in (answers.values - truth, answers.std, covered)
         )
-        figures.append((name, len(error), rms(std), rms(error), float(inside.mean())))
-        table.add_row(
-            name, f"{len(error):,}", f"± {rms(std):.2f}", f"± {rms(error):.2f}", f"{inside.mean():.1%}"
-        )
+        figures.append((name, len(errors), rms(std), rms(errors), float(inside.mean())))
+        table.add_row(name, f"{len(errors):,}", error(rms(std)), error(rms(errors)), f"{inside.mean():.1%}")
     console.print(table)
     later = release.answer(qs.where(schema, LATER))
     console.print(
@@ -206,8 +199,6 @@ def _by_way(workload: qs.Workload) -> dict[str, list[slice]]:
     place = 0
     rows: dict[str, list[slice]] = {}
     for group in workload:
-        way = len(group.attributes)
-        name = f"{way} attribute{'s' * (way != 1)} at a time"
-        rows.setdefault(name, []).append(slice(place, place + group.rows))
+        rows.setdefault(ways_words(len(group.attributes)), []).append(slice(place, place + group.rows))
         place += group.rows
     return {**rows, "all": [slice(0, place)]}

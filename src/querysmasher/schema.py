@@ -13,7 +13,8 @@ from typing import Any
 
 from querysmasher.attributes import Attribute, Ordinal, attribute_from_json
 from querysmasher.errors import SchemaError, UnknownAttributeError
-from querysmasher.html import count, notebook, preview, table
+from querysmasher.formatting import count, preview
+from querysmasher.html import notebook, table
 from querysmasher.text import one_line
 
 

@@ -6,6 +6,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.cli import estimate as estimate_module
 from querysmasher.cli import expectations
+from querysmasher.formatting import number
 from querysmasher.spec import read_spec
 from tests.cli.conftest import SPEC
 
@@ -19,9 +20,9 @@ def test_the_table(run, folder):
     ran = run("plan")
     plan = read_spec("release.toml").plan()
     assert plan.budget.describe() in ran.words
-    assert f"Expected error ± {plan.rmse:.3g}" in ran.words
+    assert f"Expected error ± {number(plan.rmse)}" in ran.words
     for row in plan.summary():
-        assert f"{row.group.describe()} {row.queries} ± {row.rmse:.3g}" in ran.words
+        assert f"{row.group.describe()} {row.queries} ± {number(row.rmse)}" in ran.words
     assert ran.err == ""
 
 

@@ -97,7 +97,7 @@ def test_answers(run, folder):
         f"{texts[0]} {answers.values[0]:,.1f} ± {answers.std[0]:,.1f} {low[0]:,.1f} to {high[0]:,.1f}"
         in words
     )
-    assert "95 % interval" in words.replace("┃", "")
+    assert "95% interval" in words.replace("┃", "")
 
 
 def test_without_a_predicate_it_tells_what_can_be_asked(run, folder):

@@ -156,16 +156,16 @@ def test_limit_scales_with_the_budget_and_with_records_per_person():
     assert persons.excess == pytest.approx(one.excess, abs=1e-9)
 
 
-def test_what_is_too_large_or_unknown_is_said_and_not_guessed(monkeypatch):
+def test_what_is_too_large_or_unknown_is_said_and_not_guessed(limit_planning):
     workload = qs.all_kway(cube(4, 3), [1, 2], "prefix")
     replace = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).limit()
     assert (replace.rmse, replace.excess) == (None, None)
     assert "add/remove" in str(replace)
     assert dimension(workload) == 1 + 9 + 27
     known = qs.plan(workload, COST).limit()
-    monkeypatch.setattr("querysmasher.planning.plan.MAX_DIMENSION", 37)
+    limit_planning(limit_dimension=37)
     assert qs.plan(workload, COST).limit().rmse == known.rmse > 0
-    monkeypatch.setattr("querysmasher.planning.plan.MAX_DIMENSION", 36)
+    limit_planning(limit_dimension=36)
     large = qs.plan(workload, COST).limit()
     assert (large.rmse, large.excess) == (None, None)
     assert "37 dimensions, more than 36" in str(large)

@@ -13,13 +13,17 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
-from querysmasher.planning.solvers import DENSE_CELLS, SOLVERS
-from querysmasher.planning.strategy import FourierStrategy
+from querysmasher.planning.limits import limits
+from querysmasher.planning.mechanisms import MECHANISMS as EVERY
+from querysmasher.planning.solvers import SOLVERS as METHODS
+from querysmasher.planning.strategies import FourierStrategy
 from tests.builders import COST, cube
 from tests.release.tables import frame, random_counts, simulate, whole
 from tests.strategies import matrices
 
-MECHANISMS = ("residual", "basis", "fourier")
+MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only)
+SOLVERS = (*METHODS, *MECHANISMS)
+"""A mechanism's name is understood as a solver too."""
 
 
 @st.composite
@@ -227,14 +231,51 @@ class TestBases:
             self.plan(**bases)
 
     def test_bases_need_their_solver(self):
-        with pytest.raises(qs.PlanError, match="solver='basis', got solver='optimal'"):
+        with pytest.raises(qs.PlanError, match="mechanism='basis', got mechanism='querysmasher'"):
             qs.plan(self.workload, COST, bases={"a": "haar"})
 
 
 @pytest.mark.parametrize("solver", MECHANISMS)
-def test_mechanisms_refuse_optimised_centres(solver):
+def test_mechanisms_refuse_optimised_centres_and_other_solvers(solver):
+    workload = qs.marginals(cube(3, 2), 1)
     with pytest.raises(qs.PlanError, match="'uniform' centres only"):
-        qs.plan(qs.marginals(cube(3, 2), 1), COST, solver=solver, centering="optimized")
+        qs.plan(workload, COST, solver=solver, centering="optimized")
+    with pytest.raises(qs.PlanError, match=r"solver: .* has one of its own"):
+        qs.plan(workload, COST, mechanism=solver, solver="dense")
+    named, plain = qs.plan(workload, COST, mechanism=solver), qs.plan(workload, COST, solver=solver)
+    assert (named.mechanism, named.solver) == (plain.mechanism, plain.solver) == (solver, "optimal")
+
+
+def test_an_unknown_mechanism_is_refused_with_those_there_are():
+    with pytest.raises(qs.PlanError, match=r"mechanism: expected one of querysmasher, basis, .* got 'hdmm'"):
+        qs.plan(qs.marginals(cube(3, 2), 1), COST, mechanism="hdmm")
+
+
+def test_a_plan_says_for_every_block_which_method_was_chosen_and_why(limit_planning):
+    schema = qs.Schema.of(a=10, b=10, c=3)
+    workload = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
+    limit_planning(dense_cells=50)
+    plan = qs.plan(workload, COST, centering="uniform")
+    by_sizes = {block.sizes: block for block in plan.methods}
+    assert list(by_sizes) == [(10, 10), (10, 3), (10,), (3,)]
+    assert {sizes: block.method for sizes, block in by_sizes.items()} == {
+        (10, 10): "structured",
+        (10, 3): "dense",
+        (10,): "dense",
+        (3,): "dense",
+    }
+    assert by_sizes[10, 10].attribute_sets == 1
+    assert by_sizes[10, 3].attribute_sets == by_sizes[10,].attribute_sets == 2
+    assert by_sizes[10, 10].measurements == 81
+    assert "too many cells" in str(by_sizes[10, 10])
+    assert all(block.reason in str(block) for block in plan.methods)
+    marginals = qs.plan(qs.marginals(schema, 1), COST)
+    assert {block.method for block in marginals.methods} == {"circulant"}
+    assert "closed form" in marginals.methods[0].reason
+    fourier = qs.plan(workload, COST, mechanism="fourier")
+    assert fourier.methods[0].reason != ""
+    residual = qs.plan(workload, COST, mechanism="residual")
+    assert residual.methods[0].reason == "the mechanism residual was asked for"
 
 
 def test_later_queries_outside_a_fourier_plan_are_refused():
@@ -245,10 +286,10 @@ def test_later_queries_outside_a_fourier_plan_are_refused():
         plan.variances(qs.queries(schema, a="prefix"))
 
 
-def test_what_is_too_large_falls_back_and_says_so(monkeypatch):
+def test_what_is_too_large_falls_back_and_says_so(monkeypatch, limit_planning):
     from querysmasher.planning import solvers
 
-    monkeypatch.setattr(solvers, "DENSE_CELLS", 50)
+    limit_planning(dense_cells=50)
     monkeypatch.setattr(solvers, "is_thin", lambda *_: False)
     schema = qs.Schema.of(a=10, b=10)
     workload = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2) + qs.affine(schema, "a", "b")
@@ -256,13 +297,13 @@ def test_what_is_too_large_falls_back_and_says_so(monkeypatch):
     ((method, (count, gap)),) = plan.fallbacks.items()
     assert (method, count) == ("structured", 1)
     assert gap > 0
-    assert "1 attribute sets are too large for the optimal solver: structured strategies" in repr(plan)
+    assert "1 attribute set is too large for the optimal solver: structured strategies" in repr(plan)
     for solver in ("structured", *MECHANISMS):
         other = qs.plan(workload, COST, solver=solver, centering="uniform")
         assert plan.weighted_rmse <= other.weighted_rmse * (1 + 1e-9)
 
 
-def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatch):
+def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatch, limit_planning):
     """A stencil moved around a torus is no product: of the two fallbacks, only Fourier's is optimal there."""
     from querysmasher.planning import solvers
 
@@ -273,7 +314,7 @@ def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatc
     around = qs.linear(schema, ("a", "b"), np.array(rows))
     dense = qs.plan(around, COST, centering="uniform")
     assert dense.fallbacks == {}
-    monkeypatch.setattr(solvers, "DENSE_CELLS", 50)
+    limit_planning(dense_cells=50)
     monkeypatch.setattr(solvers, "is_thin", lambda *_: False)
     plan = qs.plan(around, COST, centering="uniform")
     ((method, (count, gap)),) = plan.fallbacks.items()
@@ -286,7 +327,7 @@ def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatc
 @pytest.mark.slow
 def test_a_comparison_with_products_on_more_cells_than_dense_strategies_take_is_planned():
     schema = qs.Schema.of(a=80, b=80)
-    assert DENSE_CELLS < 80 * 80
+    assert limits().dense_cells < 80 * 80
     workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b") + qs.marginals(schema, 2)
     plan = qs.plan(workload, COST, centering="uniform")
     assert plan.fallbacks

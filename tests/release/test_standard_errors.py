@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 import querysmasher as qs
 from querysmasher.errors import PrivacyError
+from querysmasher.planning.centre import Centre
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -146,7 +147,7 @@ def test_rounding_adds_the_same_to_every_row_whatever_its_multiplier():
         schema, qs.PrivacyCost(10.0), (strategy,), (IntegerMeasured((0,), (((0,), 0),), Fraction(1)),), 10
     )
     workload = qs.linear(schema, "a", rows)
-    centres = (np.full(4, 0.25),)
+    centres = (Centre.uniform(4),)
     release = Release(plan, workload, centres, NoiseRecord("rounded", "", seeded=False), {0: np.zeros(3)})
     expected = np.array([moments("rounded", v) for v in (1.0, 100.0, 1e6)])
     np.testing.assert_allclose(release.variances(workload), expected, rtol=2e-8)

@@ -5,7 +5,8 @@ import json
 import pytest
 
 import querysmasher as qs
-from querysmasher.html import Html, element, join, notebook, number, preview, script_data, table
+from querysmasher.formatting import number, preview
+from querysmasher.html import Html, element, join, notebook, script_data, table
 from tests.report.conftest import HOSTILE
 
 

@@ -83,7 +83,7 @@ def answer(
         print_json({"level": level, "guarantee": stored.guarantee, "answers": found})
     elif len(codes) < len(found):
         print_table(
-            ("query", "value", "standard error", f"{100 * level:.10g} % interval"),
+            ("query", "value", "standard error", f"{100 * level:.10g}% interval"),
             (
                 (
                     a["query"],

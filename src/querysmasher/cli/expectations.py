@@ -1,40 +1,21 @@
-"""What a plan tells in advance: errors by group of queries, shares of the budget, the guarantee."""
+"""What to expect of a plan under the noise of its spec: errors, shares of the budget, the guarantee."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from querysmasher.planning.plan import GroupSummary, Plan
+from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import Bar
-from querysmasher.report.words import promise
+from querysmasher.report.expectations import Expectation, together
+from querysmasher.report.words import promise, ways_words
 from querysmasher.spec import Spec
-from querysmasher.workload.groups import Group
 
 MOST_ROWS = 40
-"""A table of more groups is summed up by entry of the workload."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """The error to expect of some queries, and the share of the budget spent on their attribute sets."""
-
-    asked: str
-    queries: int
-    rmse: float
-    share: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "asked": self.asked,
-            "queries": self.queries,
-            "expected_error": self.rmse,
-            "budget_share": self.share,
-        }
+"""Maximum number of groups with a row each; more groups are summed up by entry of the workload."""
 
 
 @dataclass(frozen=True)
@@ -55,45 +36,27 @@ class Expectations:
         """The root mean square error over all queries."""
         return self.plan.rmse * self.factor
 
-    def rows(self, every: bool) -> list[Row]:
-        """Return a row per group or, where that is too many and not `every` one is wanted, per entry."""
-        summaries = []
+    def rows(self, every: bool) -> list[Expectation]:
+        """Return a row per group or, if these are many and not `every` one is wanted, per entry."""
+        rows = []
         with Bar("Predicting", len(self.plan.workload.groups)) as bar:
-            for summary in self.plan.summary():
-                summaries.append(summary)
+            for row in self.plan.summary():
+                rows.append(row.scaled(self.factor))
                 bar.advance()
-        shares = self.plan.budget_shares()
-        if every or len(summaries) <= MOST_ROWS:
-            return [self._row(self._words(s.group), [s], shares) for s in summaries]
-        return [self._row(asked, own, shares) for asked, own in self._entries(iter(summaries))]
+        return rows if every or len(rows) <= MOST_ROWS else list(self._entries(iter(rows)))
 
-    def _words(self, group: Group) -> str:
-        """Say what a group asks: a single query in full."""
-        return next(group.labels(self.spec.schema)) if group.rows == 1 else group.describe()
-
-    def _entries(self, summaries: Iterator[GroupSummary]) -> Iterator[tuple[str, list[GroupSummary]]]:
+    def _entries(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
+        """Sum up the rows of each entry of the workload by number of attributes."""
         for entry in self.spec.entries:
-            by_way: dict[int, list[GroupSummary]] = {}
+            by_ways: dict[int, list[Expectation]] = {}
             for _ in entry.workload:
-                summary = next(summaries)
-                by_way.setdefault(len(summary.attributes), []).append(summary)
-            for way, own in by_way.items():
-                yield f"{entry.kind}: {way} attribute{'s' * (way != 1)} at a time", own
-
-    def _row(self, asked: str, own: Iterable[GroupSummary], shares: dict[tuple[str, ...], float]) -> Row:
-        own = list(own)
-        queries = sum(s.queries for s in own)
-        place = self.spec.schema.position
-        sets = {tuple(sorted(s.attributes, key=place)) for s in own}
-        return Row(
-            asked,
-            queries,
-            math.sqrt(math.fsum(s.queries * s.rmse**2 for s in own) / queries) * self.factor,
-            math.fsum(shares.get(one, 0.0) for one in sets),
-        )
+                row = next(rows)
+                by_ways.setdefault(len(row.attributes), []).append(row)
+            for ways, own in by_ways.items():
+                yield together(f"{entry.kind}: {ways_words(ways)}", own)
 
     def equivalents(self) -> str:
-        """Say the budget in other words."""
+        """Return the budget in other currencies."""
         budget, noise = self.plan.budget, distribution_of(self.spec.measuring.noise)
         cost = noise.allowed_cost(budget)
         epsilon = budget.epsilon_at(1e-6, discrete=not noise.is_gaussian)
@@ -116,5 +79,13 @@ class Expectations:
             "budget": plan.budget.to_json(),
             "noise": self.spec.measuring.noise,
             "measurements": plan.measurements,
-            "groups": [row.to_json() for row in self.rows(every)],
+            "groups": [
+                {
+                    "asked": row.label,
+                    "queries": row.queries,
+                    "expected_error": row.rmse,
+                    "budget_share": row.budget_share,
+                }
+                for row in self.rows(every)
+            ],
         }

@@ -11,6 +11,7 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.endings import check_archive_name
+from querysmasher.formatting import count
 
 FAMILIES = {
     "identity": "how many have each single value",
@@ -80,28 +81,27 @@ def plan(
 
 def show(expected: Expectations, every: bool) -> None:
     """Print what is planned."""
-    from querysmasher.report.words import promise
+    from querysmasher.report.expectations import HEADER, facts
 
     planned, source = expected.plan, expected.spec.source
-    gap = "less than 0.01 %" if planned.gap < 1e-4 else f"at most {100 * planned.gap:.2g} %"
-    error = f"± {expected.rmse:.3g} (root mean square over all queries), certified {gap} above the optimum"
+    workload = planned.workload
     print_pairs(
         [
-            ("Asked", f"{planned.workload.query_count:,} queries in {len(planned.workload.groups):,} groups"),
-            ("Guarantee", promise(planned.budget)),
+            (
+                "Asked",
+                f"{count(len(workload), 'query', 'queries')} in {count(len(workload.groups), 'group')}",
+            ),
+            *((name.capitalize(), text) for name, text in facts(planned, expected.factor)),
             ("In other words", expected.equivalents()),
-            ("Expected error", f"{error} of its kind"),
-            ("To measure", f"{planned.measurements:,} noisy numbers on {len(planned.measured):,} sets"),
             ("Data", str(source.path) if source else "none named in the spec; give `release --data`"),
         ]
     )
-    header = ("queries on", "how many", "expected error", "budget share")
     rows = expected.rows(every)
-    print_table(header, ((r.asked, f"{r.queries:,}", f"± {r.rmse:.3g}", f"{r.share:.1%}") for r in rows))
+    print_table(HEADER, (row.cells() for row in rows))
     say(
         "The expected error is the standard error of a count. The share is what is spent on just these\n"
         "attributes together; answers also draw on what is measured on fewer of them."
     )
     for family, words in FAMILIES.items():
-        if any(f"({family})" in row.asked for row in rows):
+        if any(f"({family})" in row.label for row in rows):
             say(f"{family + ':':10}{words}")

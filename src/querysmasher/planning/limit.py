@@ -20,20 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.centres.roles import find_roles
+from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import minimize
-from querysmasher.planning.roles import find_roles
+from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
-
-MAX_DIMENSION = 4_200
-"""Beyond, the matrix takes too long to decompose, and the limit is not computed."""
-
-LARGE = 1_200
-"""Above this dimension mixtures are left out, and fewer steps are made."""
-
-STEPS, LARGE_STEPS = 60, 8
-GAIN = 1e-7
-"""The search ends when a step raises the logarithm of the bound by less."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ def root_loss_bound(workload: Workload) -> float:
     """Return a lower bound of √(loss) at privacy cost 1: the best over the distributions tried."""
     roles = find_roles(workload)
     moments = _Moments(workload)
-    large = moments.dimension > LARGE
+    large = moments.dimension > limits().large_limit_dimension
     ends = np.cumsum(roles.sizes)
     used = sorted({a for s in moments.start for a in s})
 
@@ -94,13 +87,13 @@ def root_loss_bound(workload: Workload) -> float:
                 gradient[start : start + len(p)] += p * (slope - slope @ p)
         return -math.log(bound), -gradient / bound
 
-    steps = LARGE_STEPS if large else STEPS
-    found = minimize(objective, np.zeros(int(ends[-1])), steps=steps, gain=GAIN)
+    steps, gain = limits().large_limit_steps if large else limits().limit_steps, limits().limit_gain
+    found = minimize(objective, np.zeros(int(ends[-1])), steps=steps, gain=gain)
     best = found.value
     if not large and len(used) > 1:
         tilt = np.concatenate([np.linspace(-0.5, 0.5, n) for n in roles.sizes])
         start = np.concatenate([found.x - tilt / len(used), found.x + tilt])
-        mixed = minimize(objective, start, steps=steps, gain=GAIN)
+        mixed = minimize(objective, start, steps=steps, gain=gain)
         best = min(best, mixed.value)
     return math.exp(-best)
 
@@ -215,12 +208,17 @@ class _Moments:
 
 
 def _coefficients(family: Family, functions: list[Array]) -> Array:
-    """Return the Gram of the family's coefficients: with ψ the functions, q = c ψᵀ and ψᵀψ = n I."""
-    maps = [f / len(f) for f in functions]
-    if family.closed_form:
-        return maps[0].T @ family.gram() @ maps[0]
-    rows = family.matrix()
-    if family.weights is not None:
-        rows = rows * np.sqrt(family.weights)[:, None]
-    image = along_axes(rows.reshape(-1, *family.shape), 1, maps).reshape(len(rows), -1)
-    return image.T @ image
+    """Return the Gram of the family's coefficients: with ψ the functions, q = c ψᵀ and ψᵀψ = n I.
+
+    What a query leaves on the axes it keeps, around uniform centres, has coefficients with the products of
+    functions other than 1 on these axes.
+    """
+    tensor = square_root(family.gram(), 0.0) if family.closed_form else PlacedFamily.own(family).weighted
+    image = np.zeros((len(tensor), *family.shape))
+    for kept, rows in split_rows(tensor, [Centre.uniform(n) for n in family.shape]).items():
+        maps = [functions[a][:, 1:] / len(functions[a]) for a in kept]
+        own = along_axes(rows.reshape(-1, *(family.shape[a] for a in kept)), 1, maps)
+        where = (slice(1, None) if a in kept else 0 for a in range(len(family.shape)))
+        image[(slice(None), *where)] = own
+    flat = image.reshape(len(image), -1)
+    return flat.T @ flat

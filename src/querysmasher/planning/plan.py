@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,37 +13,19 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.html import count, notebook, number, share, table
-from querysmasher.planning.centering import Centres
-from querysmasher.planning.limit import MAX_DIMENSION, Limit, dimension, root_loss_bound
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.limit import Limit, dimension, root_loss_bound
+from querysmasher.planning.limits import limits
+from querysmasher.planning.mechanisms import DEFAULT
+from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget
+from querysmasher.report.expectations import Expectation, expect
 from querysmasher.report.plan_report import write_plan_report
-from querysmasher.report.words import promise
-from querysmasher.workload.groups import Group
+from querysmasher.report.plan_text import plan_notebook, plan_text
 from querysmasher.workload.workload import Workload
-
-MAX_WORST = 100_000_000
-"""The worst query of a group with more queries is not looked for."""
-
-MAX_VARIANCES = 2_000_000_000
-"""An array of more variances (16 GB) is refused; predict group by group instead."""
-
-
-@dataclass(frozen=True)
-class GroupSummary:
-    """What to expect of one group of queries."""
-
-    group: Group
-    queries: int
-    rmse: float
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes the group asks about."""
-        return self.group.attributes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,6 +45,7 @@ class Plan:
     """The sum over all queries of weight × variance."""
     gap: float
     """Certified: the weighted RMSE is within this fraction of the optimum for these centres."""
+    mechanism: str = DEFAULT
     solver: str = "optimal"
     centering: str = "uniform"
     tolerance: float = 1e-3
@@ -86,7 +68,8 @@ class Plan:
     def worst_std(self) -> float | None:
         """The largest standard error of a query, or None if a group has too many queries to look at each."""
         for group in self.workload:
-            if group.rows > MAX_WORST or not all(family.fits_memory for family in group.families):
+            fits = all(family.fits_memory for family in group.families)
+            if group.rows > limits().worst_queries or not fits:
                 return None
         try:
             return math.sqrt(max(map(self.predictor.largest, self.workload)))
@@ -97,13 +80,18 @@ class Plan:
     def fallbacks(self) -> dict[str, tuple[int, float]]:
         """Where the optimal solver could not be used: by method, how many sets, and the largest gap."""
         found: dict[str, tuple[int, float]] = {}
-        if self.solver == "optimal":
+        if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
                 own = [self.solutions[number] for _, number in m.blocks]
                 for method in {s.method for s in own} & {"structured", "fourier"}:
                     count, gap = found.get(method, (0, 0.0))
                     found[method] = (count + 1, max(gap, *(s.gap for s in own if s.method == method)))
         return found
+
+    @cached_property
+    def methods(self) -> tuple[BlockMethod, ...]:
+        """Which numerical method was chosen for every distinct block, and why; the largest blocks first."""
+        return methods_of(self.solutions, self.measured)
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -132,7 +120,7 @@ class Plan:
         raise `OutsideMeasuredSpaceError`.
         """
         self._check_schema(workload)
-        if workload.query_count > MAX_VARIANCES:
+        if workload.query_count > limits().variances:
             msg = (
                 f"workload: {workload.query_count:,} variances do not fit in memory; ask for fewer at a time"
             )
@@ -145,12 +133,11 @@ class Plan:
             start += own.size
         return result
 
-    def summary(self, workload: Workload | None = None) -> Iterator[GroupSummary]:
-        """Go through the groups of the planned (or another) workload with the error to expect of each."""
+    def summary(self, workload: Workload | None = None) -> Iterator[Expectation]:
+        """Return the error to expect of each group of the planned (or another) workload, in order."""
         workload = workload or self.workload
         self._check_schema(workload)
-        for group in workload:
-            yield GroupSummary(group, group.rows, math.sqrt(self.predictor.total(group) / group.rows))
+        return expect(self, workload)
 
     def budget_shares(self) -> dict[tuple[str, ...], float]:
         """Return which share of the budget each attribute set gets."""
@@ -167,10 +154,9 @@ class Plan:
         numbers; otherwise the result says why it was not computed. It takes up to a few minutes.
         """
         size = dimension(self.workload)
-        if size > MAX_DIMENSION:
-            return Limit(
-                None, None, f"the measured space has {size:,} dimensions, more than {MAX_DIMENSION:,}"
-            )
+        if size > limits().limit_dimension:
+            most = limits().limit_dimension
+            return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
         cost = self.budget.privacy_cost / self.budget.unit.squared_change()
@@ -198,21 +184,8 @@ class Plan:
             raise OutsideMeasuredSpaceError(msg)
 
     def __repr__(self) -> str:
-        """Say in a few lines what is planned."""
-        methods = Counter(self.solutions[number].method for m in self.measured for _, number in m.blocks)
-        return (
-            f"Plan for {self.workload}\n"
-            f"  guarantee     {promise(self.budget)}\n"
-            f"  expected RMSE {self.rmse:.4g}, certified at most {self.gap:.2%} above the optimum "
-            f"({self.centering} centres)\n"
-            f"  measures      {self.measurements:,} numbers on {len(self.measured):,} attribute sets "
-            f"({', '.join(f'{method} {count:,}' for method, count in methods.most_common()) or 'total only'})"
-            + "".join(
-                f"\n  note          {count:,} attribute sets are too large for the optimal solver: {method} "
-                f"strategies instead, at most {gap:.1%} above it"
-                for method, (count, gap) in self.fallbacks.items()
-            )
-        )
+        """Show what is planned and what to expect."""
+        return plan_text(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, from which `Plan.load` returns the same plan, bit for bit."""
@@ -229,13 +202,7 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """Show the plan in a notebook."""
-        rows = [
-            ("expected RMSE", f"± {number(self.rmse)}"),
-            ("certified", f"at most {share(self.gap)} above the optimum"),
-            ("measures", f"{self.measurements:,} numbers on {count(len(self.measured), 'attribute set')}"),
-            ("guarantee", promise(self.budget)),
-        ]
-        return notebook(f"Plan for {self.workload.query_count:,} queries", table(["", ""], rows))
+        return plan_notebook(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import Limit
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution
@@ -30,6 +30,8 @@ class Planned(Protocol):
     @property
     def gap(self) -> float: ...
     @property
+    def mechanism(self) -> str: ...
+    @property
     def solver(self) -> str: ...
     @property
     def centering(self) -> str: ...
@@ -37,6 +39,8 @@ class Planned(Protocol):
     def tolerance(self) -> float: ...
     @property
     def rmse(self) -> float: ...
+    @property
+    def fallbacks(self) -> dict[str, tuple[int, float]]: ...
     @property
     def measurements(self) -> int: ...
     @property

@@ -9,7 +9,8 @@ import narwhals as nw
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
-from querysmasher.html import count, element, notebook, table
+from querysmasher.formatting import count
+from querysmasher.html import element, notebook, table
 from querysmasher.workload.workload import Workload
 
 MAX_LABELS = 20_000_000
@@ -82,6 +83,6 @@ class Answers:
         more = f"… {len(self) - SHOWN:,} more; to_frame() gives all" if len(self) > SHOWN else None
         return notebook(
             f"Answers to {count(len(self), 'query', 'queries')}",
-            table(["query", "value", "standard error", "95 % interval"], rows, numbers=[1, 2, 3]),
+            table(["query", "value", "standard error", "95% interval"], rows, numbers=[1, 2, 3]),
             element("p", more) if more else None,
         )

@@ -105,7 +105,7 @@ def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
     return _plain(both.properties(width="container", height=46 * len(rows)))
 
 
-TIPS = ("5 % are below", "25 % are below", "half are below", "75 % are below", "95 % are below", "RMSE")
+TIPS = ("5% are below", "25% are below", "half are below", "75% are below", "95% are below", "RMSE")
 
 
 def budget_bars(rows: Rows) -> dict[str, Any]:

@@ -27,8 +27,8 @@ function found() {
 function strip(spread, least, most) {
   const at = (value) => 3 + 94 * (value - least) / (most - least);
   const [q0, q1, q2, q3, q4] = spread.map(at);
-  const title = svg("title", {}, `5 %: ${digits(spread[0] * state.factor)}, median: ` +
-    `${digits(spread[2] * state.factor)}, 95 %: ${digits(spread[4] * state.factor)}`);
+  const title = svg("title", {}, `5%: ${digits(spread[0] * state.factor)}, median: ` +
+    `${digits(spread[2] * state.factor)}, 95%: ${digits(spread[4] * state.factor)}`);
   return svg("svg", { viewBox: "0 0 100 14", class: "strip", role: "img" }, title,
     svg("line", { x1: q0, x2: Math.max(q4, q0 + 0.5), y1: 7, y2: 7 }),
     svg("rect", { x: q1, width: Math.max(q3 - q1, 0.8), y: 3.5, height: 7, rx: 1 }),

@@ -7,17 +7,18 @@ spread is told from a sample where a group is large.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core, square_root
+from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.budget import ApproxDP, Budget
-from querysmasher.report.words import delta_of, group_words, kind_words
+from querysmasher.report.expectations import Expectation, by_kind, expect
+from querysmasher.report.words import delta_of
 from querysmasher.workload.families import Circular, Family, Range
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
@@ -39,61 +40,28 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 STEPS = 160
 
 
-@dataclass(frozen=True)
-class ErrorRow:
-    """What to expect of one group, or of one kind of groups."""
-
-    label: str
-    kind: str
-    ways: int
-    groups: int
-    queries: int
-    rmse: float | None
-    """None where working it out would take too much memory."""
-    spread: tuple[float, ...] | None
-    """The `QUANTILES` of the queries' standard errors."""
-
-
-def error_rows(plan: Planned) -> tuple[list[ErrorRow], list[ErrorRow]]:
+def error_rows(plan: Planned) -> tuple[list[Expectation], list[Expectation]]:
     """Return the errors of every group, in the workload's order, and of every kind."""
     with one_core():
         return _error_rows(plan)
 
 
-def _error_rows(plan: Planned) -> tuple[list[ErrorRow], list[ErrorRow]]:
-    errors = _Errors(plan)
-    groups = plan.workload.groups
-    kinds: dict[tuple[int, str], list[int]] = {}
-    for place, group in enumerate(groups):
-        kinds.setdefault((len(group.attributes), kind_words(group)), []).append(place)
-    rmses = [errors.rmse(group) for group in groups]
-    spread_of = range(len(groups)) if len(groups) <= SPREAD_GROUPS else range(0)
+def _error_rows(plan: Planned) -> tuple[list[Expectation], list[Expectation]]:
+    predictor = plan.new_predictor()  # its memory is freed with it
+    errors = _Errors(predictor)
+    rows = list(expect(plan, predictor=predictor, max_entries=MAX_ENTRIES))
     samples: dict[int, Array | None] = {}
-    spreads: dict[int, tuple[float, ...] | None] = {}
-    for place in spread_of:
-        sample = errors.sample(groups[place])
-        spreads[place] = quantiles([(sample, 1.0)])
-        samples[place] = None if sample is None else _thin(sample)
-    by_kind = []
-    for (ways, kind), places in kinds.items():
-        chosen = places[:: max(1, math.ceil(len(places) / PER_KIND))]
-        parts = [
-            (samples.get(p) if p in samples else errors.sample(groups[p]), groups[p].rows) for p in chosen
-        ]
-        queries = sum(groups[p].rows for p in places)
-        rmse = _mean((rmses[p], groups[p].rows) for p in places)
-        by_kind.append(ErrorRow(kind, kind, ways, len(places), queries, rmse, quantiles(parts)))
-    by_group = [
-        ErrorRow(group_words(g), kind_words(g), len(g.attributes), 1, g.rows, rmses[i], spreads.get(i))
-        for i, g in enumerate(groups)
-    ]
-    return by_group, by_kind
-
-
-def overall(rows: Iterable[ErrorRow], plan: Planned) -> float:
-    """Return the root mean square error over all queries."""
-    mean = _mean((row.rmse, row.queries) for row in rows)
-    return plan.rmse if mean is None else mean
+    if len(rows) <= SPREAD_GROUPS:
+        for place, row in enumerate(rows):
+            sample = errors.sample(row.group)
+            rows[place] = replace(row, spread=quantiles([(sample, 1.0)]))
+            samples[id(row.group)] = None if sample is None else _thin(sample)
+    kinds = []
+    for kind in by_kind(rows):
+        chosen = kind.groups[:: max(1, math.ceil(len(kind.groups) / PER_KIND))]
+        parts = [(samples[id(g)] if id(g) in samples else errors.sample(g), g.rows) for g in chosen]
+        kinds.append(replace(kind, spread=quantiles(parts)))
+    return rows, kinds
 
 
 def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] | None:
@@ -112,7 +80,7 @@ def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] 
 def shares(plan: Planned, most: int) -> list[tuple[str, int, float]]:
     """Return (attribute set, its size, share of the budget), the largest first, the smaller ones together."""
     own = sorted(plan.budget_shares().items(), key=lambda item: -item[1])
-    named = [(" × ".join(names) or "number of records", len(names), share) for names, share in own]
+    named = [(" × ".join(names) or "total", len(names), share) for names, share in own]
     if len(named) <= most + 1:
         return named
     rest = math.fsum(share for _, _, share in named[most:])
@@ -135,21 +103,10 @@ def epsilon_curve(budget: Budget) -> tuple[float, list[float], list[float]] | No
 
 
 class _Errors:
-    """Predicts errors with a predictor of its own, whose memory goes with it."""
+    """Standard errors of the queries of groups, sampled where a group is large."""
 
-    def __init__(self, plan: Planned) -> None:
-        self.predictor: Predictor = plan.new_predictor()
-        self._condensed: dict[Hashable, Family] = {}
-
-    def rmse(self, group: Group) -> float | None:
-        """Return the root mean square error of a group's queries."""
-        families = tuple(map(self._condense, group.families))
-        if any(f.rows * f.cells > MAX_ENTRIES for f in families):
-            return None
-        try:
-            return math.sqrt(self.predictor.total(replace(group, families=families)) / group.rows)
-        except TooLargeError:
-            return None
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
 
     def sample(self, group: Group) -> Array | None:
         """Return the standard errors of a group's queries, or of a sample of them."""
@@ -174,16 +131,6 @@ class _Errors:
         sets = _subsets(self.predictor.schema.positions(group.attributes))
         measured = (m for s in sets for m in self.predictor.measured.get(s, ()))
         return all(len(axes) <= 1 for m in measured for axes, _ in m.blocks)
-
-    def _condense(self, family: Family) -> Family:
-        """Return as many rows as cells whose variances have the same sum, without writing the queries out."""
-        if not family.closed_form or family.rows * family.cells <= MAX_ENTRIES // 10:
-            return family
-        if family.key not in self._condensed:
-            scale = math.sqrt(family.rows)
-            rows = square_root(family.gram() / scale**2, 1e-14) * scale
-            self._condensed[family.key] = Rows(family.shape, rows)
-        return self._condensed[family.key]
 
 
 def _subsets(places: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -232,14 +179,3 @@ def _some_rows(family: Family, count: int, seed: int) -> Array | None:
 def _thin(sample: Array) -> Array:
     """Return an evenly spread part of a sample, for the spread of its kind."""
     return np.sort(sample)[:: max(1, sample.size // SAMPLE)]
-
-
-def _mean(pairs: Iterable[tuple[float | None, int]]) -> float | None:
-    """Return the root of the mean square over queries, or None where some are not known."""
-    total, queries = 0.0, 0
-    for rmse, own in pairs:
-        if rmse is None:
-            return None
-        total += rmse**2 * own
-        queries += own
-    return math.sqrt(total / queries)

@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import PlanError
-from querysmasher.html import Html, count, element, join, number, search_box, share
+from querysmasher.formatting import count, number, share
+from querysmasher.html import Html, element, join, search_box
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
 from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
+from querysmasher.report.expectations import Expectation, overall
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
-from querysmasher.report.plan_data import ErrorRow, epsilon_curve, error_rows, overall, shares
+from querysmasher.report.plan_data import epsilon_curve, error_rows, shares
 from querysmasher.report.words import (
     delta_of,
     epsilon_words,
+    group_words,
     guarantee,
     schema_table,
     scientific,
@@ -50,7 +53,8 @@ def write_plan_report(
 def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     """Return the page as text."""
     groups, kinds = error_rows(plan)
-    rmse = overall(groups, plan)
+    known = overall(groups)
+    rmse = plan.rmse if known is None else known
     curve = epsilon_curve(plan.budget)
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
@@ -99,8 +103,9 @@ def _asked(plan: Planned) -> Html:
             element("h3", "Queries"),
             element(
                 "p",
-                "Every query is a number of records. “Cumulative” counts records up to each value, “value” "
-                "those with exactly each value; × takes every combination.",
+                "Every query is a number of records. “Identity” counts the records with each value, “prefix” "
+                "those up to each value, “range” those from one value to another, and “circular” those in "
+                "ranges that may wrap around. The total counts all records; × takes every combination.",
                 " Some queries weigh more than others in the plan." if len(weights) > 1 else None,
             ),
             workload_table(plan.workload.groups),
@@ -108,7 +113,7 @@ def _asked(plan: Planned) -> Html:
     )
 
 
-def _error(plan: Planned, groups: list[ErrorRow], *, with_curve: bool) -> Html:
+def _error(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Html:
     delta = scientific(delta_of(plan.budget))
     control = element(
         "div",
@@ -134,7 +139,7 @@ def _error(plan: Planned, groups: list[ErrorRow], *, with_curve: bool) -> Html:
     ]
     without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
     left_out = len(groups) - GROUPS
-    options = (element("option", f"{s} %", value=str(s / 100), selected=s == 10) for s in SHARES)
+    options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in SHARES)
     return join(
         [
             element(
@@ -149,7 +154,7 @@ def _error(plan: Planned, groups: list[ErrorRow], *, with_curve: bool) -> Html:
                 "spread",
                 join(
                     [
-                        "Bar: the middle half of the queries; line: from 5 % to 95 %; tick: the median; ",
+                        "Bar: the middle half of the queries; line: from 5% to 95%; tick: the median; ",
                         element("span", "dot", class_="dot"),
                         ": root mean square. Of large groups, a sample is drawn.",
                     ]
@@ -160,7 +165,7 @@ def _error(plan: Planned, groups: list[ErrorRow], *, with_curve: bool) -> Html:
                 "p",
                 "“Records needed” is how many records the table must have for a query that counts ",
                 element("select", *options, id="share", aria_label="share of the records"),
-                f" of them to have a standard error of {100 * RELATIVE:.0f}\u00a0% of its answer: "
+                f" of them to have a standard error of {100 * RELATIVE:.0f}% of its answer: "
                 f"error / ({RELATIVE} × share).",
             ),
             search_box(
@@ -220,8 +225,8 @@ def _optimal(plan: Planned, limit: bool | None) -> Html:
 
 def _data(
     plan: Planned,
-    groups: list[ErrorRow],
-    kinds: list[ErrorRow],
+    groups: list[Expectation],
+    kinds: list[Expectation],
     rmse: float,
     curve: tuple[float, list[float], list[float]] | None,
 ) -> dict[str, Any]:
@@ -241,7 +246,13 @@ def _data(
         "rmse": rmse,
         "relative": RELATIVE,
         "groups": [
-            [r.label, r.ways, r.queries, _short(r.rmse), [_short(q) for q in r.spread] if r.spread else None]
+            [
+                group_words(r.group),
+                len(r.attributes),
+                r.queries,
+                _short(r.rmse),
+                [_short(q) for q in r.spread] if r.spread else None,
+            ]
             for r in shown[:GROUPS]
         ],
         "all_groups": len(groups),
@@ -268,8 +279,8 @@ def _share_rows(plan: Planned) -> list[dict[str, Any]]:
     ]
 
 
-def _spread_row(place: int, row: ErrorRow) -> dict[str, Any]:
-    where = f"{count(row.groups, 'group')}, {count(row.queries, 'query', 'queries')}"
+def _spread_row(place: int, row: Expectation) -> dict[str, Any]:
+    where = f"{count(len(row.groups), 'group')}, {count(row.queries, 'query', 'queries')}"
     quantiles = {f"q{i}": _short(q) for i, q in enumerate(row.spread or ())}
     return {"place": place, "label": f"{row.label} ({where})", "rmse": _short(row.rmse), **quantiles}
 

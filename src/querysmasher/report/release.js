@@ -100,7 +100,7 @@ function caption(a, b, view, rows, drawn) {
   const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across). The deeper, the more; ` +
     "a dot marks counts whose interval holds zero.";
   const text = view === "heat" ? heat
-    : `Records by ${first}${view === "compare" ? ` and ${attribute(b).name}` : ""}${only}, with 95 % intervals.` +
+    : `Records by ${first}${view === "compare" ? ` and ${attribute(b).name}` : ""}${only}, with 95% intervals.` +
       (drawn < rows.length ? ` Drawn are the ${drawn} largest of ${whole(rows.length)}.` : "");
   byId("caption").textContent = text;
 }
@@ -119,7 +119,7 @@ function line(labels, { value, std }) {
 function fill(id, head, rows, counter, more, shown) {
   byId(id).replaceChildren(
     make("thead", {}, make("tr", {}, ...head.map((text) => make("th", {}, text)),
-      ...["Records", "Standard error", "95 % interval"].map((text) => make("th", { class: "n" }, text)))),
+      ...["Records", "Standard error", "95% interval"].map((text) => make("th", { class: "n" }, text)))),
     make("tbody", {}, ...rows.slice(0, shown).map(([labels, cell]) => line(labels, cell))));
   byId(counter).textContent = rows.length > shown ? `${whole(shown)} of ${whole(rows.length)} rows` : counted(rows.length, "row");
   byId(more).hidden = rows.length <= shown;

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from querysmasher.html import Html, count, element, join, number, search_box
+from querysmasher.formatting import count, number
+from querysmasher.html import Html, element, join, search_box
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
@@ -16,7 +17,7 @@ from querysmasher.report.release_data import Answer, Table, planned_answers, tab
 from querysmasher.report.words import epsilon_words, guarantee, schema_table, workload_table
 
 Z95 = 1.959964
-"""How many standard errors a 95 % interval reaches to either side."""
+"""How many standard errors a 95% interval reaches to either side."""
 
 
 def write_release_report(release: Released, path: str | os.PathLike[str], title: str | None = None) -> Path:
@@ -66,7 +67,7 @@ def _summary(release: Released, found: Sequence[Table]) -> Html:
     ]
     if records is not None:
         value, std = records
-        known = "public, with these neighbours" if std == 0 else f"± {number(Z95 * std)} (95 %)"
+        known = "public, with these neighbours" if std == 0 else f"± {number(Z95 * std)} (95%)"
         shown.insert(1, ("Records", f"{value:,.0f}", known))
     return join(
         [
@@ -104,7 +105,7 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
         [
             element(
                 "p",
-                "Choose one attribute, or two. Bars and bands are 95 % intervals for the noise: each covers "
+                "Choose one attribute, or two. Bars and bands are 95% intervals for the noise: each covers "
                 "the count in the table 95 times out of 100. Small counts may come out negative.",
             ),
             control,

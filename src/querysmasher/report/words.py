@@ -9,9 +9,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from querysmasher.attributes import Attribute
-from querysmasher.html import Html, count, element, join, number, preview, table
+from querysmasher.formatting import count, number, preview
+from querysmasher.html import Html, element, join, table
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.schema import Schema
+from querysmasher.text import one_line
 from querysmasher.workload.groups import Group
 
 KINDS = {
@@ -20,19 +22,6 @@ KINDS = {
     "binned": "number in ordered bins",
     "cyclic": "values on a circle",
 }
-FAMILIES = {
-    "identity": "value",
-    "prefix": "cumulative",
-    "range": "range",
-    "circular": "circular range",
-    "affine": "sum of two",
-    "abs": "difference of two",
-    "random": "random sets",
-    "hierarchy": "hierarchy",
-    "rows": "custom",
-}
-"""How each family is called on a page; others are called by their own title."""
-
 PATTERNS = {
     "identity": "{a} = {x}",
     "prefix": "{a} ≤ {x}",
@@ -67,22 +56,26 @@ def group_words(group: Group) -> str:
         pattern = PATTERNS.get(family.name)
         x = LETTERS[place] if place < len(LETTERS) else "·"
         if pattern is None:
-            said.append(f"{_title(str(family))} on {', '.join(names)}" if names else "")
+            said.append(f"{', '.join(names)} ({family})" if names else "")
         else:
             said.append(pattern.format(a=names[0], b=names[-1], x=x))
-    return " and ".join(filter(None, said)) or "number of records"
+    return " and ".join(filter(None, said)) or "total"
 
 
 def kind_words(group: Group) -> str:
-    """Say what kind of queries a group has, whatever attributes it is on: alike groups get the same words."""
+    """Name the families of a group, whatever attributes they are on."""
     if not group.attributes:
-        return "number of records"
-    titles = sorted(_title(str(f)) for f in group.families)
-    return " × ".join(titles)
+        return "total"
+    return one_line(" × ".join(sorted(map(str, group.families))))
 
 
-def _title(family: str) -> str:
-    return FAMILIES.get(family, family)
+def ways_words(ways: int) -> str:
+    """Say how many attributes a group has.
+
+    >>> ways_words(2)
+    '2 attributes at a time'
+    """
+    return f"{count(ways, 'attribute')} at a time"
 
 
 def schema_table(schema: Schema) -> Html:
@@ -199,7 +192,7 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
         else f"whether {whose} {'is' if budget.records_per_person == 1 else 'are'} in the table"
     )
     guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
-    rows = [("guesses yes or no, and is right", "50 %", _percent(guess))]
+    rows = [("guesses yes or no, and is right", "50%", _percent(guess))]
     rows += [
         (
             f"accepts {_percent(a)} false alarms, and detects",
@@ -230,7 +223,7 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
             ),
             element(
                 "p",
-                "The second figure is close to 100 %: this budget promises little against such an attacker. "
+                "The second figure is close to 100%: this budget promises little against such an attacker. "
                 "A smaller one promises more.",
                 class_="warning",
             )
@@ -294,4 +287,4 @@ def _not_hidden(budget: Budget, replace: bool) -> list[str]:
 
 def _percent(share: float) -> str:
     """Return a share as a percentage, rounded up to what is shown: a bound stays a bound."""
-    return f"{min(math.ceil(share * 1000 - 1e-9) / 10, 100):.1f} %".replace(".0 %", " %")
+    return f"{min(math.ceil(share * 1000 - 1e-9) / 10, 100):.1f}%".replace(".0%", "%")

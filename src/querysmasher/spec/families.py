@@ -11,8 +11,9 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import not_one_of, shown, suggestion
+from querysmasher.workload.choice import family_for
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
-from querysmasher.workload.rows import family_for, hierarchy
+from querysmasher.workload.hierarchy import hierarchy
 
 FORMS = "a name, a list of rows, {rows = …}, or {hierarchy = …}"
 

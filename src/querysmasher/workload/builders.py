@@ -13,10 +13,11 @@ from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import checked_weight
+from querysmasher.workload.choice import family_for
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine, Random
-from querysmasher.workload.rows import Rows, family_for
+from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
 FamilyLike = str | Family | ArrayLike | None

@@ -54,6 +54,10 @@ class AbsDifference(Family):
         apart = np.abs(np.subtract.outer(*map(np.arange, self.shape))).ravel()
         return (apart <= np.arange(self.rows)[:, None]).astype(float)
 
+    def __str__(self) -> str:
+        """Name the family as its builder is named."""
+        return "abs_difference"
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         a, b = attributes
         return [f"|{a.name} - {b.name}| <= {c}" for c in range(self.rows)]

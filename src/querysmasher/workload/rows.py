@@ -1,21 +1,19 @@
-"""Families given by their rows: any matrix, hierarchies."""
+"""A family given by its rows: any matrix."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute, literal
+from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
-from querysmasher.workload.families import ONE_ATTRIBUTE, Family, Identity
+from querysmasher.workload.families import Family
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,72 +99,3 @@ class Rows(Family):
     def __str__(self) -> str:
         """Name the family by its title."""
         return self.title
-
-
-def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) -> Family:
-    """Return the family a user means for one attribute: a name, rows, a family, or None for its kind's."""
-    if family is None:
-        family = attribute.natural_family
-    if isinstance(family, str):
-        if family not in ONE_ATTRIBUTE:
-            msg = (
-                f"family of attribute {attribute.name!r}: expected one of {', '.join(ONE_ATTRIBUTE)}, "
-                f"or a matrix of rows, got {family!r}"
-            )
-            raise WorkloadError(msg)
-        return ONE_ATTRIBUTE[family].of(attribute.size)
-    if isinstance(family, Family):
-        if family.shape != (attribute.size,):
-            msg = (
-                f"family of attribute {attribute.name!r}: made for shape {family.shape}, but the attribute "
-                f"has {attribute.size} values"
-            )
-            raise WorkloadError(msg)
-        return family
-    return Rows((attribute.size,), cast("Array", family))  # which checks that it is one
-
-
-def hierarchy(
-    schema: Schema, attribute: str, *levels: Mapping[Any, Any] | Sequence[Any], leaves: bool = True
-) -> Rows:
-    """Return the queries of a hierarchy: one per group of each level, and one per value (`leaves`).
-
-    A level maps every value of the attribute to its group (or lists the groups in the order of the
-    values). Use the result as the family of that attribute.
-
-    >>> schema = Schema.of(county=4)
-    >>> print(hierarchy(schema, "county", {0: "north", 1: "north", 2: "south", 3: "south"}).rows)
-    6
-    """
-    a = schema[attribute]
-    rows: list[Array] = []
-    labels: list[str] = []
-    if not levels and not leaves:
-        msg = "levels: give at least one level, or leaves=True"
-        raise WorkloadError(msg)
-    for number, level in enumerate(levels, start=1):
-        if isinstance(level, Mapping):
-            missing = [v for v in a.values if v not in level]
-            if missing:
-                msg = (
-                    f"level {number} of the hierarchy on {attribute!r} has no group for value "
-                    f"{literal(missing[0])}"
-                )
-                raise WorkloadError(msg)
-            level = [level[v] for v in a.values]  # noqa: PLW2901
-        try:
-            groups = list(level)
-            distinct = dict.fromkeys(groups)
-        except TypeError:
-            msg = f"level {number} of the hierarchy on {attribute!r}: its groups are not texts or numbers"
-            raise WorkloadError(msg) from None
-        if len(groups) != a.size:
-            msg = f"level {number} of the hierarchy on {attribute!r}: expected {a.size}, got {len(groups)}"
-            raise WorkloadError(msg)
-        for group in distinct:
-            rows.append(np.array([g == group for g in groups], dtype=float))
-            labels.append(f"{a.name} in {group!r}")
-    if leaves:
-        rows.extend(np.eye(a.size))
-        labels.extend(Identity((a.size,)).labels([a]))
-    return Rows((a.size,), np.array(rows), row_labels=tuple(labels), title="hierarchy")

@@ -19,6 +19,8 @@ from querysmasher.arrays import Array, solve_cholesky
 from querysmasher.planning.solvers.design import Design, Progress
 
 STEPS = 40
+PATIENCE = 15
+"""After so many steps, three times the usual number, the weights have come too near to zero to go on."""
 
 
 def interior_point(
@@ -34,7 +36,7 @@ def interior_point(
     design = Design.at(R, lam)
     z = np.maximum(1 - design.leverages, 1e-3)
     best, best_gap = lam, design.gap
-    for _ in range(STEPS):
+    for number in range(STEPS):
         v = design.leverages
         mu = float(lam @ z) / len(lam)
         H = hessian(design.roots, design.image)
@@ -50,6 +52,7 @@ def interior_point(
         slack_step = H @ step + dual
         predicted = (lam + _length(lam, step) * step) @ (z + _length(z, slack_step) * slack_step)
         centring = (max(float(predicted), 0.0) / len(lam) / mu) ** 3
+        centring = max(centring, 0.1) if number >= PATIENCE else centring
         target = (centring * mu - step * slack_step) / lam + v - 1
         step = solve_cholesky(factor, target)
         slack_step = H @ step + dual

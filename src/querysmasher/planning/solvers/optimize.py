@@ -6,13 +6,10 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.grading import are_far_apart
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, Progress
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.interior_point import interior_point
-
-WHOLE = 1200
-"""Up to this many cells the interior-point method takes all of them; beyond, an active set."""
-
 
 PLAIN_STEPS = 500
 """Scales far apart, where other methods may stall, get so many more steps."""
@@ -29,7 +26,7 @@ def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | 
     )
     if design.gap <= tolerance:
         return design
-    if R.shape[1] <= WHOLE or R.shape[1] <= 3 * len(R):
+    if R.shape[1] <= limits().interior_cells or R.shape[1] <= 3 * len(R):
         weights = interior_point(R, design.weights, tolerance, progress)
         best = min(design, Design.at(R, weights), key=lambda d: d.gap)
         return _plain_steps(R, best, tolerance) if are_far_apart(R) else best

@@ -1,0 +1,79 @@
+"""Numbers, shares and lists as a reader expects them: the same on pages, in notebooks and on a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+
+def number(value: float) -> str:
+    """Return a number with three significant digits and separated thousands.
+
+    >>> number(1234.5), number(0.012345), number(0)
+    ('1,230', '0.0123', '0')
+    """
+    if not math.isfinite(value):
+        return "—"
+    if value == 0:
+        return "0"
+    value = float(f"{value:.3g}")
+    places = 2 - math.floor(math.log10(abs(value)))
+    if not -12 <= places <= 7:
+        return f"{value:.2e}"
+    return f"{value:,.{max(places, 0)}f}"
+
+
+def share(value: float) -> str:
+    """Return a share as a percentage, rounded up: a positive share never shows as 0.
+
+    >>> share(0.1234), share(1e-9)
+    ('12.34%', '0.01%')
+    """
+    return f"{max(math.ceil(value * 1e4 - 1e-6), 1) / 100:.2f}%" if value > 0 else "0%"
+
+
+def count(value: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> count(1, "query", "queries"), count(2000, "attribute")
+    ('1 query', '2,000 attributes')
+    """
+    return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+def preview(values: Sequence[object], most: int = 4) -> str:
+    """Return the first values and the last, so that a reader knows what the domain looks like.
+
+    >>> preview(["F", "M"]), preview(range(100))
+    ('F, M', '0, 1, 2, …, 99')
+    """
+    shown = [str(v) for v in values[:most]]
+    if len(values) > most:
+        shown = [*shown[:-1], "…", str(values[-1])]
+    return ", ".join(s if len(s) <= 40 else s[:39] + "…" for s in shown)
+
+
+def error(value: float | None) -> str:
+    """Return a standard error; None is one that was not computed.
+
+    >>> error(12.724), error(None)
+    ('± 12.7', 'not computed')
+    """
+    return "not computed" if value is None else f"± {number(value)}"
+
+
+def columns(lines: Iterable[Sequence[str]]) -> list[str]:
+    """Align the cells of a table of texts: the first column to the left, the others to the right.
+
+    >>> columns([("queries", "number"), ("age", "100")])
+    ['queries  number', 'age         100']
+    """
+    cells = [tuple(line) for line in lines]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    ]

@@ -1,0 +1,146 @@
+"""What to expect of a plan: the one table that `print(plan)`, the command, the pages and the demo show."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from querysmasher.errors import TooLargeError
+from querysmasher.formatting import count, error, share
+from querysmasher.planning.planned import Planned
+from querysmasher.planning.prediction import Predictor
+from querysmasher.report.words import kind_words, promise
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+HEADER = ("group", "queries", "expected error", "budget share")
+"""The columns of the table, under which `Expectation.cells` stand."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The error to expect of the queries of one group, or of several groups together."""
+
+    label: str
+    groups: tuple[Group, ...]
+    rmse: float | None
+    """Root mean square of the queries' standard errors; None if computing it takes too much memory."""
+    budget_share: float
+    """The share of the budget that is spent on exactly the attribute sets of the groups."""
+    spread: tuple[float, ...] | None = None
+    """Quantiles of the queries' standard errors, where they were computed."""
+
+    @property
+    def group(self) -> Group:
+        """The group, or the first of several."""
+        return self.groups[0]
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes of the group."""
+        return self.group.attributes
+
+    @property
+    def kind(self) -> str:
+        """The families of the group, whatever attributes they are on."""
+        return kind_words(self.group)
+
+    @property
+    def queries(self) -> int:
+        """Number of queries."""
+        return sum(group.rows for group in self.groups)
+
+    def scaled(self, factor: float) -> Expectation:
+        """Return the expectation under noise whose standard deviation is `factor` times as large."""
+        return replace(
+            self,
+            rmse=None if self.rmse is None else factor * self.rmse,
+            spread=None if self.spread is None else tuple(factor * q for q in self.spread),
+        )
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """Return the row as texts, under `HEADER`."""
+        return self.label, f"{self.queries:,}", error(self.rmse), f"{self.budget_share:.1%}"
+
+
+def expect(
+    plan: Planned,
+    workload: Workload | None = None,
+    *,
+    predictor: Predictor | None = None,
+    max_entries: float = math.inf,
+) -> Iterator[Expectation]:
+    """Predict the error of every group of the planned (or another) workload, one at a time.
+
+    Errors are summed without writing queries out. Only families without a closed form are written out, up
+    to `max_entries` numbers; the error of a group with a larger one is left open.
+    """
+    workload = plan.workload if workload is None else workload
+    predictor = plan.predictor if predictor is None else predictor
+    position = workload.schema.position
+    shares = plan.budget_shares()
+    for group in workload:
+        own = shares.get(tuple(sorted(group.attributes, key=position)), 0.0)
+        yield Expectation(_label(group, workload), (group,), _rmse(group, predictor, max_entries), own)
+
+
+def together(label: str, rows: Iterable[Expectation]) -> Expectation:
+    """Return the expectation of several groups together; an attribute set's share counts once."""
+    rows = tuple(rows)
+    shares = {frozenset(row.attributes): row.budget_share for row in rows}
+    return Expectation(label, tuple(row.group for row in rows), overall(rows), math.fsum(shares.values()))
+
+
+def overall(rows: Sequence[Expectation]) -> float | None:
+    """Return the root mean square error over the queries of all rows, or None if one is unknown."""
+    squares = [row.queries * row.rmse**2 for row in rows if row.rmse is not None]
+    if len(squares) < len(rows):
+        return None
+    return math.sqrt(math.fsum(squares) / sum(row.queries for row in rows))
+
+
+def by_kind(rows: Iterable[Expectation]) -> list[Expectation]:
+    """Return one row per kind of group: the same families, on as many attributes."""
+    kinds: dict[tuple[int, str], list[Expectation]] = {}
+    for row in rows:
+        kinds.setdefault((len(row.attributes), row.kind), []).append(row)
+    return [together(kind, own) for (_, kind), own in kinds.items()]
+
+
+def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
+    """Return what holds for the plan as a whole, as names and texts.
+
+    `factor` is how much larger the noise is than planned.
+    """
+    methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
+    used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
+    sets = count(len(plan.measured), "attribute set")
+    certified = f"certified at most {share(plan.gap)} above the optimum ({plan.centering} centres)"
+    return [
+        ("guarantee", promise(plan.budget)),
+        ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries), {certified}"),
+        ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
+        *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
+    ]
+
+
+def _fallback(method: str, sets: int, gap: float) -> str:
+    """Say where a simpler method replaces the optimal solver."""
+    too_large = f"{count(sets, 'attribute set is', 'attribute sets are')} too large for the optimal solver"
+    return f"{too_large}: {method} strategies instead, at most {gap:.1%} above it"
+
+
+def _rmse(group: Group, predictor: Predictor, max_entries: float) -> float | None:
+    if any(not f.closed_form and f.rows * f.cells > max_entries for f in group.families):
+        return None
+    try:
+        return math.sqrt(predictor.total(group) / group.rows)
+    except TooLargeError:
+        return None
+
+
+def _label(group: Group, workload: Workload) -> str:
+    """Describe a group; a single query in full."""
+    return next(group.labels(workload.schema)) if group.rows == 1 else group.describe()
