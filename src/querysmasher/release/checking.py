@@ -1,7 +1,7 @@
-"""Whether a release that comes from a file is one: its guarantee is paid for, and its parts fit together.
+"""Checks of a release from a file: its noise pays for its guarantee, and its parts are consistent.
 
-Answers are unbiased only if every strategy is inside the residual space around the centres, and have the
-standard errors that are told only if its rows are independent.
+Answers are unbiased only if every strategy lies in the residual space around the centres, and their standard
+errors are right only if its rows are independent.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LARGEST_VARIANCE = 2**101
 
 
 def check_release(release: Released) -> None:
-    """Refuse a release whose parts do not fit together, or whose noise is too small for its budget."""
+    """Refuse a release with inconsistent parts, or with too little noise for its budget."""
     plan = release.plan
     check_centres(plan.schema, release.centres)
     if (release.public_total is not None) != plan.budget.unit.total_is_public:
-        _refuse("the number of records is public, or is not, other than its neighbours say")
+        _refuse("whether the number of records is public contradicts its neighbours")
     for strategy in plan.strategies:
         _check_strategy(strategy)
     known: set[object] = set()
@@ -34,7 +34,7 @@ def check_release(release: Released) -> None:
         if not 0 < measured.variance <= LARGEST_VARIANCE:
             _refuse("a noise variance is zero, or too large")
         if not measured.attributes and len(measured.blocks) != 1:
-            _refuse("the number of records is not measured once")
+            _refuse("the number of records is not measured exactly once")
         for axes, number in measured.blocks:
             centres = [release.centres[measured.attributes[a]] for a in axes]
             key = (number, *map(id, centres))
@@ -45,22 +45,22 @@ def check_release(release: Released) -> None:
 
 
 def _check_strategy(strategy: IntegerStrategy) -> None:
-    """Refuse what rounding never makes: it makes one factor or, with multipliers, one per axis."""
+    """Refuse factors that rounding never produces: it makes one or, with multipliers, one per axis."""
     axes = [own for own, _ in strategy.factors]
     every = tuple(range(len(strategy.shape)))
     expected = [every] if strategy.multipliers is None else [(a,) for a in every]
     if axes != expected or not axes:
-        _refuse("a strategy has other factors than strategies have")
+        _refuse("a strategy has invalid factors")
     for _, factor in strategy.factors:
         if factor.spectrum is not None:
             if not factor.spectrum.any():
-                _refuse("a strategy asks for nothing")
+                _refuse("a strategy is zero")
         elif not are_rows(factor.written_out()):
             _refuse("a strategy has dependent rows")
 
 
 def _stands_on(strategy: IntegerStrategy, centres: Sequence[Array]) -> bool:
-    """Tell whether a strategy is inside the residual space around these centres."""
+    """Return whether a strategy lies in the residual space around these centres."""
     if not centres:
         return True  # the number of records
     for axes, factor in strategy.factors:
