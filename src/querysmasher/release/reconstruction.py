@@ -77,7 +77,7 @@ class Reconstruction:
                 result += share
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
-            msg = f"the marginal cannot be reconstructed: not measured, or only in part, on the attribute sets {sets}"
+            msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
             raise OutsideMeasuredSpaceError(msg)
         return result.transpose([ordered.index(a) for a in attributes])
 
