@@ -27,7 +27,16 @@ def main():
 
         perform(asked.cell)
         return 0
-    from benchmarks import accuracy, centres, measuring, mechanisms, scale, spark, timing  # noqa: PLC0415
+    from benchmarks import (  # noqa: PLC0415
+        accuracy,
+        centres,
+        measuring,
+        mechanisms,
+        scale,
+        spark,
+        start_up,
+        timing,
+    )
     from benchmarks.report import console  # noqa: PLC0415
 
     sections = {
@@ -42,6 +51,7 @@ def main():
         "centres": [centres.errors, centres.limits],
         "measuring": [measuring.measuring],
         "spark": [spark.spark],
+        "start_up": [start_up.start_up],
     }
     if asked.only and asked.only not in sections:
         parser.error(f"--only: expected one of {', '.join(sections)}, got {asked.only!r}")

@@ -149,7 +149,7 @@ def centres() -> str:
     colours = (("uniform", "two"), ("optimized", "one"))
     budget = qs.PrivacyCost(1.0)
     plans = {name: qs.plan(workload, budget, centering=name, tolerance=1e-5) for name, _ in colours}
-    weights = {name: np.asarray(plan.centres[0], float) for name, plan in plans.items()}
+    weights = {name: plan.centres[0].weights for name, plan in plans.items()}
     errors = {name: np.sqrt(plan.variances(workload)) for name, plan in plans.items()}
     parts = [text(20, 24, "The centre: a weight for each value", "strong")]
     parts.append(text(420, 24, "Standard error of “age ≤ x”", "strong"))

@@ -3,12 +3,13 @@
 import os
 import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from querysmasher.errors import QuerySmasherError
+from querysmasher.planning.limits import limited
 from tests import profiles  # noqa: F401 - which makes them known
 
 settings.load_profile("fixed")
@@ -28,6 +29,13 @@ def refuses():
             assert word in str(caught.value)
 
     return context
+
+
+@pytest.fixture
+def limit_planning():
+    """Put other limits of planning in force for the rest of a test."""
+    with ExitStack() as stack:
+        yield lambda **changes: stack.enter_context(limited(**changes))
 
 
 @pytest.fixture(scope="session")

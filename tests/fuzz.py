@@ -1,7 +1,7 @@
 """Property tests on cases that nobody has seen: ``python -m tests.fuzz [--minutes 10] [PATH ...]``.
 
-Test after test, in random order and each time with a new seed, until the time is over. Every failure is
-printed with the command that shows it again. The exit code is 1 if there is one.
+Test after test, in random order and each time with a new seed, until the time is over or enough has
+failed. Every failure is printed with the command that shows it again. The exit code is 1 if there is one.
 """
 
 import argparse
@@ -18,6 +18,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-p", "tests.profiles", "-p", "no:cach
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long to go on (default: 10)")
+    parser.add_argument("--failures", type=int, help="stop after so many failures (default: never)")
     parser.add_argument("paths", nargs="*", default=["tests"], help="where to look for property tests")
     asked = parser.parse_args()
     end = time.monotonic() + 60 * asked.minutes
@@ -25,7 +26,7 @@ def main():
     print(f"{len(names)} property tests, {asked.minutes:g} minutes", flush=True)
     runs, failures = 0, []
     queue = []
-    while time.monotonic() < end:
+    while time.monotonic() < end and len(failures) != asked.failures:
         queue = queue or secrets.SystemRandom().sample(names, len(names))
         failure = run(queue.pop(), end)
         runs += 1
@@ -42,7 +43,8 @@ def property_tests(paths):
     """Return the names of all tests with Hypothesis."""
     names = set()
     for path in paths:
-        command = [*PYTEST, "--collect-only", "-q", "-m", "hypothesis", path]
+        # Without the project's own options: with another -q among them, pytest lists no names.
+        command = [*PYTEST, "-o", "addopts=", "--collect-only", "-q", "-m", "hypothesis", path]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)  # noqa: S603 - ours
         for line in done.stdout.splitlines():
             file, sign, test = line.partition("[")[0].partition("::")

@@ -10,7 +10,7 @@ from functools import reduce
 
 import numpy as np
 
-from querysmasher.planning.strategy import DenseStrategy
+from querysmasher.planning.centre import Centre
 
 
 def kron(matrices):
@@ -56,7 +56,7 @@ def split_map(schema, centres, kept):
     """The matrix that takes a row over the whole domain to its part over the marginal on `kept`."""
     return kron(
         [
-            np.eye(n) - np.outer(centres[p], np.ones(n)) if p in kept else centres[p][:, None]
+            np.eye(n) - np.outer(centres[p].weights, np.ones(n)) if p in kept else centres[p].weights[:, None]
             for p, n in enumerate(schema.sizes)
         ]
     )
@@ -94,11 +94,11 @@ def part_gram(part):
     return part.content.T @ part.content if part.thin else part.content
 
 
-def terms_gram(shape, terms, parts):
+def terms_gram(shape, terms):
     """The Gram matrix of a sum of terms."""
     return sum(
-        coefficient * on_axes(shape, [(axes, part_gram(parts[number])) for axes, number in pieces])
-        for coefficient, pieces in terms
+        term.coefficient * on_axes(shape, [(piece.axes, part_gram(piece.part)) for piece in term.pieces])
+        for term in terms
     )
 
 
@@ -107,9 +107,7 @@ def terms_gram(shape, terms, parts):
 
 def strategy_rows(strategy):
     """The rows a strategy measures, over the cells of its block."""
-    if isinstance(strategy, DenseStrategy):
-        return strategy.matrix
-    return np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases)
+    return strategy.written_out()
 
 
 def loss(gram, rows):
@@ -219,10 +217,10 @@ def paper_loss(workload, cost):
     budget by the paper's formula.
     """
     sizes = workload.schema.sizes
-    uniform = [np.full(n, 1.0 / n) for n in sizes]
+    uniform = [Centre.uniform(n) for n in sizes]
     roots = []
     for kept, gram in subworkload_grams(workload, uniform).items():
-        residual = kron([complement(uniform[p]) for p in kept])
+        residual = kron([complement(uniform[p].weights) for p in kept])
         roots.append(math.sqrt(optimal_loss(gram, residual) if kept else float(gram[0, 0])))
     variances = [sum(roots) / root / cost for root in roots]
     assert math.isclose(sum(1 / v for v in variances), cost)

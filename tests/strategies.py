@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as array_strategies
 
 import querysmasher as qs
+from querysmasher.planning.centre import Centre
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine
@@ -83,12 +84,12 @@ def schemas(draw, min_attributes=1, max_attributes=4, max_size=5, max_cells=150)
 
 @st.composite
 def centres(draw, schema):
-    """One vector per attribute that sums to one, uniform or not, with negative entries too."""
+    """One centre per attribute that sums to one, uniform or not, with negative entries too."""
     result = []
     for size in schema.sizes:
         steps = np.array(draw(st.lists(st.integers(-2, 5), min_size=size, max_size=size)), dtype=float)
         total = steps.sum()
-        result.append(steps / total if abs(total) >= 1 else np.full(size, 1.0 / size))
+        result.append(Centre.of(steps / total) if abs(total) >= 1 else Centre.uniform(size))
     return tuple(result)
 
 

@@ -266,7 +266,8 @@ def peak_of_reading(path):
 def test_a_small_file_does_not_fill_the_memory(tmp_path, kind):
     """Half a megabyte that would be hundreds."""
     zeros = array_bytes(HEADER | {"shape": (50_000_000 // 8,)}, bytes(50_000_000))
-    members = {"payload.json": b"{}", "manifest.json": b'{"kind": "querysmasher thing", "format": 1}'}
+    manifest = {"kind": "querysmasher thing", "format": files.FORMAT}
+    members = {"payload.json": b"{}", "manifest.json": json.dumps(manifest).encode()}
     if kind == "array":
         members |= {
             "payload.json": b'{"a": {"$array": "0.npy"}}',
@@ -283,9 +284,7 @@ def test_a_small_file_does_not_fill_the_memory(tmp_path, kind):
     elif kind == "lists":
         members["payload.json"] = b"[" + b"[]," * 6_000_000 + b"1]"
     elif kind == "manifest":
-        members["manifest.json"] = (
-            b'{"kind": "querysmasher thing", "format": 1, "x": "' + b" " * 10**7 + b'"}'
-        )
+        members["manifest.json"] = json.dumps({**manifest, "x": " " * 10**7}).encode()
     else:
         members |= {"0.npy": zeros, "payload.json": b'{"a": {"$lazy": "0.npy"}}'}
     path = tmp_path / "bomb"
@@ -308,10 +307,10 @@ def test_what_compresses_too_well_is_written_without(tmp_path):
 
 def test_a_foreign_kind_is_not_printed_at_length(written, refuses):
     for kind, version in (
-        ("x" * 10**5, 1),
+        ("x" * 10**5, files.FORMAT),
         ("querysmasher thing", "\x1b[2J"),
-        (7, 1),
-        ("querysmasher thing", 1.0),
+        (7, files.FORMAT),
+        ("querysmasher thing", float(files.FORMAT)),
     ):
         rewritten(written, **{"manifest.json": json.dumps({"kind": kind, "format": version}).encode()})
         with pytest.raises(FileError) as caught:
@@ -326,3 +325,20 @@ def test_no_archive_gets_the_name_of_another_kind_of_file(tmp_path, name, refuse
     with refuses(FileError, ValueError, "path"):
         write_archive(path, "thing", {})
     assert not list(tmp_path.iterdir())
+
+
+def test_json_takes_its_place_in_memory_once(tmp_path):
+    """The worst there is: lists in lists, of which a file of 0.5 MB may expand to 16 MB of JSON."""
+    path = tmp_path / "x"
+    text = b'{"x":[' + b"[[]]," * 100_000 + b"[]]}"
+    manifest = json.dumps({"kind": "querysmasher thing", "format": files.FORMAT}).encode()
+    with path.open("wb") as stream:
+        files.write_members(stream, {"payload.json": text, "manifest.json": manifest})
+    tracemalloc.start()
+    try:
+        assert len(read_archive(path, "thing")["x"]) == 100_001
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    worst = files.TEXT_ROOM + files.TEXT_RATIO * 500_000
+    assert peak / len(text) * worst < 7e8  # bytes

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import querysmasher
+from querysmasher.planning.strategies import KINDS as STRATEGIES
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import KINDS
 from querysmasher.privacy.noise import SOURCES
@@ -158,13 +159,14 @@ def noises_compared(node):
     return set()
 
 
-CLOSED = (
-    {kind.__name__ for kind in KINDS.values()} | {"Factor"} | {source.__name__ for source in SOURCES.values()}
-)
+CLOSED = {kind.__name__ for kind in (*KINDS.values(), *STRATEGIES.values(), *SOURCES.values())} | {
+    "Factor",
+    "Strategy",
+}
 
 
 def asked_by_kind(sources):
-    """Where the kind of a factor or noise is asked for, instead of asking the factor or the noise."""
+    """Where the kind of a factor, strategy or noise is asked for, instead of asking the object itself."""
     found = []
     for path, source in sorted(sources.items()):
         for node in nodes(source):
@@ -174,11 +176,14 @@ def asked_by_kind(sources):
     return found
 
 
-def test_factors_and_noises_are_asked_and_not_told_apart():
+def test_factors_strategies_and_noises_are_asked_and_not_told_apart():
     sources = package_sources()
     assert asked_by_kind(sources) == []
-    sources["release/release"] += "\nif isinstance(x, (int, Filter)): pass\ny = z in ('rounded', 'gaussian')"
+    sources["release/release"] += (
+        "\nif isinstance(x, Filter | DenseStrategy): pass\ny = z in ('rounded', 'gaussian')"
+    )
     assert asked_by_kind(sources) == [
+        "release/release: DenseStrategy",
         "release/release: Filter",
         "release/release: gaussian",
         "release/release: rounded",

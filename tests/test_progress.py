@@ -5,7 +5,6 @@ import io
 import pytest
 from rich.console import Console
 
-from querysmasher import progress
 from querysmasher.planning import solving
 from querysmasher.progress import Bar
 
@@ -14,7 +13,7 @@ from querysmasher.progress import Bar
 def terminal(monkeypatch):
     """Draws bars into a recording."""
     console = Console(force_terminal=True, record=True, width=100, file=io.StringIO())
-    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    monkeypatch.setattr("rich.console.Console", lambda **_: console)
     return console.export_text
 
 

@@ -1,4 +1,4 @@
-"""The array types used throughout, and products along axes."""
+"""The array types used throughout, products along axes, and triangular systems."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ Array = NDArray[np.float64]
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
 """Noisy answers: integers or, in simulations, floating point."""
+
+
+SMALL_TRIANGLE = 64
+"""Triangular systems up to this size are not halved."""
 
 
 def one_core() -> threadpool_limits:
@@ -31,6 +35,26 @@ def square_root(gram: Array, cutoff: float) -> Array:
     values, vectors = np.linalg.eigh(gram)
     keep = values > cutoff * values[-1]
     return np.sqrt(values[keep])[:, None] * vectors[:, keep].T
+
+
+def solve_upper(triangle: Array, right: Array) -> Array:
+    """Return X with triangle · X = right, for an upper triangular matrix with zeros below its diagonal.
+
+    Large systems are halved, so that most of the work is one matrix product. A small one is left to the
+    general method, which finds nothing to eliminate and substitutes back.
+    """
+    if len(triangle) <= SMALL_TRIANGLE:
+        return np.asarray(np.linalg.solve(triangle, right), dtype=float)
+    half = len(triangle) // 2
+    last = solve_upper(triangle[half:, half:], right[half:])
+    first = solve_upper(triangle[:half, :half], right[:half] - triangle[:half, half:] @ last)
+    return np.concatenate([first, last])
+
+
+def solve_cholesky(factor: Array, right: Array) -> Array:
+    """Return X with L Lᵀ X = right, for a lower triangular L with zeros above its diagonal."""
+    forward = solve_upper(factor[::-1, ::-1], right[::-1])[::-1]  # turned by half, L is upper triangular
+    return solve_upper(factor.T, forward)
 
 
 def pseudo_inverse(matrix: Array) -> Array:

@@ -228,15 +228,17 @@ class _Arrays:
         self._known: dict[str, NDArray[Any]] = {}
 
     def put(self, data: Any) -> Any:
-        """Return the payload with references replaced by arrays."""
+        """Replace references by arrays, in place, and return the payload."""
         if isinstance(data, dict):
             if set(data) == {"$array"}:
                 return self._array(data["$array"])
             if set(data) == {"$lazy"}:
                 self._claim(data["$lazy"], self._room)
                 return Lazy(partial(_read_late, self._archive, data["$lazy"]))
-            return {key: self.put(value) for key, value in data.items()}
-        return [self.put(value) for value in data] if isinstance(data, list) else data
+        if isinstance(data, dict | list):
+            for place, value in list(data.items()) if isinstance(data, dict) else enumerate(data):
+                data[place] = self.put(value)
+        return data
 
     def _array(self, name: str) -> NDArray[Any]:
         if name not in self._known:

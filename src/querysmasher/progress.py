@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class Bar:
@@ -18,35 +18,42 @@ class Bar:
 
     def __init__(self, title: str, steps: int | None, shown: bool | None = None) -> None:
         """Prepare the bar; it appears when entered."""
-        if shown is None:
-            shown = sys.stderr.isatty()
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            *(() if steps is None else (MofNCompleteColumn(),)),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
+        self._bar: Progress | None = None
+        if not (sys.stderr.isatty() if shown is None else shown):
+            return
+        from rich import progress  # noqa: PLC0415 - the same
+        from rich.console import Console  # noqa: PLC0415 - only what is shown needs it
+
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            *(() if steps is None else (progress.MofNCompleteColumn(),)),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.fields[note]}"),
             console=Console(stderr=True),
             transient=True,
-            disable=not shown,
         )
-        self._task = self._bar.add_task(title, total=steps, note="")
+        self._bar.add_task(title, total=steps, note="")
 
     def __enter__(self) -> Self:
         """Show the bar."""
-        self._bar.start()
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Remove the bar."""
-        self._bar.stop()
+        if self._bar is not None:
+            self._bar.stop()
 
     def advance(self, steps: int = 1) -> None:
         """Advance by some steps."""
-        self._bar.advance(self._task, steps)
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0], steps)
 
     def note(self, text: str) -> None:
         """Show a note beside the bar."""
-        self._bar.update(self._task, note=text)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], note=text)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.data import open_table
+from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
@@ -16,6 +17,7 @@ EXACT = 2**53
 """Doubles hold every integer below this in size."""
 
 
+@scrubbed
 def true_answers(workload: Workload, data: Any) -> NDArray[Any]:
     """Return the exact answers, without noise: only for public or fictitious tables.
 

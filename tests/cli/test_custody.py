@@ -89,6 +89,27 @@ def test_force_measures_again_and_says_what_is_left(cut_short, run, folder):
     assert names(folder) == ["out", draft.name, "people.csv", "release.toml"]
 
 
+@pytest.mark.parametrize("file", ["plan.qs", "release.qs"])
+def test_a_copy_of_what_is_left_is_whole_or_not_there(cut_short, run, folder, monkeypatch, file):
+    """Finished for another folder on a full disk, half a release would be taken for a whole one."""
+    _, draft = cut_short
+    copy = shutil.copyfile
+
+    def half(source, target):
+        copy(source, target)
+        if Path(target).name == file:
+            os.truncate(target, 100)
+            raise FULL
+
+    monkeypatch.setattr(shutil, "copyfile", half)
+    before = names(folder)
+    assert "No space left on device" in run("release", "--out", "b", "--resume", draft, code=4).err
+    assert sorted(p.name for p in folder.iterdir()) == before
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    assert run("release", "--out", "b", "--resume", draft).err == ""
+
+
 @pytest.mark.parametrize(
     ("old", "new", "what"),
     [

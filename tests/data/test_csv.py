@@ -7,7 +7,7 @@ import gzip
 import io
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mixed_table import counts
 
@@ -46,6 +46,7 @@ def texts(path, dialect, names):
         (b"a,b\nx,1\n\xe9SECRET,1\n", "line 3: not UTF-8; state the file's encoding"),
         ("a,b\nx,1\n".encode("utf-16"), "is not UTF-8: it starts like utf-16; state its encoding"),
         (b"", "is empty; expected a header on the first line"),
+        (b"a,b\rx,1\rSECRET,1\r", "line 1: a carriage return that no line feed follows"),
         (b"\na,b\nx,1\n", "line 1: empty; expected a header"),
         (b"a,b,a\nx,1,SECRET\n", "the column 'a' occurs more than once in file 'people.csv'"),
         (
@@ -97,6 +98,18 @@ def test_encodings(tmp_path):
     path.write_bytes(b"a,b\nx,1\nx,1\n\xff,1\n")
     with pytest.raises(DataError, match="line 4: not ascii; state the file's encoding"):
         table(CSV(path, encoding="ascii"), "a")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "half"), [("utf-7", b"+2AA-"), ("raw_unicode_escape", b"\\ud800"), ("utf-16", b"\0\xd8")]
+)
+def test_half_a_character_is_named_by_its_line(tmp_path, encoding, half):
+    """Some encodings can write what no text may hold; Python's own error quotes all around it."""
+    path = tmp_path / "people.csv"
+    path.write_bytes("a,b\nx,1\nSECRET".encode(encoding) + half + ",1\n".encode(encoding))
+    with pytest.raises(DataError, match=f"line 3: not {encoding}; state the file's encoding") as caught:
+        table(CSV(path, encoding=encoding), "a")
+    assert "SECRET" not in str(caught.value)
 
 
 def test_stated_delimiter_quote_and_decimal_sign(tmp_path):
@@ -189,6 +202,7 @@ def _without_return(text):
     return text.removesuffix("\r") if plain else text
 
 
+@example(',""\ra', 2)  # a lone return is text, also after a quotation mark
 @settings(max_examples=500)
 @given(
     st.lists(

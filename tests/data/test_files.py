@@ -125,7 +125,7 @@ def test_no_such_file(tmp_path, name):
 
 
 def test_folder_without_parquet(tmp_path):
-    with pytest.raises(DataError, match="no file at"):
+    with pytest.raises(DataError, match="no Parquet file in the folder"):
         open_table(Schema.of(a=2), tmp_path, ["a"])
 
 

@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.centre_model import CentreModel
-from querysmasher.planning.centre_search import round_centre, search_centres
-from querysmasher.planning.lattice import integer_centre
-from querysmasher.planning.roles import find_roles
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.centres.model import CentreModel
+from querysmasher.planning.centres.roles import find_roles
+from querysmasher.planning.centres.search import search_centres
+from querysmasher.planning.options import Options
+from querysmasher.planning.planner import plan_at
 from tests.builders import COST, cps, cube, pairs
 from tests.release.tables import frame, random_counts, simulate, whole
 
 
 def total_root_loss(workload, centres):
     """F(w) of given centres, through the planner itself."""
-    from querysmasher.planning.planner import plan_at
-
-    plan = plan_at(centres, "uniform", workload, COST, "optimal", 1e-9, progress=False)
-    return np.sqrt(plan.weighted_loss)
+    options = Options.of(centering="uniform", tolerance=1e-9)
+    return np.sqrt(plan_at(centres, workload, COST, options, progress=False).weighted_loss)
 
 
 def some_workloads():
@@ -43,32 +43,32 @@ def some_workloads():
 
 def centres_near_uniform(sizes, rng):
     raw = [1 + 0.3 * rng.random(n) for n in sizes]
-    return [r / r.sum() for r in raw]
+    return [Centre(r / r.sum()) for r in raw]
 
 
 def assert_gradient(model, centres):
     """The gradient is the slope between two points nearby, along a random direction for every role."""
     rng = np.random.default_rng(1)
-    _, gradients = model.value_and_gradient(centres)
-    for role, gradient in enumerate(gradients):
+    found = model.at(centres)
+    for role, gradient in enumerate(found.gradients):
         direction = rng.normal(size=len(gradient))
         direction -= direction.mean()
         step = 1e-5 / np.abs(direction).max()
         ends = []
         for sign in (1, -1):
             moved = list(centres)
-            moved[role] = centres[role] + sign * step * direction
-            ends.append(model.value_and_gradient(moved)[0])
+            moved[role] = Centre(centres[role].weights + sign * step * direction)
+            ends.append(model.at(moved).value)
         slope = (ends[0] - ends[1]) / (2 * step)
         assert gradient @ direction == pytest.approx(slope, rel=1e-4, abs=1e-5 * np.abs(gradient).max())
+    return found
 
 
 @pytest.mark.parametrize("name", some_workloads())
 def test_gradient_agrees_with_finite_differences(name):
     roles = find_roles(some_workloads()[name])
     model = CentreModel(roles, (1, 1))
-    assert_gradient(model, centres_near_uniform(roles.sizes, np.random.default_rng(1)))
-    assert model.exact
+    assert assert_gradient(model, centres_near_uniform(roles.sizes, np.random.default_rng(1))).is_exact
 
 
 @pytest.mark.parametrize("name", some_workloads())
@@ -76,8 +76,7 @@ def test_model_value_is_the_planners(name):
     workload = some_workloads()[name]
     roles = find_roles(workload)
     centres = centres_near_uniform(roles.sizes, np.random.default_rng(2))
-    value, _ = CentreModel(roles, (1, 1)).value_and_gradient(centres)
-    assert value == pytest.approx(
+    assert CentreModel(roles, (1, 1)).at(centres).value == pytest.approx(
         total_root_loss(workload, tuple(centres[r] for r in roles.role_of)), rel=1e-5
     )
 
@@ -86,37 +85,39 @@ def test_model_value_is_the_planners(name):
 def test_large_mixed_blocks_are_only_estimated_and_the_plan_is_still_no_worse():
     schema = cube(22, 3)
     workload = pairs(schema, qs.affine) + qs.all_kway(schema, 3, "prefix")
-    assert len(search_centres(workload, COST)) == 4
+    found = search_centres(workload, COST)
+    assert len(found.centres) == 4
+    assert not found.is_proven
     uniform = qs.plan(workload, COST, centering="uniform")
     assert qs.plan(workload, COST, centering="optimized").weighted_loss < uniform.weighted_loss
 
 
-def test_large_thin_blocks_are_only_estimated_and_the_plan_is_still_better(monkeypatch):
-    from querysmasher.planning import centre_model
-
-    monkeypatch.setattr(centre_model, "THIN_CELLS", 100)
+def test_large_thin_blocks_are_only_estimated_and_the_plan_is_still_better(limit_planning):
+    limit_planning(thin_cells=100)
     schema = cube(12, 3)
     workload = qs.all_kway(schema, 1, "prefix") + pairs(schema, qs.affine)
-    assert len(search_centres(workload, COST)) == 4
+    found = search_centres(workload, COST)
+    assert len(found.centres) == 4
+    assert not found.is_proven
     uniform = qs.plan(workload, COST, centering="uniform")
     assert qs.plan(workload, COST, centering="optimized").weighted_loss < 0.99 * uniform.weighted_loss
 
 
-def test_large_joint_blocks_of_full_rank_are_taken_as_constants(monkeypatch):
+def test_large_joint_blocks_of_full_rank_are_taken_as_constants(limit_planning):
     """The estimate stays just below the exact value, its gradient is its own, and the search still gains."""
-    from querysmasher.planning import centre_model
-
     schema = qs.Schema.of(a=6, b=5)
     workload = qs.random_queries(schema, ("a", "b"), 60) + 50 * qs.all_kway(schema, 1, "prefix")
     roles = find_roles(workload)
-    even = [np.full(n, 1 / n) for n in roles.sizes]
-    exact, _ = CentreModel(roles, (1, 1)).value_and_gradient(even)
+    even = [Centre.uniform(n) for n in roles.sizes]
+    exact = CentreModel(roles, (1, 1)).at(even).value
     uniform, best = (qs.plan(workload, COST, centering=c).weighted_loss for c in ("uniform", "optimized"))
-    monkeypatch.setattr(centre_model, "JOINT_CELLS", 20)
+    limit_planning(joint_cells=20)
     model = CentreModel(roles, (1, 1))
-    estimate, _ = model.value_and_gradient(even)
-    assert not model.exact
-    assert 0.998 * exact < estimate <= exact  # the value of one design, where the exact one is the largest
+    estimate = model.at(even)
+    assert not estimate.is_exact
+    assert (
+        0.998 * exact < estimate.value <= exact
+    )  # the value of one design, where the exact one is the largest
     assert_gradient(model, centres_near_uniform(roles.sizes, np.random.default_rng(1)))
     found = qs.plan(workload, COST, centering="optimized").weighted_loss
     assert uniform - found > 0.8 * (uniform - best) > 0.01 * uniform
@@ -124,19 +125,20 @@ def test_large_joint_blocks_of_full_rank_are_taken_as_constants(monkeypatch):
 
 @pytest.mark.parametrize("family", ["identity", "circular"])
 def test_symmetric_workloads_keep_uniform_centres_without_a_search(family, monkeypatch):
-    from querysmasher.planning import centre_search
+    from querysmasher.planning.centres import search
 
-    monkeypatch.setattr(centre_search, "find_roles", lambda _: pytest.fail("searched"))
+    monkeypatch.setattr(search, "find_roles", lambda _: pytest.fail("searched"))
     workload = qs.all_kway(cube(6, 4), [1, 2], family)
-    (centres,) = search_centres(workload, COST)
-    for centre in centres:
-        assert np.all(centre == centre[0])
+    found = search_centres(workload, COST)
+    assert found.is_proven
+    (centres,) = found.centres
+    assert all(centre.is_uniform for centre in centres)
 
 
 def test_symmetric_attributes_stay_uniform_among_others():
     plan = qs.plan(qs.all_kway(cps(), [1, 2]), COST, centering="optimized")
     for centre, attribute in zip(plan.centres, plan.workload.schema, strict=True):
-        assert np.all(centre == centre[0]) == (attribute.kind == "categorical")
+        assert centre.is_uniform == (attribute.kind == "categorical")
 
 
 def test_alike_attributes_share_a_role_and_a_centre():
@@ -144,11 +146,10 @@ def test_alike_attributes_share_a_role_and_a_centre():
     workload = qs.all_kway(schema, [1, 2], "prefix") + pairs(schema, qs.affine)
     assert len(find_roles(workload).sizes) == 1
     plan = qs.plan(workload, COST, centering="optimized")
-    assert len({id(c) for c in plan.centres}) == 1
+    assert len(set(plan.centres)) == 1
 
 
-def test_attributes_that_differ_in_weights_only_share_a_centre_where_classes_are_many(monkeypatch):
-    from querysmasher.planning import centre_search
+def test_attributes_that_differ_in_weights_only_share_a_centre_where_classes_are_many(limit_planning):
 
     schema, rng = cube(6, 8), np.random.default_rng(3)
     workload = qs.all_kway(schema, 1, "prefix")
@@ -157,9 +158,9 @@ def test_attributes_that_differ_in_weights_only_share_a_centre_where_classes_are
     assert len(find_roles(workload).sizes) == 8
     assert len(find_roles(workload, coarse=True).sizes) == 1
     uniform, apart = (qs.plan(workload, COST, centering=c) for c in ("uniform", "optimized"))
-    monkeypatch.setattr(centre_search, "MANY_CLASSES", 1)
+    limit_planning(many_classes=1)
     together = qs.plan(workload, COST)
-    assert len({id(c) for c in together.centres}) == 1 < len({id(c) for c in apart.centres})
+    assert len(set(together.centres)) == 1 < len(set(apart.centres))
     assert together.weighted_loss < uniform.weighted_loss
     assert together.weighted_loss == pytest.approx(apart.weighted_loss, rel=1e-3)
 
@@ -208,8 +209,8 @@ def test_never_worse_than_uniform(seed):
 @given(st.lists(st.floats(0.2, 5), min_size=2, max_size=40), st.sampled_from([16, 64]))
 def test_rounded_centres_are_ratios_of_small_whole_numbers(weights, fineness):
     centre = np.array(weights) / np.sum(weights)
-    rounded = round_centre(centre, fineness)
-    k = integer_centre(rounded)
+    rounded = Centre.near(centre, fineness).weights
+    k = Centre.near(centre, fineness).exact
     assert np.abs(k).max() <= fineness
     assert np.gcd.reduce(k) == 1
     np.testing.assert_allclose(k / k.sum(), rounded, rtol=1e-12)
@@ -226,7 +227,7 @@ def test_the_pipeline_works_with_optimised_centres(tmp_path):
         qs.all_kway(schema, [1, 2, 3], "prefix") + qs.affine(schema, "a", "b") + qs.where(schema, "a >= 2")
     )
     plan = qs.plan(workload, COST, centering="optimized")
-    assert not np.all(plan.centres[0] == plan.centres[0][0])
+    assert not plan.centres[0].is_uniform
     plan.save(tmp_path / "plan")
     plan = qs.Plan.load(tmp_path / "plan")
     truth = (

@@ -10,19 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.centering import complement, split_axis, uniform
-from querysmasher.planning.decomposition import Decomposer, split_family
+from querysmasher.planning.centre import Centre, complement, uniform
+from querysmasher.planning.decomposition import Decomposer
+from querysmasher.planning.split import PlacedFamily, split_axis, split_rows
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.rows import Rows
 from tests.reference import marginal_map, query_rows, subworkload_grams, terms_gram
 from tests.strategies import centres, integer_arrays, joint_families, schemas, workloads
 
 
+def split_family(family, places, around):
+    """The rows that a family asked on some places of the schema leaves on each set of places."""
+    order = sorted(places)
+    tensor = PlacedFamily.on(places, family).tensor(weighted=False)
+    split = split_rows(tensor, [around[p] for p in order])
+    return {tuple(order[a] for a in kept): rows for kept, rows in split.items()}
+
+
 def grams(workload, centres):
     """What the library splits a workload into, written out."""
     decomposer = Decomposer(workload.schema, centres)
     return {
-        s.attributes: terms_gram([workload.schema.sizes[a] for a in s.attributes], s.terms, decomposer.parts)
+        s.attributes: terms_gram([workload.schema.sizes[a] for a in s.attributes], s.terms)
         for s in decomposer.decompose(workload.groups)
     }
 
@@ -33,7 +42,7 @@ def grams(workload, centres):
 def test_the_example_of_the_paper_splits_into_its_fractions():
     schema = qs.Schema([qs.Categorical("A1", ["yes", "no"]), qs.Categorical("A2", ["a", "b", "c"])])
     family = Rows((2, 3), np.array([[0, 1, 1, 0, 0, 1]]))
-    parts = split_family(family, (0, 1), uniform(schema), weighted=True)
+    parts = split_family(family, (0, 1), uniform(schema))
     expected = {
         (): ["1/2"],
         (0,): ["1/6", "-1/6"],
@@ -52,10 +61,7 @@ def test_the_example_of_the_paper_splits_into_its_fractions():
 def answer_from_parts(group, schema, around, data):
     """The answers to a group's queries, as the sum over attribute sets of the answers of the parts."""
     tensor = data.reshape(schema.sizes)
-    splits = [
-        split_family(family, schema.positions(names), around, weighted=False)
-        for names, family in group.parts()
-    ]
+    splits = [split_family(family, schema.positions(names), around) for names, family in group.parts()]
     total = np.zeros(group.shape)
     for choice in itertools.product(*(split.items() for split in splits)):
         kept = [place for places, _ in choice for place in places]
@@ -86,7 +92,7 @@ def test_parts_around_uniform_centres_are_orthogonal(data):
     shape = data.draw(st.sampled_from([(2, 3), (3, 1, 2), (4,), (2, 2, 3)]))
     schema = qs.Schema.of({f"x{i}": n for i, n in enumerate(shape)})
     family = data.draw(joint_families(shape))
-    parts = split_family(family, tuple(range(len(shape))), uniform(schema), weighted=False)
+    parts = split_family(family, tuple(range(len(shape))), uniform(schema))
     full = {kept: rows @ marginal_map(schema, kept) for kept, rows in parts.items()}
     for one, two in itertools.combinations(full, 2):
         assert np.abs(full[one] @ full[two].T).max() < 1e-10 * np.prod(shape)
@@ -97,19 +103,19 @@ def test_parts_vanish_on_the_centre_of_every_attribute_they_keep(data):
     schema = data.draw(schemas(min_attributes=2, max_attributes=3, max_size=4))
     around = data.draw(centres(schema))
     family = data.draw(joint_families(schema.sizes))
-    for kept, rows in split_family(family, tuple(range(len(schema))), around, weighted=False).items():
+    for kept, rows in split_family(family, tuple(range(len(schema))), around).items():
         tensor = rows.reshape(-1, *(schema.sizes[p] for p in kept))
         for axis, place in enumerate(kept, start=1):
-            assert np.abs(np.tensordot(tensor, around[place], axes=(axis, 0))).max() < 1e-9
+            assert np.abs(np.tensordot(tensor, around[place].weights, axes=(axis, 0))).max() < 1e-9
 
 
 @given(st.integers(1, 6), st.data())
 def test_the_complement_of_a_centre_is_an_orthonormal_basis_of_what_vanishes_on_it(n, data):
     (centre,) = data.draw(centres(qs.Schema.of(a=n)))
-    basis = complement(centre)
+    basis = complement(centre.weights)
     assert basis.shape == (n - 1, n)
     np.testing.assert_allclose(basis @ basis.T, np.eye(n - 1), atol=1e-12)
-    np.testing.assert_allclose(basis @ centre, 0, atol=1e-12)
+    np.testing.assert_allclose(basis @ centre.weights, 0, atol=1e-12)
 
 
 @given(st.data())
@@ -118,10 +124,10 @@ def test_one_axis_is_split_by_the_two_projections(data):
     around = data.draw(centres(schema))
     rows = data.draw(integer_arrays((2, *schema.sizes))).astype(float)
     for axis, w in enumerate(around, start=1):
-        C = np.eye(len(w)) - np.outer(w, np.ones(len(w)))
+        C = np.eye(len(w)) - np.outer(w.weights, np.ones(len(w)))
         kept = np.moveaxis(np.tensordot(rows, C, axes=(axis, 0)), -1, axis)
         np.testing.assert_allclose(split_axis(rows, w, axis, keep=True), kept, atol=1e-10)
-        gone = np.tensordot(rows, w, axes=(axis, 0))
+        gone = np.tensordot(rows, w.weights, axes=(axis, 0))
         np.testing.assert_allclose(split_axis(rows, w, axis, keep=False), gone, atol=1e-10)
 
 
@@ -224,7 +230,7 @@ def test_attributes_of_the_same_size_with_different_queries_are_kept_apart():
 
 def test_attributes_with_different_centres_are_kept_apart():
     schema = qs.Schema.of(a=2, b=2)
-    around = (np.array([0.5, 0.5]), np.array([0.25, 0.75]))
+    around = (Centre.uniform(2), Centre.of(np.array([0.25, 0.75])))
     decomposer = Decomposer(schema, around)
     decomposer.decompose(qs.all_kway(schema, 1, "prefix").groups)
     assert len(decomposer.parts) == 2

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import (
     FAR,
     are_far_apart,
@@ -21,10 +22,11 @@ from querysmasher.planning.grading import (
     is_graded,
     lengths,
 )
-from querysmasher.planning.integer import as_strategy, integer_plan
+from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solvers.design import Design
-from querysmasher.planning.subworkload import Part, split
+from querysmasher.planning.strategies import strategy_of_integers
+from querysmasher.planning.subworkload import Part, Piece, Term, separate
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.workload.families import ONE_ATTRIBUTE
@@ -138,10 +140,11 @@ def test_differences_beside_a_count_of_great_weight(weight):
 
 def test_small_terms_are_not_split_off():
     """Two products with coefficients 1 and 1e-14 are no product, however small the second is."""
-    terms = ((1.0, (((0,), 0), ((1,), 1))), (1e-14, (((0,), 2), ((1,), 3))))
-    _, blocks = split((3, 4), terms)
+    parts = [Part((n,), (Centre.uniform(n),), np.eye(n), number=i) for i, n in enumerate((3, 4, 3, 4))]
+    a, b, c, d = (Piece((i % 2,), part) for i, part in enumerate(parts))
+    _, blocks = separate((Term(1.0, (a, b)), Term(1e-14, (c, d))))
     assert len(blocks) == 1
-    assert len(blocks[0][1].terms) == 2
+    assert len(blocks[0].block.terms) == 2
 
 
 def test_weights_of_groups_may_be_far_apart():
@@ -155,7 +158,7 @@ def test_weights_of_groups_may_be_far_apart():
 
 def test_parts_that_differ_in_short_rows_only_are_two():
     long = np.array([[1e9, -1e9, 0.0]])
-    centre = np.full(3, 1 / 3)
+    centre = Centre.uniform(3)
     one, two = (
         Part((3,), (centre,), np.vstack([long, short]), thin=True)
         for short in ([[1e-6, 0, -1e-6]], [[0, 1e-6, -1e-6]])
@@ -329,7 +332,7 @@ def rounded_predictor(plan, integers):
         variance = m.variance / (squared_sensitivity(integers.strategies[total[0]]) if total else 1)
         blocks = tuple(b for b in m.blocks if b[0])
         measured[m.attributes] = [Measured(m.attributes, blocks, float(variance), 0.0)]
-    strategies = [as_strategy(s) for s in integers.strategies]
+    strategies = [strategy_of_integers(s) for s in integers.strategies]
     return Predictor(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning.lattice import independent, integer_centre, lattice_rows, project
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.lattice import independent, lattice_rows, project
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.rows import Rows
@@ -75,7 +76,7 @@ centres = st.lists(st.integers(-3, 9), min_size=1, max_size=6).filter(
 @given(centres)
 def test_a_centre_comes_back_as_whole_numbers(k):
     k = np.array(k)
-    found = integer_centre(k / k.sum())
+    found = Centre.of(k / k.sum()).exact
     assert found.dtype == np.int64
     sign = np.sign(k.sum())
     np.testing.assert_array_equal(found * np.sign(found.sum()), k * sign)
@@ -83,13 +84,13 @@ def test_a_centre_comes_back_as_whole_numbers(k):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 49, 1000, 6000])
 def test_a_uniform_centre_is_all_ones(n):
-    np.testing.assert_array_equal(integer_centre(np.full(n, 1.0 / n)), np.ones(n))
+    np.testing.assert_array_equal(Centre.of(np.full(n, 1.0 / n)).exact, np.ones(n))
 
 
 @pytest.mark.parametrize("centre", [[1 / math.pi, 1 - 1 / math.pi], [1e-9, 1 - 1e-9], [math.nan, 1.0]])
 def test_a_centre_of_no_small_ratio_is_refused(centre, refuses):
     with refuses(PlanError, ValueError, "centre"):
-        integer_centre(np.array(centre))
+        Centre.of(np.array(centre)).exact  # noqa: B018 - it raises
 
 
 @given(st.lists(centres, min_size=1, max_size=3), st.integers(0, 10**6))
@@ -123,8 +124,9 @@ def test_lattice_rows_span_what_is_left_exactly(name, best):
     whole = {
         p: np.arange(1, n + 1) if best and n > 1 else np.ones(n, dtype=np.int64) for p, n in size.items()
     }
-    given = [whole[p] / whole[p].sum() if p in whole else np.ones(1) for p in range(3)]
     ordered = sorted(places)
+    given = [Centre.ratio(whole[p]) for p in ordered]
+    order = [places.index(p) for p in ordered]
     matrix = family.matrix().reshape(-1, *family.shape).transpose(0, *(1 + np.argsort(places)))
     # 0.1 means a tenth, not the double next to it
     meant = [[Fraction(x).limit_denominator(1000) for x in row] for row in matrix.reshape(family.rows, -1)]
@@ -134,7 +136,7 @@ def test_lattice_rows_span_what_is_left_exactly(name, best):
         axes = [ordered.index(p) for p in kept]
         left = exact_part(meant, shape, [whole[p] for p in ordered], axes)
         rank = exact_rank(left)
-        rows = lattice_rows(family, places, kept, given)
+        rows = lattice_rows(family, order, axes, given)
         if rows is None:
             assert rank == math.prod(size[p] - 1 for p in kept), "the whole residual space"
             continue
@@ -145,12 +147,12 @@ def test_lattice_rows_span_what_is_left_exactly(name, best):
 
 
 def test_no_lattice_where_any_rounding_will_do_or_none_is_known():
-    uniform = (np.full(4, 0.25),)
+    uniform, real = (Centre.uniform(4),), np.array([math.pi, 1, 1, 1])
     assert lattice_rows(Prefix((4,)), (0,), (0,), uniform) is None
     assert lattice_rows(Identity((4,)), (0,), (0,), uniform) is None
     assert lattice_rows(Rows((4,), [[math.pi, 0, 0, 1]]), (0,), (0,), uniform) is None
     assert lattice_rows(Rows((4,), [[2.0**45, 0, 0, 1]]), (0,), (0,), uniform) is None
-    assert lattice_rows(Rows((4,), [[1, 0, 0, 1]]), (0,), (0,), (np.array([math.pi, 1, 1, 1]) / 6,)) is None
+    assert lattice_rows(Rows((4,), [[1, 0, 0, 1]]), (0,), (0,), (Centre.of(real / real.sum()),)) is None
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 5), st.integers(1, 4))

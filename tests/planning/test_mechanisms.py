@@ -1,6 +1,7 @@
 """Every mechanism keeps one contract: certificate, privacy cost, variances, measurement, reconstruction."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,17 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
-from querysmasher.planning.solvers import SOLVERS
-from querysmasher.planning.strategy import FourierStrategy
+from querysmasher.planning.limits import limits
+from querysmasher.planning.mechanisms import MECHANISMS as EVERY
+from querysmasher.planning.solvers import SOLVERS as METHODS
+from querysmasher.planning.strategies import FourierStrategy
 from tests.builders import COST, cube
+from tests.release.tables import frame, random_counts, simulate, whole
 from tests.strategies import matrices
 
-MECHANISMS = ("residual", "basis", "fourier")
+MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only)
+SOLVERS = (*METHODS, *MECHANISMS)
+"""A mechanism's name is understood as a solver too."""
 
 
 @st.composite
@@ -59,6 +65,11 @@ def information(strategy):
     return np.linalg.pinv(dual @ dual.T, rcond=1e-9, hermitian=True)
 
 
+@cache  # the same workloads come up for every solver
+def best_plan(workload, centering):
+    return qs.plan(workload, COST, solver="dense", centering=centering, tolerance=1e-6)
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 @settings(max_examples=40, deadline=None)
 @given(workload=workloads())
@@ -73,7 +84,7 @@ def test_the_contract(solver, workload):
     assert plan.privacy_cost == pytest.approx(1.0)
     # certificate: the bound is below what any solver reaches
     assert plan.gap >= 0
-    best = qs.plan(workload, COST, solver="dense", centering=centering, tolerance=1e-6)
+    best = best_plan(workload, centering)
     assert plan.weighted_rmse / (1 + plan.gap) <= best.weighted_rmse * (1 + 1e-6)
     assert best.weighted_rmse <= plan.weighted_rmse * (1 + 1e-6)
     # variances: what is predicted query by query is what was planned
@@ -83,6 +94,7 @@ def test_the_contract(solver, workload):
     assert plan.worst_std == pytest.approx(math.sqrt(variances.max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 @settings(max_examples=8, deadline=None)
 @given(workload=workloads())
@@ -103,31 +115,37 @@ def test_releases_are_exact_up_to_their_noise(solver, workload, tmp_path_factory
     assert np.array_equal(loaded.std, answers.std)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", MECHANISMS)
 def test_releases_have_the_planned_mean_and_variance(solver):
     # 400 releases: |z| > 5 in any of some 60 queries has a chance below 1e-4, and so do the variances' bounds
     schema = qs.Schema.of(a=5, b=4)
     workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b")
-    plan, table = qs.plan(workload, COST, solver=solver), some_table(schema)
-    releases = [qs.measure(plan, table, seed=seed).answer(workload) for seed in range(400)]
-    values, std = np.array([r.values for r in releases]), releases[0].std
+    plan, counts = qs.plan(workload, COST, solver=solver), random_counts(schema, 7, records=300)
+    table, integers = frame(schema, counts), whole(plan)
+    releases = [simulate(plan, counts, seed, integers=integers).answer(workload) for seed in range(400)]
+    measured = qs.measure(plan, table, seed=399).answer(workload)
+    np.testing.assert_array_equal(releases[-1].values, measured.values)  # simulated as it is measured
+    values, std = np.array([r.values for r in releases]), measured.std
     assert np.abs((values.mean(axis=0) - exact(workload, table)) / (std / 20)).max() < 5
     assert (values.var(axis=0, ddof=1) / std**2).min() > 0.6
     assert (values.var(axis=0, ddof=1) / std**2).max() < 1.5
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
 @given(workload=workloads())
 def test_optimal_dominates_every_mechanism(workload):
     uniform = qs.plan(workload, COST, centering="uniform", tolerance=1e-6)
-    assert qs.plan(workload, COST).weighted_rmse <= uniform.weighted_rmse * (1 + 1e-3)
+    assert qs.plan(workload, COST, centering="optimized").weighted_rmse <= uniform.weighted_rmse * (1 + 1e-3)
     for solver in MECHANISMS:
         other = qs.plan(workload, COST, solver=solver)
         assert uniform.weighted_rmse <= other.weighted_rmse * (1 + 1e-6), solver
         assert uniform.weighted_rmse >= other.weighted_rmse / (1 + other.gap) * (1 - 1e-6), solver
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_optimal_dominates_hdmm(data):
     # its products have centres of their own, which ours are rounded from: hence the 0.1 %
@@ -213,14 +231,51 @@ class TestBases:
             self.plan(**bases)
 
     def test_bases_need_their_solver(self):
-        with pytest.raises(qs.PlanError, match="solver='basis', got solver='optimal'"):
+        with pytest.raises(qs.PlanError, match="mechanism='basis', got mechanism='querysmasher'"):
             qs.plan(self.workload, COST, bases={"a": "haar"})
 
 
 @pytest.mark.parametrize("solver", MECHANISMS)
-def test_mechanisms_refuse_optimised_centres(solver):
+def test_mechanisms_refuse_optimised_centres_and_other_solvers(solver):
+    workload = qs.marginals(cube(3, 2), 1)
     with pytest.raises(qs.PlanError, match="'uniform' centres only"):
-        qs.plan(qs.marginals(cube(3, 2), 1), COST, solver=solver, centering="optimized")
+        qs.plan(workload, COST, solver=solver, centering="optimized")
+    with pytest.raises(qs.PlanError, match=r"solver: .* has one of its own"):
+        qs.plan(workload, COST, mechanism=solver, solver="dense")
+    named, plain = qs.plan(workload, COST, mechanism=solver), qs.plan(workload, COST, solver=solver)
+    assert (named.mechanism, named.solver) == (plain.mechanism, plain.solver) == (solver, "optimal")
+
+
+def test_an_unknown_mechanism_is_refused_with_those_there_are():
+    with pytest.raises(qs.PlanError, match=r"mechanism: expected one of querysmasher, basis, .* got 'hdmm'"):
+        qs.plan(qs.marginals(cube(3, 2), 1), COST, mechanism="hdmm")
+
+
+def test_a_plan_says_for_every_block_which_method_was_chosen_and_why(limit_planning):
+    schema = qs.Schema.of(a=10, b=10, c=3)
+    workload = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
+    limit_planning(dense_cells=50)
+    plan = qs.plan(workload, COST, centering="uniform")
+    by_sizes = {block.sizes: block for block in plan.methods}
+    assert list(by_sizes) == [(10, 10), (10, 3), (10,), (3,)]
+    assert {sizes: block.method for sizes, block in by_sizes.items()} == {
+        (10, 10): "structured",
+        (10, 3): "dense",
+        (10,): "dense",
+        (3,): "dense",
+    }
+    assert by_sizes[10, 10].attribute_sets == 1
+    assert by_sizes[10, 3].attribute_sets == by_sizes[10,].attribute_sets == 2
+    assert by_sizes[10, 10].measurements == 81
+    assert "too many cells" in str(by_sizes[10, 10])
+    assert all(block.reason in str(block) for block in plan.methods)
+    marginals = qs.plan(qs.marginals(schema, 1), COST)
+    assert {block.method for block in marginals.methods} == {"circulant"}
+    assert "closed form" in marginals.methods[0].reason
+    fourier = qs.plan(workload, COST, mechanism="fourier")
+    assert fourier.methods[0].reason != ""
+    residual = qs.plan(workload, COST, mechanism="residual")
+    assert residual.methods[0].reason == "the mechanism residual was asked for"
 
 
 def test_later_queries_outside_a_fourier_plan_are_refused():
@@ -231,10 +286,10 @@ def test_later_queries_outside_a_fourier_plan_are_refused():
         plan.variances(qs.queries(schema, a="prefix"))
 
 
-def test_what_is_too_large_falls_back_and_says_so(monkeypatch):
+def test_what_is_too_large_falls_back_and_says_so(monkeypatch, limit_planning):
     from querysmasher.planning import solvers
 
-    monkeypatch.setattr(solvers, "DENSE_CELLS", 50)
+    limit_planning(dense_cells=50)
     monkeypatch.setattr(solvers, "is_thin", lambda *_: False)
     schema = qs.Schema.of(a=10, b=10)
     workload = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2) + qs.affine(schema, "a", "b")
@@ -248,7 +303,7 @@ def test_what_is_too_large_falls_back_and_says_so(monkeypatch):
         assert plan.weighted_rmse <= other.weighted_rmse * (1 + 1e-9)
 
 
-def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatch):
+def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatch, limit_planning):
     """A stencil moved around a torus is no product: of the two fallbacks, only Fourier's is optimal there."""
     from querysmasher.planning import solvers
 
@@ -259,7 +314,7 @@ def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatc
     around = qs.linear(schema, ("a", "b"), np.array(rows))
     dense = qs.plan(around, COST, centering="uniform")
     assert dense.fallbacks == {}
-    monkeypatch.setattr(solvers, "DENSE_CELLS", 50)
+    limit_planning(dense_cells=50)
     monkeypatch.setattr(solvers, "is_thin", lambda *_: False)
     plan = qs.plan(around, COST, centering="uniform")
     ((method, (count, gap)),) = plan.fallbacks.items()
@@ -269,8 +324,10 @@ def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatc
     assert plan.rmse < 0.999 * qs.plan(around, COST, solver="structured", centering="uniform").rmse
 
 
-def test_a_comparison_on_200_by_200_with_products_is_planned():
-    schema = qs.Schema.of(a=200, b=200)
+@pytest.mark.slow
+def test_a_comparison_with_products_on_more_cells_than_dense_strategies_take_is_planned():
+    schema = qs.Schema.of(a=80, b=80)
+    assert limits().dense_cells < 80 * 80
     workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b") + qs.marginals(schema, 2)
     plan = qs.plan(workload, COST, centering="uniform")
     assert plan.fallbacks

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning.planner import CENTERINGS
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.options import CENTERINGS
 from tests.builders import COST, cps, cube, pairs, plan_uniform
 from tests.reference import (
     complement,
@@ -77,7 +78,7 @@ def test_a_plan_around_any_centres_is_the_mechanism_it_says_it_is(workload, budg
     assert plan.weighted_loss == pytest.approx(float(weights @ expected), rel=1e-6)
     assert plan.privacy_cost <= budget.privacy_cost
     assert privacy_cost(plan) <= budget.privacy_cost * (1 + 1e-9)
-    assert all(np.sum(w) == pytest.approx(1.0) for w in plan.centres)
+    assert all(np.sum(w.weights) == pytest.approx(1.0) for w in plan.centres)
     uniform = plan_uniform(workload, budget)
     assert plan.weighted_loss <= uniform.weighted_loss * (1 + 1e-3)
 
@@ -99,10 +100,10 @@ def test_no_random_mechanism_of_the_kind_does_better(workload, data):
     """Any strategies that respect residual spaces, with any shares of the budget (the paper's theorem)."""
     assume(asks_something(workload, COST))
     plan = plan_uniform(workload, COST)
-    centres = [np.full(n, 1.0 / n) for n in workload.schema.sizes]
+    centres = [Centre.uniform(n) for n in workload.schema.sizes]
     losses = []
     for kept, gram in subworkload_grams(workload, centres).items():
-        inside = kron([complement(centres[p]) for p in kept])
+        inside = kron([complement(centres[p].weights) for p in kept])
         rows = data.draw(full_rank_matrices(len(inside) + 2, len(inside))) @ inside
         losses.append(loss(gram, rows / np.sqrt((rows**2).sum(axis=0).max())))
     best_shares = sum(map(math.sqrt, losses)) ** 2

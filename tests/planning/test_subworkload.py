@@ -8,25 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning.centering import uniform
+from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.decomposition import Decomposer
-from querysmasher.planning.subworkload import Part, split
+from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
 from tests.reference import kron, on_axes, part_gram, terms_gram
 from tests.strategies import matrices, workloads
 
 
 def subworkloads(workload):
-    """Every subworkload with its shape, and the parts they speak of."""
+    """Every subworkload with its shape."""
     decomposer = Decomposer(workload.schema, uniform(workload.schema))
     found = decomposer.decompose(workload.groups)
-    return [(tuple(workload.schema.sizes[a] for a in s.attributes), s) for s in found], decomposer.parts
+    return [(tuple(workload.schema.sizes[a] for a in s.attributes), s) for s in found]
 
 
 def blocks_of(workload, attributes):
     """The axes of the blocks into which one attribute set's share splits."""
-    found, _ = subworkloads(workload)
-    shape, subworkload = next((shape, s) for shape, s in found if s.attributes == attributes)
-    return sorted(axes for axes, _ in split(shape, subworkload.terms)[1])
+    subworkload = next(s for _, s in subworkloads(workload) if s.attributes == attributes)
+    return sorted(placed.axes for placed in separate(subworkload.terms)[1])
 
 
 # --- split -------------------------------------------------------------------------------------
@@ -35,15 +34,14 @@ def blocks_of(workload, attributes):
 @settings(max_examples=100)
 @given(workloads())
 def test_the_kronecker_product_of_the_blocks_times_the_scale_is_the_gram(workload):
-    found, parts = subworkloads(workload)
-    for shape, subworkload in found:
-        scale, blocks = split(shape, subworkload.terms)
-        assert sorted(a for axes, _ in blocks for a in axes) == list(range(len(shape)))
-        assert all(block.shape == tuple(shape[a] for a in axes) for axes, block in blocks)
+    for shape, subworkload in subworkloads(workload):
+        scale, blocks = separate(subworkload.terms)
+        assert sorted(a for placed in blocks for a in placed.axes) == list(range(len(shape)))
+        assert all(placed.block.shape == tuple(shape[a] for a in placed.axes) for placed in blocks)
         product = scale * on_axes(
-            shape, [(axes, terms_gram(block.shape, block.terms, parts)) for axes, block in blocks]
+            shape, [(own.axes, terms_gram(own.block.shape, own.block.terms)) for own in blocks]
         )
-        gram = terms_gram(shape, subworkload.terms, parts)
+        gram = terms_gram(shape, subworkload.terms)
         np.testing.assert_allclose(product, gram, rtol=1e-9, atol=1e-10 * np.abs(gram).max())
 
 
@@ -87,9 +85,9 @@ def test_attributes_that_a_joint_family_ties_stay_together():
 
 def test_the_total_has_no_block_and_its_coefficient_as_scale():
     schema = qs.Schema.of(a=4)
-    ((_, total),) = [f for f in subworkloads(qs.marginals(schema, [0, 1]))[0] if not f[1].attributes]
-    scale, blocks = split((), total.terms)
-    assert blocks == []
+    ((_, total),) = [f for f in subworkloads(qs.marginals(schema, [0, 1])) if not f[1].attributes]
+    scale, blocks = separate(total.terms)
+    assert blocks == ()
     assert scale == pytest.approx(1 + 4 / 16)
 
 
@@ -99,9 +97,8 @@ def test_the_same_share_up_to_scale_is_the_same_block():
     heavier = workload + 7.0 * (
         qs.queries(schema, a="prefix", b="prefix") + qs.queries(schema, a="identity", b="identity")
     )
-    found, _ = subworkloads(heavier)
-    pairs = [split(shape, s.terms) for shape, s in found if len(s.attributes) == 2]
-    assert len({block for _, blocks in pairs for _, block in blocks}) == 1
+    pairs = [separate(s.terms) for _, s in subworkloads(heavier) if len(s.attributes) == 2]
+    assert len({placed.block for _, blocks in pairs for placed in blocks}) == 1
     assert {round(scale, 9) for scale, _ in pairs} == {1.0, 8.0}
 
 
@@ -109,7 +106,7 @@ def test_the_same_share_up_to_scale_is_the_same_block():
 
 
 def part_of(rows, shape, thin):
-    centres = tuple(np.full(n, 1.0 / n) for n in shape)
+    centres = tuple(map(Centre.uniform, shape))
     return Part(shape, centres, rows if thin else rows.T @ rows, thin)
 
 
@@ -132,21 +129,62 @@ def test_a_part_knows_its_trace_roots_and_energies(shape, thin, data):
 
 def test_parts_equal_up_to_rounding_error_have_one_digest():
     gram = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    centre = (np.full(2, 0.5),)
+    centre = (Centre.uniform(2),)
     same = Part((2,), centre, gram * (1 + 1e-15))
     assert same.digest == Part((2,), centre, gram).digest
     others = [
         Part((2,), centre, gram * (1 + 1e-9)),
         Part((2,), centre, gram + np.array([[0.0, 1e-9], [1e-9, 0.0]])),
         Part((2,), centre, gram, thin=True),
-        Part((2,), (np.array([0.25, 0.75]),), gram),
+        Part((2,), (Centre.of(np.array([0.25, 0.75])),), gram),
     ]
     assert len({same.digest, *(other.digest for other in others)}) == 5
 
 
 def test_minus_zero_is_zero_for_the_digest():
-    centre = (np.full(2, 0.5),)
+    centre = (Centre.uniform(2),)
     assert (
         Part((2,), centre, np.array([[0.0, 1.0]]), thin=True).digest
         == Part((2,), centre, np.array([[-0.0, 1.0]]), thin=True).digest
     )
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+def example_part(shape, thin, seed):
+    rows = np.random.default_rng(seed).standard_normal((3, math.prod(shape)))
+    return part_of(rows, shape, thin)
+
+
+def test_blocks_of_equal_parts_are_equal_and_those_of_other_parts_are_not():
+    one, same, other = (Block.of(example_part((2, 3), thin=True, seed=seed)) for seed in (1, 1, 2))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != other
+    part = example_part((4,), thin=False, seed=0)
+    assert part != Part(part.shape, part.centres, part.content, number=1)
+    assert part != "part"
+
+
+def test_a_block_knows_its_shape_cells_energy_and_centres():
+    a, b = example_part((4,), thin=False, seed=0), example_part((2, 3), thin=True, seed=1)
+    term = Term(2.0, (Piece((0, 2), b), Piece((1,), a)))
+    block = Block((2, 4, 3), (term,))
+    assert term.shape == block.shape
+    assert block.cells == 24
+    assert [len(centre) for centre in block.centres] == [2, 4, 3]
+    assert [piece.part for piece in block.pieces] == [b, a]
+    assert term.energy == pytest.approx(np.trace(terms_gram(block.shape, [term])))
+    assert term.on({1}) == (Piece((1,), a),)
+    assert Piece((1,), a).moved({1: 5}) == Piece((5,), a)
+
+
+def test_pieces_and_blocks_that_do_not_fit_are_refused():
+    part = example_part((2, 3), thin=True, seed=1)
+    with pytest.raises(qs.PlanError, match=r"piece: .*axes"):
+        Piece((0,), part)
+    whole = (Piece((0, 1), part),)
+    for shape, pieces in [((3, 2), whole), ((2, 3, 4), whole), ((2, 3), whole * 2), ((2, 3), ())]:
+        with pytest.raises(qs.PlanError, match=r"block: .*cover"):
+            Block(shape, (Term(1.0, pieces),))

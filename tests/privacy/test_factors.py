@@ -14,6 +14,7 @@ from tests.release.tables import TableCounter, Telltale, random_counts, released
 
 import querysmasher as qs
 from querysmasher.errors import FileError, PrivacyError
+from querysmasher.planning.centre import Centre
 from querysmasher.privacy.accounting import check_budget, privacy_cost, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import KINDS, WORD, Factor, Filter, Matrix, factor_from_data
@@ -232,7 +233,7 @@ def release_of(plan, counts, source):
     for number, answers in measure_table(plan, TableCounter(SCHEMA, counts), source):
         store.put(number, answers)
     workload = qs.all_kway(SCHEMA, [0, 1, 2], "prefix")
-    centres = tuple(np.full(n, 1 / n) for n in SCHEMA.sizes)
+    centres = tuple(map(Centre.uniform, SCHEMA.sizes))
     return Release(plan, workload, centres, NoiseRecord("rounded", "", seeded=True), store)
 
 

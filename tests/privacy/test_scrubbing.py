@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import traceback
+from functools import partial
 
 import duckdb
 import pandas as pd
@@ -19,6 +20,7 @@ from tests.spec.files import SMALL
 import querysmasher as qs
 from querysmasher.data import counting
 from querysmasher.data import table as table_module
+from querysmasher.demo import true_answers
 from querysmasher.errors import DataError
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.store import MemoryStore
@@ -26,7 +28,8 @@ from querysmasher.spec import read_spec
 
 MEASURE = importlib.import_module("querysmasher.measuring")
 SCHEMA = qs.Schema.of(a=4, b=3)
-PLAN = plan_uniform(qs.marginals(SCHEMA, [1, 2]), qs.PrivacyCost(1.0))
+ALL = qs.marginals(SCHEMA, [1, 2])
+PLAN = plan_uniform(ALL, qs.PrivacyCost(1.0))
 WITHOUT = {"a": [0, 1, 2, 3], "name": [PRIVATE] * 4}
 """A table that cannot be opened: it has no column b."""
 UNFIT = {"a": [0, 1, 2, 3], "b": ["0", "1", "2", PRIVATE]}
@@ -96,6 +99,22 @@ def check(error):
 def test_no_record_is_shown_when_a_table_is_refused(engine, columns, tmp_path):
     with pytest.raises(DataError) as caught:
         qs.measure(PLAN, ENGINES[engine](globals()[columns], tmp_path))
+    assert len(list(frames(caught.value))) > 2, "there is a way to look along"
+    check(caught.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("read", [partial(qs.check, SCHEMA), partial(true_answers, ALL)])
+def test_nor_where_a_custodian_looks_for_what_does_not_fit(engine, read, tmp_path, monkeypatch):
+    """What `check` returns shows records, but only to whoever prints it: an error of its own does not."""
+
+    def fail(*_):
+        raise DataError("planted")
+
+    monkeypatch.setattr(counting.Tally, "add", fail)
+    monkeypatch.setattr("querysmasher.data.check._inspected", fail)
+    with pytest.raises(DataError, match="planted") as caught:
+        read(ENGINES[engine](WHOLE, tmp_path))
     assert len(list(frames(caught.value))) > 2, "there is a way to look along"
     check(caught.value)
 
@@ -208,6 +227,7 @@ def test_a_database_opened_by_a_spec(tmp_path):
     check(caught.value)
 
 
+@pytest.mark.slow
 def test_pytest_with_locals_prints_no_record(tmp_path):
     (tmp_path / "test_it.py").write_text(
         textwrap.dedent("""

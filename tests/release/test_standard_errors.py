@@ -6,6 +6,7 @@ that number's noise, summed from its probabilities. No formula of the library is
 
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from scipy.special import ndtr
 
 import querysmasher as qs
 from querysmasher.errors import PrivacyError
+from querysmasher.planning.centre import Centre
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -94,13 +96,21 @@ def exact_covariance(plan, integers, noise, workload):
     return result
 
 
+@cache
+def planned(name, cost, neighbours):
+    """A plan for every noise that is drawn for it."""
+    workload, options = PLANS[name]
+    return qs.plan(workload, qs.PrivacyCost(cost, neighbours=neighbours), **options)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["rounded", "discrete", "gaussian"])
 @pytest.mark.parametrize("name", PLANS)
 def test_standard_errors_are_those_of_the_noise(name, noise):
     workload, options = PLANS[name]
     for cost in FROM_LITTLE_TO_MUCH:
         neighbours = "replace_one" if cost == 30.0 else "add_remove"
-        plan = qs.plan(workload, qs.PrivacyCost(cost, neighbours=neighbours), **options)
+        plan = planned(name, cost, neighbours)
         integers = whole(plan, noise, max_records=2**40)
         multiplied = any(s.multipliers is not None for s in integers.strategies)
         assert multiplied == (options["solver"] == "structured")
@@ -137,7 +147,7 @@ def test_rounding_adds_the_same_to_every_row_whatever_its_multiplier():
         schema, qs.PrivacyCost(10.0), (strategy,), (IntegerMeasured((0,), (((0,), 0),), Fraction(1)),), 10
     )
     workload = qs.linear(schema, "a", rows)
-    centres = (np.full(4, 0.25),)
+    centres = (Centre.uniform(4),)
     release = Release(plan, workload, centres, NoiseRecord("rounded", "", seeded=False), {0: np.zeros(3)})
     expected = np.array([moments("rounded", v) for v in (1.0, 100.0, 1e6)])
     np.testing.assert_allclose(release.variances(workload), expected, rtol=2e-8)

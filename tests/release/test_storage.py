@@ -257,7 +257,7 @@ def test_answers_that_are_none_or_too_few_are_refused(saved, tmp_path, answers):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda d: d.update(centres=[2 * c for c in d["centres"]]), "does not sum to one"),
+        (lambda d: d.update(centres=[2 * c / c.sum() for c in d["centres"]]), "does not sum to one"),
         (lambda d: d.update(centres=[c * 1e300 for c in d["centres"]]), "does not sum to one"),
         (lambda d: d.update(centres=[np.eye(len(c))[0] for c in d["centres"]]), "residual space"),
         (lambda d: d.update(variances=["1" for _ in d["variances"]]), "more than the"),

@@ -216,7 +216,7 @@ MISTAKES = [
     (SMALL + '[data]\ndatabase = "x"', "line 27: data: expected path, or database and table, got database"),
     (
         SMALL + '[plan]\nsolver = "best"',
-        "line 28: plan.solver: expected one of optimal, dense, structured, residual, basis, fourier, got 'best'",
+        "line 28: plan.solver: expected one of optimal, dense, structured, querysmasher, basis, residual, fourier, got 'best'",
     ),
     (
         SMALL + '[plan]\ncentering = "unform"',
@@ -224,11 +224,11 @@ MISTAKES = [
     ),
     (
         SMALL + '[plan]\nsolver = "fourier"\ncentering = "optimized"',
-        "line 29: plan.centering: expected uniform, the only choice for solver = 'fourier', got 'optimized'",
+        "line 29: plan.centering: expected uniform, the only choice for mechanism = 'fourier', got 'optimized'",
     ),
     (
         SMALL + '[plan]\nbases = {age = "prefix"}',
-        "line 28: plan.bases: allowed only with solver = 'basis', got 'optimal'",
+        "line 28: plan.bases: allowed only with mechanism = 'basis', got 'querysmasher'",
     ),
     (
         SMALL + '[plan]\nsolver = "basis"\nbases = {agee = "prefix"}',

@@ -8,7 +8,8 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError, SpecError
-from querysmasher.planning.solvers import SOLVERS, UNIFORM_SOLVERS
+from querysmasher.planning.mechanisms import MECHANISMS
+from querysmasher.planning.solvers import SOLVERS
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.spec import read_spec, template
 from querysmasher.spec.model import MeasureSection, PlanSection
@@ -144,12 +145,16 @@ def test_every_choice_of_the_library_can_be_made(tmp_path):
 
 def test_every_mechanism(tmp_path):
     for solver in SOLVERS:
-        spec = read(tmp_path, SMALL + f'[plan]\nsolver = "{solver}"')
-        assert spec.searches_centres == (solver not in UNIFORM_SOLVERS)
-    bases = '[plan]\nsolver = "basis"\nbases = {hour = "haar", sex = [[1, 0], [0, 1]]}'
+        assert read(tmp_path, SMALL + f'[plan]\nsolver = "{solver}"').searches_centres
+    for name, mechanism in MECHANISMS.items():
+        for key in ("mechanism", "solver"):
+            spec = read(tmp_path, SMALL + f'[plan]\n{key} = "{name}"')
+            assert spec.searches_centres == (not mechanism.uniform_only)
+            assert spec.plan(progress=False).mechanism == name
+    bases = '[plan]\nmechanism = "basis"\nbases = {hour = "haar", sex = [[1, 0], [0, 1]]}'
     planned = read(tmp_path, SMALL + bases).plan(progress=False)
     expected = qs.plan(
-        planned.workload, planned.budget, solver="basis", bases={"hour": "haar", "sex": [[1, 0], [0, 1]]}
+        planned.workload, planned.budget, mechanism="basis", bases={"hour": "haar", "sex": [[1, 0], [0, 1]]}
     )
     assert planned.rmse == expected.rmse
 

@@ -118,15 +118,25 @@ def resuming(path: Path, left: Path, force: bool, command: str) -> Iterator[Draf
     if is_held(folder):
         msg = f"another run is writing {str(folder)!r} right now; wait for it"
         raise FileError(msg)
-    draft = next((d for d in drafts(path) if d.samefile(folder)), None)
-    if draft is None:
-        draft = beside(path, MARK)
-        draft.mkdir()
+    here = next((d for d in drafts(path) if d.samefile(folder)), None)
+    draft = here or beside(path, MARK)
+    hidden = here or _copy(folder, draft.with_name(f".{draft.name}"))
+    with held(hidden):  # and only then in sight of other runs
+        hidden.rename(draft)
+        yield Draft(draft, path, _identity(path), command)
+
+
+def _copy(folder: Path, target: Path) -> Path:
+    """Copy what a run left behind to a new folder, or leave nothing there."""
+    target.mkdir()
+    try:
         for name in (PLAN, RELEASE):
             if (folder / name).is_file():
-                shutil.copyfile(folder / name, draft / name)
-    with held(draft):
-        yield Draft(draft, path, _identity(path), command)
+                shutil.copyfile(folder / name, target / name)
+    except BaseException:
+        remove(target)
+        raise
+    return target
 
 
 def _identity(path: Path) -> object:

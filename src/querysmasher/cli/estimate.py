@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from querysmasher.planning.solvers import DENSE_CELLS
+from querysmasher.planning.limits import limits
 from querysmasher.release.store import MEMORY_BYTES
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
@@ -101,7 +101,7 @@ def _kind(group: Group) -> tuple[bool, object]:
 
 
 def _solving(cells: int) -> float:
-    return DENSE_SECONDS * cells**3 if cells <= DENSE_CELLS else STRUCTURED_SECONDS * cells
+    return DENSE_SECONDS * cells**3 if cells <= limits().dense_cells else STRUCTURED_SECONDS * cells
 
 
 def _closure(sets: list[frozenset[str]], sizes: dict[str, int]) -> tuple[int, int]:

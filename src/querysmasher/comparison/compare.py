@@ -18,7 +18,9 @@ from querysmasher.extras import altair
 from querysmasher.files import replacing
 from querysmasher.formatting import columns
 from querysmasher.html import notebook, table
-from querysmasher.planning.planner import check_asked, plan
+from querysmasher.planning.asking import check_asked
+from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
+from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.report.words import promise
@@ -36,7 +38,7 @@ HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB",
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class Compared:
     """A mechanism to compare: its name in the API, its published name, and its limitations in sentences."""
 
     name: str
@@ -136,9 +138,9 @@ def chart_format(path: str | os.PathLike[str]) -> str:
     return suffix[1:]
 
 
-def _planned(solver: str, centering: str) -> Callable[[Workload, Budget], Result]:
+def _planned(mechanism: str, centering: str | None = None) -> Callable[[Workload, Budget], Result]:
     def run(workload: Workload, budget: Budget) -> Result:
-        made = plan(workload, budget, solver=solver, centering=centering, progress=False)
+        made = plan(workload, budget, mechanism=mechanism, centering=centering, progress=False)
         return made.weighted_rmse, made.worst_std, ""
 
     return run
@@ -162,35 +164,25 @@ def _hdmm(workload: Workload, budget: Budget) -> Result:
     return rmse, worst, f"These are the errors of its {template} template.{secret}"
 
 
-MECHANISMS = (
-    Mechanism("optimal", "QuerySmasher", "", _planned("optimal", "optimized")),
-    Mechanism(
+def _compared() -> tuple[Compared, ...]:
+    """Return the mechanisms to compare: ours also with uniform centres, and HDMM for its errors only."""
+    known = [Compared(m.name, m.title, m.cannot, _planned(m.name)) for m in MECHANISMS.values()]
+    uniform = Compared(
         "uniform",
-        "QuerySmasher, uniform centres",
+        f"{MECHANISMS[DEFAULT].title}, uniform centres",
         "It does not optimise centres.",
-        _planned("optimal", "uniform"),
-    ),
-    Mechanism(
-        "basis",
-        "ResidualPlanner+",
-        "It cannot adapt an attribute's basis to the other attributes of a query, or to queries that tie "
-        "attributes.",
-        _planned("basis", "uniform"),
-    ),
-    Mechanism("residual", "ResidualPlanner", "It adapts to marginals only.", _planned("residual", "uniform")),
-    Mechanism(
-        "fourier",
-        "Weighted Fourier Factorizations",
-        "It cannot distinguish the ends of an attribute from its middle.",
-        _planned("fourier", "uniform"),
-    ),
-    Mechanism(
+        _planned(DEFAULT, "uniform"),
+    )
+    peer = Compared(
         "hdmm",
         "HDMM",
         "It computes errors here and cannot measure. It has no certificate and accepts only products.",
         _hdmm,
-    ),
-)
+    )
+    return (known[0], uniform, *known[1:], peer)
+
+
+COMPARED = _compared()
 """The mechanisms that `compare` supports."""
 
 
@@ -206,16 +198,17 @@ def compare(
     Args:
         workload: the queries.
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
-        mechanisms: some of "optimal", "uniform", "basis", "residual", "fourier", "hdmm"; by default all.
+        mechanisms: some of "querysmasher", "uniform" (the same around uniform centres), "basis", "residual",
+            "fourier", "hdmm"; by default all.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
     >>> workload = qs.all_kway(qs.Schema.of(a=4, b=3), 2, "prefix")
-    >>> [row.title for row in compare(workload, qs.zCDP(0.5), ["residual", "optimal"]).rows]
+    >>> [row.title for row in compare(workload, qs.zCDP(0.5), ["residual", "querysmasher"]).rows]
     ['QuerySmasher', 'ResidualPlanner']
     """
     check_asked(workload, budget)
-    known = {m.name: m for m in MECHANISMS}
+    known = {m.name: m for m in COMPARED}
     given = known if mechanisms is None else [mechanisms] if isinstance(mechanisms, str) else mechanisms
     asked: list[str] = list(given) if isinstance(given, Iterable) else [given]
     for place, name in enumerate(asked):
@@ -232,7 +225,7 @@ def compare(
     return Comparison(workload, budget, tuple(rows))
 
 
-def _row(mechanism: Mechanism, workload: Workload, budget: Budget) -> Row:
+def _row(mechanism: Compared, workload: Workload, budget: Budget) -> Row:
     """Run a mechanism to measure its errors and time, and again to measure its memory."""
     head = (mechanism.name, mechanism.title)
     with warnings.catch_warnings():
@@ -250,7 +243,7 @@ def _row(mechanism: Mechanism, workload: Workload, budget: Budget) -> Row:
     return Row(*head, rmse, worst, seconds, megabytes, mechanism.cannot, note)
 
 
-def _megabytes(mechanism: Mechanism, workload: Workload, budget: Budget) -> float | None:
+def _megabytes(mechanism: Compared, workload: Workload, budget: Budget) -> float | None:
     if tracemalloc.is_tracing():  # someone else is tracing memory
         return None
     tracemalloc.start()

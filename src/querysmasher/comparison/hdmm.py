@@ -21,7 +21,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
 from querysmasher.errors import TooLargeError, WorkloadError
-from querysmasher.planning.plan import MAX_WORST
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.workload.families import Family
@@ -75,7 +75,7 @@ def _is_zero(family: Family) -> bool:
 
 def _can_look(workload: Workload) -> bool:
     """Return whether the queries are few enough to inspect each."""
-    return all(g.rows <= MAX_WORST and all(f.fits_memory for f in g.families) for g in workload)
+    return all(g.rows <= limits().worst_queries and all(f.fits_memory for f in g.families) for g in workload)
 
 
 def _kronecker(workload: Workload) -> Errors:

@@ -23,6 +23,7 @@ from querysmasher.data.spark import SparkCounter
 from querysmasher.data.table import open_table
 from querysmasher.errors import DataError
 from querysmasher.formatting import count
+from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
 
 NOTICE = "For the custodian only: this shows values of single records. Do not publish it."
@@ -90,7 +91,7 @@ class Check:
     def verdict(self, drop: str = "unknown='drop'") -> str:
         """Return in one sentence what `measure` would do; `drop` is the option that drops records."""
         if self.problem:
-            return f"The table is refused: {self.problem}."
+            return f"The table is refused: {self.problem}" + ("" if self.problem.endswith("?") else ".")
         if self.records > self.max_records:
             return f"The table is refused: it has more than max_records = {self.max_records:,} records."
         if not self.readable:
@@ -138,6 +139,7 @@ class Check:
         raise DataError(msg)
 
 
+@scrubbed
 def check(
     schema: Schema,
     data: Any,
@@ -180,6 +182,7 @@ def check(
     problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
     readable = [name for name in names if name not in problems]
     found, problem = _inspected(open_table(schema, data, readable, "drop"))
+    problem = problem or _unnamed(schema, data, names)
     columns = [
         _column(schema[n], found.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
     ]
@@ -203,6 +206,16 @@ def _problem(schema: Schema, data: Any, name: str) -> str:
     near += difflib.get_close_matches(name, [c for c in columns if c not in near], n=3)
     hint = f"; the nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near))}" if near else ""
     return f"no such column{hint}"
+
+
+def _unnamed(schema: Schema, data: Any, names: Sequence[str]) -> str:
+    """Say why a table has no column for any attribute, as a file without a header has none, or nothing."""
+    with noting_columns() as columns:
+        try:
+            open_table(schema, data, names, "drop")
+        except DataError as error:
+            return "" if set(names) & set(columns) else str(error)
+    return ""
 
 
 def _inspected(counter: Any) -> tuple[Inspection, str]:

@@ -144,6 +144,9 @@ class _Header:
     def read(self, names: Sequence[str]) -> tuple[str, list[str]]:
         """Return the delimiter and the columns, which include all needed ones."""
         source = _words(self.path)
+        if has_lone_returns(self.block.data, self.dialect.quote):
+            words = "a carriage return that no line feed follows; save the file with line feeds"
+            raise mistake(source, 1, words)
         first = "\t" if self.path.lower().removesuffix(".gz").endswith(".tsv") else ","
         usual = sorted(DELIMITERS, key=lambda d: d != first)
         candidates = [self.dialect.delimiter] if self.dialect.delimiter else usual
@@ -214,17 +217,29 @@ class _Decoded:
         while True:
             raw = self._read(size)
             text = self._decoded(raw)
+            data = self._encoded(text)
             self._line += text.count("\n")
             if text or not raw:
-                return text.encode()
+                return data
 
     def _decoded(self, raw: bytes) -> str:
         try:
             return self._decoder.decode(raw, final=not raw)
         except UnicodeError as error:
             before = raw[: getattr(error, "start", 0)]
+        raise self._wrong(before.count(b"\n"))
+
+    def _encoded(self, text: str) -> bytes:
+        """Return the text as UTF-8; some encodings write halves of characters, which have none."""
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            lines = text.count("\n", 0, error.start)
+        raise self._wrong(lines)
+
+    def _wrong(self, lines: int) -> DataError:
         words = f"not {self._encoding}; state the file's encoding"
-        raise mistake(self._source, self._line + before.count(b"\n"), words)
+        return mistake(self._source, self._line + lines, words)
 
 
 def _joined(column: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import cached_property
 from typing import Any
 
@@ -69,15 +69,15 @@ class Encoder:
 
     def _objects(self, column: NDArray[np.object_]) -> Code:
         """Return the code of each Python object: no value is converted because of another."""
-        try:
-            typed = pa.array(column, from_pandas=True)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            typed = None
-        if typed is not None and typed.type in SURE and _kind(typed.type) in (None, *self.places.kinds):
+        typed = sure_array(column)
+        if typed is not None and _kind(typed.type) in (None, *self.places.kinds):
             return self._typed(typed)
         memory: dict[Any, int] = {}
         codes = np.empty(len(column), self.places.dtype)
         for row, value in enumerate(column):
+            if isinstance(value, datetime):  # equal moments may show different days on their own clocks
+                codes[row] = self.places.place(value)
+                continue
             try:
                 key = (type(value), value)
                 if key not in memory:
@@ -189,6 +189,17 @@ class Encoder:
         found = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
         expected = kinds_in_words(self.places)
         return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}")
+
+
+def sure_array(values: Any) -> Any | None:
+    """Return Python objects as an Arrow array if they are all of one kind, so that none is converted."""
+    if any(issubclass(kind, np.generic) for kind in set(map(type, values))):
+        return None  # Arrow takes NumPy's True for 1 among integers, and crashes at some mixtures
+    try:
+        typed = pa.array(values, from_pandas=True)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return None
+    return typed if typed.type in SURE else None
 
 
 def kinds_in_words(places: Places) -> str:

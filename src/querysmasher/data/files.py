@@ -87,7 +87,8 @@ def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
         msg = f"data: unknown kind of file {path!r}; expected a name ending in {', '.join(SUFFIXES)}"
         raise DataError(msg)
     if not found:
-        msg = f"data: no file at {path!r}"
+        folder = Path(path).is_dir()
+        msg = f"data: no Parquet file in the folder {path!r}" if folder else f"data: no file at {path!r}"
         raise DataError(msg)
     return found, kind
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.data.counter import Limits
+from querysmasher.data.encoding import sure_array
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import Batch, RowEncoder
 from querysmasher.data.scan import ScanCounter
@@ -40,7 +41,10 @@ def _batches(frame: Any, names: list[str], rows: int) -> Generator[Batch]:
 def _column(series: Any) -> Any:
     """Return a column as one Arrow array, or as its Python objects."""
     native = series.to_native()
-    if str(getattr(native, "dtype", "")) == "object":  # by pandas' own word: narwhals looks at the values
+    kind = getattr(native, "dtype", None)
+    categories = getattr(kind, "categories", None)  # which Arrow would convert because of one another
+    unsure = str(getattr(categories, "dtype", "")) == "object" and sure_array(categories) is None
+    if str(kind) == "object" or unsure:  # by pandas' own word: narwhals looks at the values
         return np.asarray(native, dtype=object)
     try:
         column = series.to_arrow()

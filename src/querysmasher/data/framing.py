@@ -154,10 +154,9 @@ def _check_quotes(block: Block, delimiter: str, quote: str, source: str) -> None
     doubled = np.zeros(len(opening), dtype=bool)
     doubled[1:] = opening[1:] == closing[: len(opening) - 1] + 1
     bare = opening[~(doubled | (before == ord(delimiter)) | (before == LINE_FEED))]
-    after = byte[np.minimum(closing + 1, len(byte) - 1)]
-    ended = (
-        (after == ord(delimiter)) | (after == LINE_FEED) | (after == CARRIAGE_RETURN) | (after == ord(quote))
-    )
+    after, next_but_one = (byte[np.minimum(closing + step, len(byte) - 1)] for step in (1, 2))
+    returned = (after == CARRIAGE_RETURN) & (next_but_one == LINE_FEED)
+    ended = returned | (after == ord(delimiter)) | (after == LINE_FEED) | (after == ord(quote))
     trailing = closing[~ended]
     if len(bare) and not (len(trailing) and trailing[0] < bare[0]):
         words = "a quotation mark inside a field that does not start with one"

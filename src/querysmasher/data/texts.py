@@ -71,7 +71,7 @@ class Texts:
             values = None if self.decimal != "." else self.column.cast(pa.float64())
         except pa.ArrowInvalid:  # which quotes the string
             values = None
-        if values is not None:
+        if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
             return bins(places, np.asarray(values))
         texts = pc.utf8_trim(self.column, characters=" ")
         pattern = f"^{NUMBER.format(sign=re.escape(self.decimal))}$"

@@ -112,7 +112,8 @@ class Places:
         for label, place in places.items():
             with np.errstate(over="ignore"):
                 rounded = float(np.float32(label))
-            if rounded not in places and math.isfinite(rounded) and not label.is_integer():
+            # An integer would match as a float, among missing values, what it does not match as itself.
+            if rounded not in places and math.isfinite(rounded) and not rounded.is_integer():
                 narrow.setdefault(rounded, []).append(place)
         return places | {value: found[0] for value, found in narrow.items() if len(found) == 1}
 

@@ -8,21 +8,15 @@ these centres and of unit sensitivity.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, along_axes
 from querysmasher.errors import PlanError, TooLargeError
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Measured
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
+from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST
 from querysmasher.schema import Schema
-
-CLOSE = 1e-6
-"""How far planned numbers may be from what they should be, relative to their size."""
 
 LARGEST_CENTRE = 1e3
 
@@ -31,14 +25,6 @@ LARGEST_GAP = 1e15
 QUICK_QUERIES, QUICK_GROUPS = 20_000, 100
 """The loss of a workload with more queries or groups is not worked out again."""
 
-FAINTEST = 1e-60
-"""No weight or amplitude is smaller, unless it is zero."""
-
-LARGEST_LATTICE = 2**50
-
-DEPENDENT = 1e-14
-"""Rows closer than this fraction of their length to the span of others are in it."""
-
 
 def check_plan(plan: Planned) -> None:
     """Refuse a plan whose parts do not fit together."""
@@ -46,7 +32,8 @@ def check_plan(plan: Planned) -> None:
     for solution in plan.solutions:
         if not 0 <= solution.bound <= solution.reached * (1 + CLOSE) < math.inf:
             _refuse("a bound is above what is reached")
-        _check_strategy(solution.strategy)
+        if not solution.strategy.is_sound() or abs(solution.strategy.leverage - 1) > CLOSE:
+            _refuse("a strategy has dependent rows, or no unit sensitivity")
     if not plan.measured or len({m.attributes for m in plan.measured}) < len(plan.measured):
         _refuse("an attribute set is measured twice, or none is")
     known: set[object] = set()
@@ -82,21 +69,13 @@ def check_centres(schema: Schema, centres: Centres) -> None:
     if len(centres) != len(schema):
         _refuse("there is not one centre per attribute")
     for centre, size in zip(centres, schema.sizes, strict=True):
-        if centre.shape != (size,) or not np.isfinite(centre).all():
+        if len(centre) != size:
             _refuse("a centre does not fit its attribute")
-        if np.abs(centre).max() > LARGEST_CENTRE or abs(math.fsum(centre.tolist()) - 1) > 1e-9:
+        if (
+            np.abs(centre.weights).max() > LARGEST_CENTRE
+            or abs(math.fsum(centre.weights.tolist()) - 1) > 1e-9
+        ):
             _refuse("a centre does not sum to one")
-
-
-def is_residual(rows: NDArray[np.generic], centres: Sequence[Array]) -> bool:
-    """Tell whether rows, as tensors over the axes after the first, vanish at the centre of each axis."""
-    values = np.asarray(rows, dtype=float)
-    for axis, centre in enumerate(centres, start=1):
-        image = np.tensordot(values, centre, axes=(axis, 0))
-        size = np.tensordot(np.abs(values), np.abs(centre), axes=(axis, 0))
-        if np.any(np.abs(image) > CLOSE * size.max(initial=0.0)):
-            return False
-    return True
 
 
 def _check_measured(plan: Planned, measured: Measured, known: set[object]) -> None:
@@ -114,84 +93,10 @@ def _check_measured(plan: Planned, measured: Measured, known: set[object]) -> No
         if strategy.shape != tuple(sizes[places[a]] for a in axes):
             _refuse("a strategy does not fit the attributes it stands on")
         centres = [plan.centres[places[a]] for a in axes]
-        key = (number, *map(id, centres))
-        if key not in known and not _stands_on(strategy, centres):
+        key = (number, *centres)
+        if key not in known and not strategy.stands_on(centres):
             _refuse("a strategy is not inside its residual space")
         known.add(key)
-
-
-def _stands_on(strategy: Strategy, centres: Sequence[Array]) -> bool:
-    """Tell whether a strategy is inside the residual space around these centres."""
-    if isinstance(strategy, DenseStrategy):
-        return is_residual(strategy.matrix.reshape(-1, *strategy.shape), centres)
-    if isinstance(strategy, DiagonalStrategy):
-        return all(is_residual(basis, [c]) for basis, c in zip(strategy.bases, centres, strict=True))
-    return all(np.ptp(centre) <= CLOSE * centre[0] for centre in centres)
-
-
-def _check_strategy(strategy: Strategy) -> None:
-    """Refuse a strategy that is none: dependent rows, no unit sensitivity."""
-    if isinstance(strategy, DenseStrategy):
-        fits = _is_dense(strategy)
-        leverage = (strategy.matrix**2).sum(axis=0) if fits else np.zeros(1)
-    elif isinstance(strategy, DiagonalStrategy):
-        fits = _is_diagonal(strategy)
-        leverage = along_axes(strategy.weights, 0, [b**2 for b in strategy.bases]) if fits else np.zeros(1)
-    else:
-        assert isinstance(strategy, FourierStrategy)  # noqa: S101 - there are three kinds
-        fits = _is_fourier(strategy.spectrum)
-        leverage = strategy.spectrum.mean(keepdims=True)
-    if not fits or abs(float(leverage.max()) - 1) > CLOSE:
-        _refuse("a strategy has dependent rows, or no unit sensitivity")
-
-
-def _is_dense(strategy: DenseStrategy) -> bool:
-    matrix, lattice, cells = strategy.matrix, strategy.lattice, math.prod(strategy.shape)
-    if matrix.ndim != 2 or matrix.shape[1] != cells or not 0 < len(matrix) <= cells:
-        return False
-    if not (np.abs(matrix).max() <= 1 + CLOSE and are_rows(matrix)):
-        return False
-    if lattice is None:
-        return True
-    if lattice.shape != matrix.shape:
-        return False
-    if lattice.min() < -LARGEST_LATTICE or lattice.max() > LARGEST_LATTICE:
-        return False
-    whole = lattice.astype(float)
-    inside = strategy.transform(whole.reshape(-1, *strategy.shape)) @ matrix
-    return are_rows(whole) and bool(np.abs(inside - whole).max() <= CLOSE * np.abs(whole).max())
-
-
-def _is_diagonal(strategy: DiagonalStrategy) -> bool:
-    bases, weights = strategy.bases, strategy.weights
-    if not bases or any(b.ndim != 2 or not 0 < len(b) <= b.shape[1] for b in bases):
-        return False
-    if (
-        weights.shape != tuple(map(len, bases))
-        or not FAINTEST < weights.min() <= weights.max() < 1 / FAINTEST
-    ):
-        return False
-    return all(np.abs(b).max() < 1 / FAINTEST and are_rows(b) for b in bases)
-
-
-def _is_fourier(spectrum: Array) -> bool:
-    if not spectrum.ndim or not spectrum.size or spectrum.min() < 0 or spectrum.max() > 2 * spectrum.size:
-        return False
-    if not spectrum.any() or spectrum[spectrum > 0].min() < FAINTEST:
-        return False
-    mirrored = spectrum[np.ix_(*(-np.arange(n) % n for n in spectrum.shape))]
-    at_zero = [np.take(spectrum, 0, axis=axis) for axis in range(spectrum.ndim)]
-    even = np.abs(spectrum - mirrored).max() <= CLOSE * spectrum.max()
-    return bool(even) and not any(part.any() for part in at_zero)
-
-
-def are_rows(matrix: Array) -> bool:
-    """Tell whether the rows are linearly independent, as far as floating point can tell."""
-    lengths = np.sqrt((matrix**2).sum(axis=1))
-    if len(matrix) > matrix.shape[1] or not np.all(lengths > 0):
-        return False
-    triangle = np.linalg.qr((matrix / lengths[:, None]).T, mode="r")
-    return bool(np.abs(np.diagonal(triangle)).min() > DEPENDENT)
 
 
 def _refuse(why: str) -> None:

@@ -9,10 +9,8 @@ matrix) × (diagonal matrix) to relative accuracy, however far apart the diagona
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg import lapack
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, solve_upper
 
 FAR = 1e3
 """Queries whose weighted lengths are further apart are kept as rows instead of their Gram matrix."""
@@ -60,6 +58,8 @@ def graded_root(rows: Array) -> Array:
     the span of others is rounding error, but can be longer than all that is left of shorter rows: then it is
     set to zero, and the rest is taken apart again.
     """
+    import scipy.linalg  # noqa: PLC0415 - loads longer than a small plan takes
+
     own = lengths(rows)
     order = np.argsort(-own, kind="stable")
     order = order[own[order] > 0]
@@ -93,12 +93,14 @@ def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
     faint = np.abs(diagonal) < least
     triangle[faint, faint] = np.where(diagonal[faint] < 0, -least, least)
     s, X = _jacobi(triangle * own[order])
-    turned = scipy.linalg.solve_triangular(triangle, X, check_finite=False).T @ unit
+    turned = solve_upper(triangle, X).T @ unit
     return s[::-1], s[::-1, None] * turned[::-1]
 
 
 def _jacobi(matrix: Array) -> tuple[Array, Array]:
     """Return the singular values, decreasing, and the left singular vectors of a square matrix."""
+    from scipy.linalg import lapack  # noqa: PLC0415 - loads longer than a small plan takes
+
     values, left, _, work, _, info = lapack.dgejsv(matrix, joba=0, jobu=0, jobv=0, jobr=1)
     if info != 0:
         left, values, _ = np.linalg.svd(matrix)

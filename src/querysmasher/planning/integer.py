@@ -1,6 +1,6 @@
 """The plan in whole numbers: what is really measured, so that the privacy proof needs no floating point.
 
-Planned strategies are rounded to whole numbers (`rounding`). Answers to such rows are whole numbers, the
+Planned strategies are rounded to whole numbers (`strategies`). Answers to such rows are whole numbers, the
 noise is a whole number, and the sensitivity is a whole number that `privacy.accounting` works out itself.
 
 How many bits a row may have follows from a public cap on the number of records, so that every product
@@ -15,11 +15,9 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import PlanError, PrivacyError
-from querysmasher.planning.lattice import integer_centre
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Blocks, Measured
-from querysmasher.planning.rounding import are_independent, round_strategy, rounding_loss, spread
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
+from querysmasher.planning.strategies.rounding import are_independent
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -37,8 +35,11 @@ GOOD_LOSS, MOST_LOSS = 1.1, 4.0
 """The factor by which rounding may multiply a variance: more bits are taken down to the first, and a plan
 that does not get below the second is refused."""
 
-TOTAL_BITS = 10
-"""The number of records is measured times 2^10, so that noise in whole numbers can be as fine as planned."""
+FEW_BITS = 8
+"""With fewer bits per block, the bits that are left over go to one block after the other."""
+
+TOTAL_BITS = 14
+"""The number of records is measured times 2^14, so that noise in whole numbers can be as fine as planned."""
 
 WORD_BITS = 62
 """Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
@@ -49,27 +50,8 @@ MAX_RECORDS = 100_000_000
 SAFETY = 1 + Fraction(1, 2**40)
 """Variances are larger than planned by this factor, more than all rounding of floating-point numbers."""
 
-MOST_VARIANCE = 2**100
+MOST_VARIANCE = 2.0**100
 """Noise of a larger variance cannot be drawn; see `privacy.sampler`."""
-
-
-def as_strategy(strategy: IntegerStrategy) -> Strategy:
-    """Return the same rows for predicting variances, their noise relative to the set's variance."""
-    every = tuple(range(len(strategy.shape)))
-    axes, factors = zip(*strategy.factors, strict=True)
-    if axes == (every,) and strategy.multipliers is None:
-        (factor,) = factors
-        if factor.spectrum is not None:
-            return FourierStrategy(np.abs(factor.spectrum) ** 2)
-        return DenseStrategy(strategy.shape, factor.written_out())
-    if axes != tuple((a,) for a in every):
-        msg = "strategy: expected one factor on all axes in order, or one per axis"
-        raise PlanError(msg)
-    matrices = tuple(factor.written_out() for factor in factors)
-    rows = tuple(map(len, matrices))
-    return DiagonalStrategy(
-        matrices, np.ones(rows) if strategy.multipliers is None else 1.0 / strategy.multipliers
-    )
 
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
@@ -81,7 +63,8 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     measured = []
     for m in plan.measured:
         if m.blocks not in patterns:
-            most = MOST_VARIANCE / (Fraction(largest[m.blocks]) * stretch)
+            rounder.check(m)
+            most = MOST_VARIANCE / (largest[m.blocks] * float(stretch))
             patterns[m.blocks] = rounder.blocks(m, WORD_BITS - max_records.bit_length(), most)
         blocks = patterns[m.blocks]
         squared = math.prod((rounder.sensitivities[n] for _, n in blocks), start=Fraction(1))
@@ -102,11 +85,19 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
 
 
 def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
-    """Refuse a plan that could not be measured in integers under a cap on the number of records."""
+    """Refuse a plan that could not be measured in integers under a cap on the number of records.
+
+    What can be measured in fewer bits can be measured: every solution is rounded once where that will do.
+    """
     rounder, largest = _Rounder(plan), _largest_variances(plan)
+    room = WORD_BITS - max_records.bit_length()
+    few = min(MOST_BITS, room // max([1, *map(len, largest)]))
     for m in {m.blocks: m for m in plan.measured}.values():
-        most = MOST_VARIANCE / (Fraction(largest[m.blocks]) * SAFETY)
-        rounder.blocks(m, WORD_BITS - max_records.bit_length(), most)
+        most = MOST_VARIANCE / (largest[m.blocks] * 2)  # with room for noises that may spend a little less
+        try:
+            rounder.blocks(m, room, most, few)
+        except PlanError:
+            rounder.blocks(m, room, most)
 
 
 def _largest_variances(plan: Plan) -> dict[Blocks, float]:
@@ -127,42 +118,57 @@ class _Rounder:
         self.plan = plan
         self.strategies: list[IntegerStrategy] = []
         self.sensitivities: list[Fraction] = []
+        self._bits: list[int] = []
+        self._noises: list[float] = []
         self._numbers: dict[tuple[int, int], int] = {}
+        self._found: dict[tuple[int, int, int], int | None] = {}
         self._losses: dict[int, float] = {}
         self._spreads: dict[int, float] = {}
 
-    def blocks(self, measured: Measured, room: int, most: Fraction) -> Blocks:
-        """Return the integer strategies of an attribute set.
+    def blocks(self, measured: Measured, room: int, most: float, bits: int = MOST_BITS) -> Blocks:
+        """Return the integer strategies of an attribute set, each of `bits` bits or fewer where they will do.
 
         Their bits together fit into `room`, and no row multiplies the noise variance by more than `most`.
         """
-        self._check(measured)
         if most < 2:
             msg = "budget: it asks for more noise than can be drawn, of a variance above 2^100"
             raise PlanError(msg)
         if not measured.attributes:
-            return (((), self._total(min(room - 1, (math.floor(most).bit_length() - 1) // 2))),)
-        names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
+            return (((), self._total(min(room - 1, int(math.log2(most)) // 2))),)
         why = "too few"
-        for bits in range(MOST_BITS, LEAST_BITS - 1, -1):
-            numbers = [self._number(measured, axes, solution, bits) for axes, solution in measured.blocks]
+        bits = min(bits, room // len(measured.blocks))  # no strategy takes fewer than it is given
+        for own in range(bits, LEAST_BITS - 1, -1):
+            numbers = [self._number(measured, axes, solution, own) for axes, solution in measured.blocks]
             if not self._fit(numbers, room, most):
                 continue
-            precise = [self._precise(measured, axes, n, bits, room) for axes, n in measured.blocks]
-            numbers = [n for n in precise if n is not None]
-            if len(numbers) == len(precise) and self._fit(numbers, room, most):
-                return tuple((axes, n) for (axes, _), n in zip(measured.blocks, numbers, strict=True))
+            precise = [self._precise(measured, axes, n, own, room) for axes, n in measured.blocks]
+            found = [n for n in precise if n is not None]
+            if found == numbers or (len(found) == len(precise) and self._fit(found, room, most)):
+                if own < FEW_BITS:
+                    self._use_up(found, measured, own + 1, room, most)
+                return tuple((axes, n) for (axes, _), n in zip(measured.blocks, found, strict=True))
             why = "in which some queries are lost: they differ too much in weight or size"
+        names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
         msg = (
             f"max_records: it leaves at most {room} bits for exact integer answers on ({names}), {why}; "
-            "lower max_records, or plan fewer attributes at a time, or use weights that differ less"
+            "lower max_records, or plan fewer attributes at a time, or use weights that differ less, or rows "
+            "of fewer digits"
         )
         raise PlanError(msg)
 
-    def _fit(self, numbers: list[int], room: int, most: Fraction) -> bool:
+    def _use_up(self, found: list[int], measured: Measured, bits: int, room: int, most: float) -> None:
+        """Give the blocks of a set one bit more, one after the other, while there is room."""
+        for place, (axes, solution) in enumerate(measured.blocks):
+            before, finer = found[place], self._precise(measured, axes, solution, bits, room)
+            if finer is not None and self._bits[finer] > self._bits[before]:
+                found[place] = finer
+                if not self._fit(found, room, most):
+                    found[place] = before
+
+    def _fit(self, numbers: list[int], room: int, most: float) -> bool:
         """Tell whether strategies leave answers in a word, and noise that can be drawn."""
-        noise = math.prod((self._noise(n) for n in numbers), start=Fraction(2))  # with room to round up
-        return sum(self.strategies[n].bits for n in numbers) <= room and noise <= most
+        noise = math.prod(map(self._noises.__getitem__, numbers), start=2.0)  # with room to round up
+        return sum(map(self._bits.__getitem__, numbers)) <= room and noise <= most
 
     def _precise(
         self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int, room: int
@@ -171,6 +177,14 @@ class _Rounder:
 
         Rows that are far apart take as many more bits as that.
         """
+        key = (solution, bits, room)
+        if key not in self._found:
+            self._found[key] = self._search(measured, axes, solution, bits, room)
+        return self._found[key]
+
+    def _search(
+        self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int, room: int
+    ) -> int | None:
         apart = self._spread(solution)
         more = bits + max(0, math.ceil(math.log2(apart / ORDINARY))) if apart < math.inf else room + 1
         best: tuple[float, int] | None = None
@@ -181,7 +195,7 @@ class _Rounder:
                 break
             if best is None or loss < best[0]:
                 best = loss, number
-            if loss <= GOOD_LOSS or self.strategies[number].bits > room:
+            if loss <= GOOD_LOSS or self._bits[number] > room:
                 break
         return None if best is None or best[0] > MOST_LOSS else best[1]
 
@@ -196,42 +210,42 @@ class _Rounder:
                 self._losses[number] = 1.0  # or little more: seen on all kinds of workloads
             else:
                 planned = self.plan.solutions[solution].strategy
-                self._losses[number] = rounding_loss(planned, self.strategies[number])
+                self._losses[number] = planned.rounding_loss(self.strategies[number])
         return self._losses[number], number
 
     def _spread(self, solution: int) -> float:
         if solution not in self._spreads:
-            self._spreads[solution] = spread(self.plan.solutions[solution].strategy)
+            self._spreads[solution] = self.plan.solutions[solution].strategy.spread
         return self._spreads[solution]
 
-    def _noise(self, number: int) -> Fraction:
-        """Return by how much a strategy's rows multiply the noise variance, at most."""
-        multipliers = self.strategies[number].multipliers
-        return self.sensitivities[number] * (1 if multipliers is None else int(multipliers.max()))
+    def _add(self, strategy: IntegerStrategy) -> int:
+        """Keep a strategy with its size, and by how much its rows multiply the noise variance, at most."""
+        squared, multipliers = squared_sensitivity(strategy), strategy.multipliers
+        self.strategies.append(strategy)
+        self.sensitivities.append(squared)
+        self._bits.append(strategy.bits)
+        self._noises.append(float(squared) * (1 if multipliers is None else int(multipliers.max())))
+        return len(self.strategies) - 1
 
     def _total(self, room: int) -> int:
         """Return the strategy that asks for a multiple of the number of records."""
         multiple = 2 ** max(0, min(TOTAL_BITS, room))
-        self.strategies.append(IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))
-        self.sensitivities.append(squared_sensitivity(self.strategies[-1]))
-        return len(self.strategies) - 1
+        return self._add(IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))
 
     def _number(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> int:
         key = (solution, bits)
         if key not in self._numbers:
-            centres = [integer_centre(self.plan.centres[measured.attributes[a]]) for a in axes]
-            strategy = round_strategy(self.plan.solutions[solution].strategy, centres, bits)
-            self._numbers[key] = len(self.strategies)
-            self.strategies.append(strategy)
-            self.sensitivities.append(squared_sensitivity(strategy))
+            centres = [self.plan.centres[measured.attributes[a]].exact for a in axes]
+            rounded = self.plan.solutions[solution].strategy.rounded(centres, bits)
+            self._numbers[key] = self._add(rounded)
         return self._numbers[key]
 
-    def _check(self, measured: Measured) -> None:
+    def check(self, measured: Measured) -> None:
         """Refuse strategies that do not fit the attributes they stand on: a plan may come from a file."""
         sizes, solutions = self.plan.workload.schema.sizes, self.plan.solutions
         fit = sorted(a for axes, _ in measured.blocks for a in axes) == list(range(len(measured.attributes)))
         fit = fit and all(
-            0 <= a < len(sizes) and self.plan.centres[a].shape == (sizes[a],) for a in measured.attributes
+            0 <= a < len(sizes) and len(self.plan.centres[a]) == sizes[a] for a in measured.attributes
         )
         for axes, number in measured.blocks if fit else ():
             shape = tuple(sizes[measured.attributes[a]] for a in axes)

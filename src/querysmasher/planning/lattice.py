@@ -10,11 +10,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PlanError
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.workload.families import Family
 
@@ -22,8 +21,6 @@ Integers = NDArray[np.int64]
 
 LARGEST = 2**40
 """Rows with larger entries are of no use for exact measurement."""
-
-LARGEST_CENTRE = 256
 
 MOST_DENOMINATOR = 5_040
 """Fractions are looked for up to this common denominator."""
@@ -35,17 +32,6 @@ RANK = 1e-9
 """Pivots below this fraction of the largest are rounding error."""
 
 
-def integer_centre(centre: Array) -> Integers:
-    """Return the centre as whole numbers k with centre = k / Σk."""
-    shares = centre / np.abs(centre).max()
-    for largest in range(1, LARGEST_CENTRE + 1):
-        k = np.round(shares * largest)
-        if np.allclose(k, shares * largest, rtol=0, atol=1e-9 * largest):
-            return k.astype(np.int64)
-    msg = f"centre: exact measurement needs ratios of whole numbers of at most {LARGEST_CENTRE}"
-    raise PlanError(msg)
-
-
 def project(rows: Integers, shape: Sequence[int], centres: Sequence[Integers]) -> Integers:
     """Multiply whole-number rows by K·C = K·I − k1ᵀ along every axis: whole, and in the residual space."""
     tensor = rows.reshape(-1, *shape)
@@ -55,30 +41,26 @@ def project(rows: Integers, shape: Sequence[int], centres: Sequence[Integers]) -
 
 
 def lattice_rows(
-    family: Family, places: tuple[int, ...], kept: tuple[int, ...], centres: Sequence[Array]
+    family: Family, order: Sequence[int], kept: Sequence[int], centres: Sequence[Centre]
 ) -> Integers | None:
-    """Return independent whole-number rows spanning what `family`, asked on `places`, leaves on `kept`.
+    """Return independent integer rows spanning what `family`, its axes taken in `order`, leaves on `kept`.
 
     None if they span the whole residual space, so that any rounding stays inside, or if a query is not in
-    the ratios of whole numbers, or the centres are not.
+    the ratios of integers, or the centres are not.
     """
     whole = integer_rows(family.matrix())
-    if whole is None:
+    exact = [centre.integers for centre in centres]
+    if whole is None or any(k is None for k in exact):
         return None
-    order = np.argsort(places)
-    ordered = [places[i] for i in order]
-    tensor = whole.reshape(-1, *family.shape).transpose(0, *(1 + order))
-    try:
-        whole_centres = {p: integer_centre(centres[p]) for p in places}
-    except PlanError:
-        return None
-    room = float(np.abs(whole).max()) * math.prod(int(k.sum()) for k in whole_centres.values())
+    ratios = [k for k in exact if k is not None]
+    tensor = whole.reshape(-1, *family.shape).transpose(0, *(1 + a for a in order))
+    room = float(np.abs(whole).max()) * math.prod(int(k.sum()) for k in ratios)
     if room > LARGEST:
         return None
-    for axis in reversed(range(len(ordered))):
-        if ordered[axis] not in kept:
-            tensor = np.tensordot(tensor, whole_centres[ordered[axis]], axes=(axis + 1, 0))
-    rows = project(tensor.reshape(len(tensor), -1), tensor.shape[1:], [whole_centres[p] for p in kept])
+    for axis in reversed(range(len(ratios))):
+        if axis not in kept:
+            tensor = np.tensordot(tensor, ratios[axis], axes=(axis + 1, 0))
+    rows = project(tensor.reshape(len(tensor), -1), tensor.shape[1:], [ratios[a] for a in kept])
     rows = independent(rows)
     return None if len(rows) == math.prod(n - 1 for n in tensor.shape[1:]) else rows
 
@@ -116,6 +98,8 @@ def _whole_multiple(sizes: Array) -> float | None:
 
 def independent(rows: Integers) -> Integers:
     """Return a largest independent choice of the rows, each divided by its greatest common divisor."""
+    import scipy.linalg  # noqa: PLC0415 - loads longer than a small plan takes
+
     divisors = np.gcd.reduce(rows, axis=1)
     rows = np.unique(rows[divisors > 0] // divisors[divisors > 0, None], axis=0)
     if not len(rows):

@@ -14,27 +14,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 from querysmasher.arrays import Array, along_axes, square_root
-from querysmasher.planning.roles import find_roles
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.centres.roles import find_roles
+from querysmasher.planning.limits import limits
+from querysmasher.planning.quasi_newton import minimize
+from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
-
-MAX_DIMENSION = 4_200
-"""Beyond, the matrix takes too long to decompose, and the limit is not computed."""
-
-LARGE = 1_200
-"""Above this dimension mixtures are left out, and fewer steps are made."""
-
-STEPS, LARGE_STEPS = 60, 8
-GAIN = 1e-7
-"""The search ends when a step raises the logarithm of the bound by less."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ def root_loss_bound(workload: Workload) -> float:
     """Return a lower bound of √(loss) at privacy cost 1: the best over the distributions tried."""
     roles = find_roles(workload)
     moments = _Moments(workload)
-    large = moments.dimension > LARGE
+    large = moments.dimension > limits().large_limit_dimension
     ends = np.cumsum(roles.sizes)
     used = sorted({a for s in moments.start for a in s})
 
@@ -95,14 +87,14 @@ def root_loss_bound(workload: Workload) -> float:
                 gradient[start : start + len(p)] += p * (slope - slope @ p)
         return -math.log(bound), -gradient / bound
 
-    options: Any = {"maxiter": LARGE_STEPS if large else STEPS, "ftol": GAIN}
-    found = minimize(objective, np.zeros(int(ends[-1])), jac=True, method="L-BFGS-B", options=options)
-    best = float(found.fun)
+    steps, gain = limits().large_limit_steps if large else limits().limit_steps, limits().limit_gain
+    found = minimize(objective, np.zeros(int(ends[-1])), steps=steps, gain=gain)
+    best = found.value
     if not large and len(used) > 1:
         tilt = np.concatenate([np.linspace(-0.5, 0.5, n) for n in roles.sizes])
         start = np.concatenate([found.x - tilt / len(used), found.x + tilt])
-        mixed = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
-        best = min(best, float(mixed.fun))
+        mixed = minimize(objective, start, steps=steps, gain=gain)
+        best = min(best, mixed.value)
     return math.exp(-best)
 
 
@@ -137,9 +129,11 @@ class _Moments:
         E = np.zeros((self.dimension, self.dimension))
         seconds = [[(f.T * p) @ f for f, p in zip(self.functions, own, strict=True)] for own in components]
         for own in seconds:
-            for S in self.start:
-                for T in self.start:
-                    E[self._slice(S), self._slice(T)] += self._block(S, T, own, None) / len(components)
+            for S, T in combinations_with_replacement(self.start, 2):
+                block = self._block(S, T, own, None) / len(components)
+                E[self._slice(S), self._slice(T)] += block
+                if S != T:
+                    E[self._slice(T), self._slice(S)] += block.T
         values, vectors = np.linalg.eigh(self.root @ E @ self.root.T)
         roots = np.sqrt(np.maximum(values, values[-1] * 1e-26))
         half = (self.root.T @ vectors) / np.sqrt(2 * len(components) * roots)
@@ -147,14 +141,15 @@ class _Moments:
         gradients = []
         for own in seconds:
             by_second = [np.zeros((n, n)) for n in self.sizes]
-            for S in self.start:
-                for T in self.start:
-                    part = slope[self._slice(S), self._slice(T)]
-                    for a in {*S, *T} if part.size else ():  # an attribute of one value has nothing
-                        rest = self._block(S, T, own, a)
-                        rows = slice(1, None) if a in S else 0
-                        columns = slice(1, None) if a in T else 0
-                        by_second[a][rows, columns] += self._without(part, S, T, a, rest)
+            for S, T in combinations_with_replacement(self.start, 2):
+                part = slope[self._slice(S), self._slice(T)]
+                if S != T:
+                    part = 2 * part  # both are symmetric
+                for a in {*S, *T} if part.size else ():  # an attribute of one value has nothing
+                    rest = self._block(S, T, own, a)
+                    rows = slice(1, None) if a in S else 0
+                    columns = slice(1, None) if a in T else 0
+                    by_second[a][rows, columns] += self._without(part, S, T, a, rest)
             gradients.append(
                 [np.einsum("ai,ij,aj->a", f, m, f) for f, m in zip(self.functions, by_second, strict=True)]
             )
@@ -169,7 +164,10 @@ class _Moments:
         result: Array = np.ones((1, 1))
         for a in sorted({*S, *T} - {skip}):
             rows, columns = (slice(1, None) if a in own else slice(0, 1) for own in (S, T))
-            result = np.asarray(np.kron(result, seconds[a][rows, columns]), dtype=float)
+            own = seconds[a][rows, columns]
+            shape = (len(result) * len(own), result.shape[1] * own.shape[1])
+            # the Kronecker product; `np.kron` takes several times as long for such small matrices
+            result = (result[:, None, :, None] * own[None, :, None, :]).reshape(shape)
         return result
 
     def _without(self, part: Array, S: tuple[int, ...], T: tuple[int, ...], a: int, rest: Array) -> Array:
@@ -210,12 +208,17 @@ class _Moments:
 
 
 def _coefficients(family: Family, functions: list[Array]) -> Array:
-    """Return the Gram of the family's coefficients: with ψ the functions, q = c ψᵀ and ψᵀψ = n I."""
-    maps = [f / len(f) for f in functions]
-    if family.closed_form:
-        return maps[0].T @ family.gram() @ maps[0]
-    rows = family.matrix()
-    if family.weights is not None:
-        rows = rows * np.sqrt(family.weights)[:, None]
-    image = along_axes(rows.reshape(-1, *family.shape), 1, maps).reshape(len(rows), -1)
-    return image.T @ image
+    """Return the Gram of the family's coefficients: with ψ the functions, q = c ψᵀ and ψᵀψ = n I.
+
+    What a query leaves on the axes it keeps, around uniform centres, has coefficients with the products of
+    functions other than 1 on these axes.
+    """
+    tensor = square_root(family.gram(), 0.0) if family.closed_form else PlacedFamily.own(family).weighted
+    image = np.zeros((len(tensor), *family.shape))
+    for kept, rows in split_rows(tensor, [Centre.uniform(n) for n in family.shape]).items():
+        maps = [functions[a][:, 1:] / len(functions[a]) for a in kept]
+        own = along_axes(rows.reshape(-1, *(family.shape[a] for a in kept)), 1, maps)
+        where = (slice(1, None) if a in kept else 0 for a in range(len(family.shape)))
+        image[(slice(None), *where)] = own
+    flat = image.reshape(len(image), -1)
+    return flat.T @ flat

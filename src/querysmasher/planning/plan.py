@@ -13,8 +13,11 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.planning.centering import Centres
-from querysmasher.planning.limit import MAX_DIMENSION, Limit, dimension, root_loss_bound
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.limit import Limit, dimension, root_loss_bound
+from querysmasher.planning.limits import limits
+from querysmasher.planning.mechanisms import DEFAULT
+from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
@@ -23,12 +26,6 @@ from querysmasher.report.expectations import Expectation, expect
 from querysmasher.report.plan_report import write_plan_report
 from querysmasher.report.plan_text import plan_notebook, plan_text
 from querysmasher.workload.workload import Workload
-
-MAX_WORST = 100_000_000
-"""The worst query of a group with more queries is not looked for."""
-
-MAX_VARIANCES = 2_000_000_000
-"""An array of more variances (16 GB) is refused; predict group by group instead."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +45,7 @@ class Plan:
     """The sum over all queries of weight × variance."""
     gap: float
     """Certified: the weighted RMSE is within this fraction of the optimum for these centres."""
+    mechanism: str = DEFAULT
     solver: str = "optimal"
     centering: str = "uniform"
     tolerance: float = 1e-3
@@ -70,7 +68,8 @@ class Plan:
     def worst_std(self) -> float | None:
         """The largest standard error of a query, or None if a group has too many queries to look at each."""
         for group in self.workload:
-            if group.rows > MAX_WORST or not all(family.fits_memory for family in group.families):
+            fits = all(family.fits_memory for family in group.families)
+            if group.rows > limits().worst_queries or not fits:
                 return None
         try:
             return math.sqrt(max(map(self.predictor.largest, self.workload)))
@@ -81,13 +80,18 @@ class Plan:
     def fallbacks(self) -> dict[str, tuple[int, float]]:
         """Where the optimal solver could not be used: by method, how many sets, and the largest gap."""
         found: dict[str, tuple[int, float]] = {}
-        if self.solver == "optimal":
+        if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
                 own = [self.solutions[number] for _, number in m.blocks]
                 for method in {s.method for s in own} & {"structured", "fourier"}:
                     count, gap = found.get(method, (0, 0.0))
                     found[method] = (count + 1, max(gap, *(s.gap for s in own if s.method == method)))
         return found
+
+    @cached_property
+    def methods(self) -> tuple[BlockMethod, ...]:
+        """Which numerical method was chosen for every distinct block, and why; the largest blocks first."""
+        return methods_of(self.solutions, self.measured)
 
     @cached_property
     def privacy_cost(self) -> float:
@@ -116,7 +120,7 @@ class Plan:
         raise `OutsideMeasuredSpaceError`.
         """
         self._check_schema(workload)
-        if workload.query_count > MAX_VARIANCES:
+        if workload.query_count > limits().variances:
             msg = (
                 f"workload: {workload.query_count:,} variances do not fit in memory; ask for fewer at a time"
             )
@@ -150,10 +154,9 @@ class Plan:
         numbers; otherwise the result says why it was not computed. It takes up to a few minutes.
         """
         size = dimension(self.workload)
-        if size > MAX_DIMENSION:
-            return Limit(
-                None, None, f"the measured space has {size:,} dimensions, more than {MAX_DIMENSION:,}"
-            )
+        if size > limits().limit_dimension:
+            most = limits().limit_dimension
+            return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
         cost = self.budget.privacy_cost / self.budget.unit.squared_change()

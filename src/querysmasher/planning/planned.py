@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import Limit
 from querysmasher.planning.prediction import Measured, Predictor
 from querysmasher.planning.solution import Solution
@@ -29,6 +29,8 @@ class Planned(Protocol):
     def weighted_loss(self) -> float: ...
     @property
     def gap(self) -> float: ...
+    @property
+    def mechanism(self) -> str: ...
     @property
     def solver(self) -> str: ...
     @property

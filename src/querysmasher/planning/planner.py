@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from querysmasher.arrays import one_core
-from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.errors import PlanError
 from querysmasher.planning.allocation import allocate
-from querysmasher.planning.centering import Centres, uniform
-from querysmasher.planning.centre_search import search_centres
+from querysmasher.planning.asking import check_asked, check_scales, check_sizes
+from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.decomposition import Decomposer
-from querysmasher.planning.grading import GRADED, lengths
 from querysmasher.planning.integer import MAX_RECORDS, check_measurable
+from querysmasher.planning.mechanisms import Task
+from querysmasher.planning.mechanisms.basis import choose_bases
+from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.prediction import Blocks, Measured
+from querysmasher.planning.prediction import Measured
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers import SOLVERS, UNIFORM_SOLVERS
-from querysmasher.planning.solvers.basis import BasisLosses, choose_bases
-from querysmasher.planning.solving import solve_blocks
-from querysmasher.planning.subworkload import Block, Part, Subworkload, split
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
-from querysmasher.schema import Schema
-from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
-
-CENTERINGS = ("optimized", "uniform")
-
-LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150
-"""What a query's weight times its squared length may be: sums of products of two such numbers are finite."""
-
-MOST_VALUES = 12_000
-"""Prefixes, ranges and the like on more values are refused: a matrix over them takes gigabytes."""
 
 
 def plan(
     workload: Workload,
     budget: Budget,
     *,
+    mechanism: str | None = None,
     solver: str = "optimal",
     centering: str | None = None,
     tolerance: float = 1e-3,
@@ -55,14 +44,17 @@ def plan(
     Args:
         workload: the queries.
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
-        solver: "optimal" chooses by size (the table in `querysmasher.planning.solvers`); "dense" and
-            "structured" force one. "residual", "basis" and "fourier" are the mechanisms ResidualPlanner,
-            ResidualPlanner+ and Weighted Fourier Factorizations: simpler, and never more accurate.
+        mechanism: "querysmasher" (the default), or one that is simpler and never more accurate: "residual",
+            "basis" or "fourier", which are ResidualPlanner, ResidualPlanner+ and Weighted Fourier
+            Factorizations.
+        solver: the numerical method. "optimal" chooses by size (the table in
+            `querysmasher.planning.solvers`); "dense" and "structured" force one. `plan.methods` says what
+            was chosen, and why. A mechanism's name is understood as well.
         centering: "optimized" (the default) chooses the centre of every attribute so as to lower the error
-            below the paper's optimum; "uniform" is the paper's method, and the only one of the mechanisms
-            "residual", "basis" and "fourier".
+            below the paper's optimum; "uniform" is the paper's method, and the only one of the other
+            mechanisms.
         tolerance: how far above the optimum of its kind the error may be, as a fraction.
-        bases: for solver="basis", an attribute's basis where it is not to be chosen by its queries: one of
+        bases: for mechanism="basis", an attribute's basis where it is not to be chosen by its queries: one of
             "identity", "prefix", "range", "circular", "haar", or a matrix of rows over its values.
         max_records: the public cap on the number of records that you mean to give `measure`. A plan that
             could not be measured in integers under it is refused; with fewer records, more can be.
@@ -73,70 +65,69 @@ def plan(
     >>> print(round(qs.plan(qs.all_kway(schema, [1, 2], "prefix"), qs.PrivacyCost(1.0)).rmse, 3))
     1.805
     """
-    if centering is None:
-        centering = "uniform" if solver in UNIFORM_SOLVERS else "optimized"
     check_asked(workload, budget)
-    _check(solver, centering, tolerance, max_records)
-    _check_sizes(workload)
-    far_apart = _check_scales(workload)
-    if bases is not None and (solver != "basis" or not isinstance(bases, Mapping)):
-        given = f"solver={solver!r}" if solver != "basis" else type(bases).__name__
-        msg = f"bases: expected a mapping of attributes to bases, and solver='basis', got {given}"
+    options = Options.of(mechanism, solver, centering, tolerance, bases)
+    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
+        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
         raise PlanError(msg)
-    with one_core():
-        own_bases = choose_bases(workload, bases) if solver == "basis" else None
+    check_sizes(workload)
+    far_apart = check_scales(workload)
+    own_bases: list[Solution] = []
+    if options.mechanism.has_bases:
+        with one_core():
+            own_bases = choose_bases(workload, bases)
 
     def at(centres: Centres) -> Plan:
-        return plan_at(centres, centering, workload, budget, solver, tolerance, progress, own_bases)
+        return plan_at(centres, workload, budget, options, own_bases, progress)
 
-    with Bar("Choosing centres", None, progress):
-        choices = [uniform(workload.schema)]
-        if centering == "optimized":
-            choices = search_centres(workload, budget, far_apart=far_apart)
-    best = first = at(choices[0])
-    for centres in choices[1:]:
-        trial = at(centres)
-        if trial.weighted_loss < best.weighted_loss:
-            best = trial
-        elif best is not first:
-            break  # a bolder step gained more
+    even = uniform(workload.schema)
+    if options.centering == "uniform":
+        best = at(even)
+    else:
+        with Bar("Choosing centres", None, progress):
+            found = search_centres(workload, budget, far_apart=far_apart)
+        best = at(found.centres[-1]) if found.is_proven else _best(map(at, found.centres))
     try:
         check_measurable(best, max_records)
     except PlanError:
-        even = uniform(workload.schema)
-        if all(map(np.array_equal, best.centres, even)):
+        if best.centres == even:
             raise
         best = at(even)  # whose rows are smaller integers
         check_measurable(best, max_records)
     return best
 
 
+def _best(plans: Iterator[Plan]) -> Plan:
+    """Return the best of plans, of which the first is for uniform centres and the others grow more timid."""
+    best = first = next(plans)
+    for trial in plans:
+        if trial.weighted_loss < best.weighted_loss:
+            best = trial
+        elif best is not first:
+            break  # a bolder step gained more
+    return best
+
+
 def plan_at(
     centres: Centres,
-    centering: str,
     workload: Workload,
     budget: Budget,
-    solver: str,
-    tolerance: float,
-    progress: bool | None,
-    bases: list[Solution] | None = None,
+    options: Options,
+    bases: Sequence[Solution] = (),
+    progress: bool | None = None,
 ) -> Plan:
     """Plan with given centres."""
-    decomposer = Decomposer(workload.schema, centres)
-    subworkloads = decomposer.decompose(workload.groups)
+    subworkloads = Decomposer(workload.schema, centres).decompose(workload.groups)
     public_total = budget.unit.total_is_public
     sets = [s for s in subworkloads if s.attributes or not public_total]  # what is public is not measured
     if not sets:
-        why = "it asks only for the number of records, which these neighbours make public"
-        msg = (
-            f"workload: {why if subworkloads else 'all its queries are zero, so there is nothing to measure'}"
-        )
+        why = "all its queries are zero, so there is nothing to measure"
+        if subworkloads:
+            why = "it asks only for the number of records, which these neighbours make public"
+        msg = f"workload: {why}"
         raise PlanError(msg)
-    if bases is None:
-        solutions, choices = _solved(sets, workload.schema, decomposer.parts, tolerance, solver, progress)
-    else:
-        with one_core():
-            solutions, choices = _with_bases(sets, workload.schema, decomposer.parts, bases)
+    task = Task(sets, options.tolerance, options.solver, bases, progress)
+    solutions, choices = options.mechanism.choose(task)
     reached = [c.reached for c in choices]
     factors = [budget.unit.squared_change(total=not s.attributes) for s in sets]
     variances = allocate(reached, factors, budget.privacy_cost).tolist()
@@ -153,135 +144,8 @@ def plan_at(
         measured,
         weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
         gap=max(0.0, float(np.dot(weigh, reached) / np.dot(weigh, [c.bound for c in choices])) - 1),
-        solver=solver,
-        centering=centering,
-        tolerance=tolerance,
+        mechanism=options.mechanism.name,
+        solver=options.solver,
+        centering=options.centering,
+        tolerance=options.tolerance,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound of it."""
-
-    blocks: Blocks
-    reached: float
-    bound: float
-
-
-def _solved(
-    sets: Sequence[Subworkload],
-    schema: Schema,
-    parts: Sequence[Part],
-    tolerance: float,
-    solver: str,
-    progress: bool | None,
-) -> tuple[list[Solution], list[_Choice]]:
-    """Split every set into blocks, and solve the distinct ones."""
-    numbers: dict[Block, int] = {}
-    patterns: dict[Blocks, Blocks] = {}
-    found: list[tuple[Blocks, float]] = []
-    for one in sets:
-        scale, blocks = split(tuple(schema.sizes[a] for a in one.attributes), one.terms)
-        numbered = tuple((axes, numbers.setdefault(block, len(numbers))) for axes, block in blocks)
-        found.append((patterns.setdefault(numbered, numbered), math.sqrt(scale)))
-    solutions = solve_blocks(list(numbers), parts, tolerance, solver, progress)
-    choices = [
-        _Choice(
-            blocks,
-            scale * math.prod(solutions[n].reached for _, n in blocks),
-            scale * math.prod(solutions[n].bound for _, n in blocks),
-        )
-        for blocks, scale in found
-    ]
-    return solutions, choices
-
-
-def _with_bases(
-    sets: Sequence[Subworkload], schema: Schema, parts: Sequence[Part], bases: list[Solution]
-) -> tuple[list[Solution], list[_Choice]]:
-    """Measure every set by the product of its attributes' bases."""
-    solutions = list(dict.fromkeys(bases))
-    number = {id(solution): i for i, solution in enumerate(solutions)}
-    losses = BasisLosses(parts)
-    known: dict[object, tuple[float, float]] = {}
-    patterns: dict[Blocks, Blocks] = {}
-    choices = []
-    for one in sets:
-        own = [bases[a] for a in one.attributes]
-        blocks: Blocks = tuple(((axis,), number[id(basis)]) for axis, basis in enumerate(own))
-        key = (blocks, one.terms)
-        if key not in known:
-            shape = tuple(schema.sizes[a] for a in one.attributes)
-            known[key] = losses.roots(shape, one.terms, own)
-        choices.append(_Choice(patterns.setdefault(blocks, blocks), *known[key]))
-    return solutions, choices
-
-
-def check_asked(workload: object, budget: object) -> None:
-    """Refuse what is no workload, or no budget."""
-    if not isinstance(workload, Workload):
-        msg = f"workload: expected a Workload, got {type(workload).__name__}"
-        raise PlanError(msg)
-    if not isinstance(budget, Budget):
-        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
-        raise PlanError(msg)
-
-
-def _check_sizes(workload: Workload) -> None:
-    for group in workload:
-        for names, family in group.parts():
-            if family.closed_form and family.cells > MOST_VALUES:
-                msg = (
-                    f"workload: the family {family} on {names[0]!r}, which has {family.cells:,} values, is "
-                    f"more than can be planned; {MOST_VALUES:,} values are not. Remedies: coarser values or "
-                    "bins, or single queries about it"
-                )
-                raise TooLargeError(msg)
-
-
-def _check_scales(workload: Workload) -> bool:
-    """Refuse queries whose weighted squares would overflow, or vanish; tell whether they are far apart."""
-    known: dict[object, tuple[float, float]] = {}
-    bounds = []
-    for group in workload:
-        least = most = group.weight
-        for family in group.families:
-            if family.key not in known:
-                known[family.key] = _squares(family)
-            least, most = least * known[family.key][0], most * known[family.key][1]
-        if not (least >= LEAST_SQUARE and most <= MOST_SQUARE):
-            msg = (
-                f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² goes from "
-                f"{least:.1e} to {most:.1e}; double precision allows {LEAST_SQUARE:g} to {MOST_SQUARE:g}"
-            )
-            raise PlanError(msg)
-        bounds.append((least, most))
-    return max(most for _, most in bounds) * GRADED**2 > min(least for least, _ in bounds)
-
-
-def _squares(family: Family) -> tuple[float, float]:
-    """Return bounds on the weighted squared lengths of the family's queries that are not zero."""
-    if family.closed_form:
-        return 1.0, float(family.cells)
-    own = lengths(family.matrix())
-    squares = own**2 * (1.0 if family.weights is None else family.weights)
-    squares = squares[own > 0]
-    return (float(squares.min()), float(squares.max())) if squares.size else (1.0, 1.0)
-
-
-def _check(solver: str, centering: str, tolerance: float, max_records: int) -> None:
-    if solver not in SOLVERS:
-        msg = f"solver: expected one of {', '.join(SOLVERS)}, got {solver!r}"
-        raise PlanError(msg)
-    if centering not in CENTERINGS:
-        msg = f"centering: expected one of {', '.join(CENTERINGS)}, got {centering!r}"
-        raise PlanError(msg)
-    if centering == "optimized" and solver in UNIFORM_SOLVERS:
-        msg = f"centering: solver={solver!r} is defined for 'uniform' centres only, got 'optimized'"
-        raise PlanError(msg)
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
-        msg = f"tolerance: expected a number between 0 and 1, got {tolerance!r}"
-        raise PlanError(msg)
-    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
-        raise PlanError(msg)

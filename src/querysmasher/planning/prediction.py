@@ -11,16 +11,14 @@ import numpy as np
 
 from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
-from querysmasher.planning.centering import Centres, complement, split_gram
-from querysmasher.planning.decomposition import split_family
+from querysmasher.planning.centre import Centres, complement
 from querysmasher.planning.grading import are_far_apart, graded_root
-from querysmasher.planning.strategy import Factor, Strategy
+from querysmasher.planning.limits import limits
+from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
+from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
-
-MAX_ENTRIES = 100_000_000
-"""Product queries that straddle strategies are written out up to this many numbers."""
 
 
 def _reduced(rows: Array) -> Array:
@@ -158,27 +156,25 @@ class Predictor:
 
     def _split(
         self, places: tuple[int, ...], family: Family, summed: bool
-    ) -> tuple[Hashable, dict[tuple[int, ...], Array]]:
+    ) -> tuple[Hashable, dict[Kept, Array]]:
         """Return a key of the content, and rows by kept axes, counted in increasing order of the places."""
-        order = {place: axis for axis, place in enumerate(sorted(places))}
-        same = tuple(order[p] for p in places), tuple(id(self.centres[p]) for p in places)
-        key = (family.key, *same, summed)
-        if key not in self._shares and summed and family.closed_form:
-            self._shares[key] = self._closed_form(places[0], family)
+        queries = PlacedFamily.on(places, family)
+        centres = tuple(self.centres[p] for p in sorted(places))
+        key = (family.key, queries.order, centres, summed)
         if key not in self._shares:
-            split = split_family(family, places, self.centres, weighted=False)
-            self._shares[key] = {
-                tuple(order[p] for p in kept): _reduced(rows) if summed else rows
-                for kept, rows in split.items()
-            }
+            if summed and family.closed_form:
+                self._shares[key] = self._closed_form(places[0], family)
+            else:
+                split = split_rows(queries.tensor(weighted=False), centres)
+                self._shares[key] = {k: _reduced(rows) for k, rows in split.items()} if summed else split
         return key, self._shares[key]
 
-    def _closed_form(self, place: int, family: Family) -> dict[tuple[int, ...], Array]:
+    def _closed_form(self, place: int, family: Family) -> dict[Kept, Array]:
         """Return rows with the Gram matrices that a family leaves, without writing its queries out."""
         square, centred = split_gram(family.gram(), self.centres[place])
-        split: dict[tuple[int, ...], Array] = {(): np.array([[math.sqrt(square)]])}
+        split: dict[Kept, Array] = {(): np.array([[math.sqrt(square)]])}
         if centred is not None:
-            inside = complement(self.centres[place])
+            inside = complement(self.centres[place].weights)
             split[0,] = square_root(inside @ centred @ inside.T, 0.0) @ inside
         return split
 
@@ -215,7 +211,7 @@ class Predictor:
             yield tuple(s.place for s in members), self._known[key]
 
     def _joint_variances(
-        self, factors: list[Factor], blocks: list[tuple[tuple[int, ...], int]], group: Group
+        self, factors: list[AxisRows], blocks: list[tuple[tuple[int, ...], int]], group: Group
     ) -> Array:
         """Return the variances of the products of factors under the Kronecker product of strategies."""
         if len(blocks) > 1:
@@ -226,14 +222,14 @@ class Predictor:
         return strategy.variances(factors)
 
     def _image(
-        self, factors: list[Factor], blocks: Sequence[tuple[tuple[int, ...], int]], group: Group
+        self, factors: list[AxisRows], blocks: Sequence[tuple[tuple[int, ...], int]], group: Group
     ) -> Array:
         """Return q B† for all products q of the factors' rows: an axis per factor, one for the rows of B."""
         counts = [len(rows) for _, rows in factors]
         shape = {
             a: n for on, number in blocks for a, n in zip(on, self.strategies[number].shape, strict=True)
         }
-        if math.prod(counts) * math.prod(shape.values()) > MAX_ENTRIES:
+        if math.prod(counts) * math.prod(shape.values()) > limits().straddling_entries:
             msg = (
                 f"queries on ({', '.join(group.attributes)}): writing out {math.prod(counts):,} queries over "
                 f"{math.prod(shape.values()):,} cells would take too much memory; ask for fewer at a time"

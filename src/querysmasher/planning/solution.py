@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from querysmasher.planning.strategy import Strategy
+from querysmasher.planning.strategies import Strategy
 
 
 @dataclass(frozen=True, eq=False)

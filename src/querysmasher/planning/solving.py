@@ -5,45 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
-from joblib import Parallel, delayed
-
 from querysmasher.arrays import one_core
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers import solve
-from querysmasher.planning.subworkload import Block, Part
+from querysmasher.planning.solvers import Solver, check_answers
+from querysmasher.planning.solvers.design import Progress
+from querysmasher.planning.subworkload import Block
 from querysmasher.progress import Bar
-
-LIGHT_CELLS = 300
-"""Blocks up to this size take milliseconds: they are solved in turn, on one core each."""
-
-THREADED_CELLS = 1_200
-"""Larger blocks are worth several threads for their matrix products."""
 
 
 def solve_blocks(
     blocks: Sequence[Block],
-    parts: Sequence[Part],
     tolerance: float,
-    solver: str,
+    solver: Solver,
     progress: bool | None = None,
 ) -> list[Solution]:
-    """Return one solution per block, in order.
+    """Return one solution per block, in order; each can answer every query of its block.
 
     Heavy blocks run through joblib, so that ``joblib.parallel_config`` moves them to processes or to a
     cluster; a single heavy block gets all cores for its matrix products instead.
     """
     solutions: dict[int, Solution] = {}
-    heavy = sorted((i for i, b in enumerate(blocks) if b.cells > LIGHT_CELLS), key=lambda i: -blocks[i].cells)
-    light = [i for i, b in enumerate(blocks) if b.cells <= LIGHT_CELLS]
+    light = [i for i, b in enumerate(blocks) if b.cells <= limits().light_cells]
+    heavy = sorted(set(range(len(blocks))).difference(light), key=lambda i: -blocks[i].cells)
     with Bar("Solving", len(blocks), progress) as bar:
         with one_core():
             for i in light:
-                solutions[i] = solve(blocks[i], _needed(blocks[i], parts), tolerance, solver)
+                solutions[i] = _solve(blocks[i], tolerance, solver)
                 bar.advance()
             if len(heavy) > 1:
-                jobs = (
-                    delayed(_solve)(i, blocks[i], _needed(blocks[i], parts), tolerance, solver) for i in heavy
-                )
+                from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do without
+
+                jobs = (delayed(_numbered)(i, blocks[i], tolerance, solver) for i in heavy)
                 for i, solution in Parallel(n_jobs=-1, prefer="threads", return_as="generator_unordered")(
                     jobs
                 ):
@@ -52,29 +45,25 @@ def solve_blocks(
                     bar.note(_worst(solutions))
         if len(heavy) == 1:
             (i,) = heavy
-            with one_core() if blocks[i].cells <= THREADED_CELLS else nullcontext():
-                solutions[i] = solve(
-                    blocks[i],
-                    _needed(blocks[i], parts),
-                    tolerance,
-                    solver,
-                    lambda gap: bar.note(f"certified gap {gap:.1e}"),
+            with one_core() if blocks[i].cells <= limits().threaded_cells else nullcontext():
+                solutions[i] = _solve(
+                    blocks[i], tolerance, solver, lambda gap: bar.note(f"certified gap {gap:.1e}")
                 )
             bar.advance()
     return [solutions[i] for i in range(len(blocks))]
 
 
-def _solve(
-    number: int, block: Block, parts: Mapping[int, Part], tolerance: float, solver: str
-) -> tuple[int, Solution]:
-    return number, solve(block, parts, tolerance, solver)
+def _numbered(number: int, block: Block, tolerance: float, solver: Solver) -> tuple[int, Solution]:
+    return number, _solve(block, tolerance, solver)
+
+
+def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | None = None) -> Solution:
+    """Solve one block, and check that every query of it can be answered."""
+    solution = solver(block, tolerance, progress)
+    check_answers(block, solution.strategy)
+    return solution
 
 
 def _worst(solutions: Mapping[int, Solution]) -> str:
     """Say how far from their optimum the blocks solved so far can be."""
     return f"certified gap {max(s.gap for s in solutions.values()):.1e}"
-
-
-def _needed(block: Block, parts: Sequence[Part]) -> dict[int, Part]:
-    """Return the parts the block speaks of: all that has to travel to a worker."""
-    return {number: parts[number] for _, pieces in block.terms for _, number in pieces}

@@ -12,12 +12,12 @@ import numpy as np
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.fields import floats, integers, items, number, whole, wholes, word
 from querysmasher.files import read_archive, reason, write_archive
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.checking import check_plan
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, FourierStrategy, Strategy
+from querysmasher.planning.strategies import strategy_from_data
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 
@@ -43,15 +43,18 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
     """Return plain data, with arrays in it, from which `plan_from_data` rebuilds the plan."""
     patterns = {m.blocks: None for m in plan.measured}
     number = {pattern: i for i, pattern in enumerate(patterns)}
-    centres = {id(c): c for c in plan.centres}
-    which = {key: i for i, key in enumerate(centres)}
     return {
         "workload": workload_to_data(plan.workload),
         "budget": plan.budget.to_json(),
-        "centres": list(centres.values()),
-        "centre_of": [which[id(c)] for c in plan.centres],
+        **centres_to_data(plan.centres),
         "solutions": [
-            {"reached": s.reached, "bound": s.bound, "method": s.method, **_strategy_to_data(s.strategy)}
+            {
+                "reached": s.reached,
+                "bound": s.bound,
+                "method": s.method,
+                "kind": s.strategy.kind,
+                **s.strategy.to_data(),
+            }
             for s in plan.solutions
         ],
         "patterns": [[[list(axes), solution] for axes, solution in pattern] for pattern in patterns],
@@ -61,6 +64,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         "root_losses": np.array([m.root_loss for m in plan.measured]),
         "weighted_loss": plan.weighted_loss,
         "gap": plan.gap,
+        "mechanism": plan.mechanism,
         "solver": plan.solver,
         "centering": plan.centering,
         "tolerance": plan.tolerance,
@@ -90,6 +94,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         measured,
         weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
         gap=number(data["gap"], 0, math.inf),
+        mechanism=word(data["mechanism"]),
         solver=word(data["solver"]),
         centering=word(data["centering"]),
         tolerance=number(data["tolerance"], 0, 1),
@@ -98,12 +103,25 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
     return plan
 
 
+def centres_to_data(centres: Centres) -> dict[str, Any]:
+    """Return the distinct centres, as integers or else as weights, and which of them each attribute has."""
+    which = {centre: i for i, centre in enumerate(dict.fromkeys(centres))}
+    return {
+        "centres": [c.weights if c.integers is None else c.integers for c in which],
+        "centre_of": [which[c] for c in centres],
+    }
+
+
 def centres_from_data(data: dict[str, Any]) -> Centres:
     """Return the centres, which attributes may share."""
-    stored = [floats(centre, 1) for centre in items(data["centres"])]
-    for centre in stored:
-        centre.flags.writeable = False
+    stored = [_centre_from_data(centre) for centre in items(data["centres"])]
     return tuple(stored[i] for i in wholes(data["centre_of"]))
+
+
+def _centre_from_data(data: Any) -> Centre:
+    if isinstance(data, np.ndarray) and data.dtype == np.int64:
+        return Centre.ratio(integers(data, 1))
+    return Centre.of(floats(data, 1))  # weights, as files had them before centres kept their integers
 
 
 def blocks_from_data(data: Any) -> Blocks:
@@ -113,23 +131,4 @@ def blocks_from_data(data: Any) -> Blocks:
 
 def _solution_from_data(data: dict[str, Any]) -> Solution:
     reached, bound = (number(data[name], 0, 1e300) for name in ("reached", "bound"))
-    return Solution(_strategy_from_data(data), reached, bound, word(data["method"]))
-
-
-def _strategy_to_data(strategy: Strategy) -> dict[str, Any]:
-    if isinstance(strategy, DenseStrategy):
-        return {"shape": list(strategy.shape), "matrix": strategy.matrix, "lattice": strategy.lattice}
-    if isinstance(strategy, FourierStrategy):
-        return {"spectrum": strategy.spectrum}
-    assert isinstance(strategy, DiagonalStrategy)  # noqa: S101 - there are three kinds
-    return {"bases": list(strategy.bases), "weights": strategy.weights}
-
-
-def _strategy_from_data(data: dict[str, Any]) -> Strategy:
-    if "matrix" in data:
-        lattice = None if data["lattice"] is None else integers(data["lattice"], 2)
-        return DenseStrategy(wholes(data["shape"]), floats(data["matrix"], 2), lattice)
-    if "spectrum" in data:
-        return FourierStrategy(floats(data["spectrum"]))
-    bases = tuple(floats(basis, 2) for basis in items(data["bases"]))
-    return DiagonalStrategy(bases, floats(data["weights"]))
+    return Solution(strategy_from_data(data["kind"], data), reached, bound, word(data["method"]))

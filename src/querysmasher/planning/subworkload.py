@@ -2,7 +2,7 @@
 
 A `Part` is what one query family leaves on the attributes it keeps. A term of a subworkload is a
 coefficient times a Kronecker product of parts, and the subworkload's Gram matrix is the sum of its
-terms. `split` separates it into the smallest `Block`s whose Kronecker product it is: the optimum of a
+terms. `separate` writes it as a Kronecker product of the smallest possible `Block`s: the optimum of a
 Kronecker product is the Kronecker product of the optima, so each block is solved on its own.
 """
 
@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from operator import attrgetter
 
 import numpy as np
 
 from querysmasher.arrays import Array, along_axes, square_root
-from querysmasher.planning.centering import Centres
+from querysmasher.errors import PlanError
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.lattice import Integers
-
-Piece = tuple[tuple[int, ...], int]
-"""A part (its number) and the axes of the block it stands on."""
-
-Term = tuple[float, tuple[Piece, ...]]
-"""A coefficient, and pieces that together cover every axis once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +29,7 @@ class Part:
 
     `content` is their weighted Gram matrix (cells × cells) or, for `thin` parts with fewer queries
     than cells, the queries themselves with the roots of their weights, whose Gram is contentᵀcontent.
+    Parts are equal if their digests and numbers are.
     """
 
     shape: tuple[int, ...]
@@ -43,6 +40,8 @@ class Part:
     """What works out `lattice`."""
     source: Callable[[], Array] | None = None
     """What works out the rows behind a Gram matrix, where it was made of rows."""
+    number: int = 0
+    """Its place among the parts of one workload: the order in which sums of them are taken."""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,8 +55,16 @@ class Part:
         digest = hashlib.sha256(repr((self.shape, self.thin, scales)).encode())
         digest.update((np.round(self.content / largest, 11) + 0.0).tobytes())
         for centre in self.centres:
-            digest.update(centre.tobytes())
+            digest.update(centre.weights.tobytes())
         object.__setattr__(self, "digest", digest.hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the other part has the same content, centres and number."""
+        return isinstance(other, Part) and self.digest == other.digest and self.number == other.number
+
+    def __hash__(self) -> int:
+        """Hash the digest."""
+        return hash(self.digest)
 
     @property
     def cells(self) -> int:
@@ -101,6 +108,53 @@ class Part:
         return np.einsum("r...,r...->...", image, image)
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part, and the axes it stands on, increasing."""
+
+    axes: tuple[int, ...]
+    part: Part
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse axes that are not one per axis of the part."""
+        if len(self.axes) != len(self.part.shape):
+            msg = f"piece: a part of shape {self.part.shape} cannot stand on the axes {self.axes}"
+            raise PlanError(msg)
+        object.__setattr__(self, "_hash", hash((self.axes, self.part)))
+
+    def __hash__(self) -> int:
+        """Return the hash, computed once: decomposing looks pieces up by the million."""
+        return self._hash
+
+    def moved(self, place: Mapping[int, int]) -> Piece:
+        """Return the part on other axes: `place` says where each axis goes."""
+        return Piece(tuple(place[a] for a in self.axes), self.part)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A coefficient times the Kronecker product of pieces, which together cover every axis once."""
+
+    coefficient: float
+    pieces: tuple[Piece, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of all axes."""
+        sizes = {a: n for piece in self.pieces for a, n in zip(piece.axes, piece.part.shape, strict=True)}
+        return tuple(sizes[axis] for axis in range(len(sizes)))
+
+    @property
+    def energy(self) -> float:
+        """The trace of the term."""
+        return self.coefficient * math.prod(piece.part.trace for piece in self.pieces)
+
+    def on(self, axes: Container[int]) -> tuple[Piece, ...]:
+        """Return the pieces on some of the axes, which no piece leaves."""
+        return tuple(piece for piece in self.pieces if piece.axes[0] in axes)
+
+
 @dataclass(frozen=True)
 class Block:
     """A sum of terms over axes of the given shape that no Kronecker product separates."""
@@ -108,10 +162,38 @@ class Block:
     shape: tuple[int, ...]
     terms: tuple[Term, ...]
 
+    def __post_init__(self) -> None:
+        """Refuse terms that do not cover every axis once."""
+        axes = list(range(len(self.shape)))
+        for term in self.terms:
+            if sorted(a for piece in term.pieces for a in piece.axes) != axes or term.shape != self.shape:
+                msg = f"block: the pieces of a term do not cover axes of the sizes {self.shape}"
+                raise PlanError(msg)
+
+    @classmethod
+    def of(cls, part: Part) -> Block:
+        """Return a part as a block of its own."""
+        return cls(part.shape, (Term(1.0, (Piece(tuple(range(len(part.shape))), part),)),))
+
     @property
     def cells(self) -> int:
         """How many cells the block has."""
         return math.prod(self.shape)
+
+    @property
+    def pieces(self) -> Iterator[Piece]:
+        """The pieces of all terms."""
+        return (piece for term in self.terms for piece in term.pieces)
+
+    @property
+    def centres(self) -> Centres:
+        """The centre of every axis, around which all its parts are split."""
+        found = {
+            axis: centre
+            for piece in self.terms[0].pieces
+            for axis, centre in zip(piece.axes, piece.part.centres, strict=True)
+        }
+        return tuple(found[axis] for axis in range(len(found)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,65 +204,72 @@ class Subworkload:
     terms: tuple[Term, ...]
 
 
-def split(
-    shape: tuple[int, ...], terms: tuple[Term, ...]
-) -> tuple[float, list[tuple[tuple[int, ...], Block]]]:
+@dataclass(frozen=True, slots=True)
+class PlacedBlock:
+    """A block, and the axes it stands on."""
+
+    axes: tuple[int, ...]
+    block: Block
+
+
+def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
     """Write the sum of terms as scale × ⊗ blocks, each block with the axes it stands on.
 
     Axes that some part ties together belong together. A set of axes can be split off when the matrix
     of coefficients, (its pieces) × (the other pieces), has rank one.
     """
     if len(terms) == 1:  # nearly always
-        coefficient, pieces = terms[0]
-        return coefficient, [
-            (axes, Block(tuple(shape[a] for a in axes), ((1.0, ((tuple(range(len(axes))), part),)),)))
-            for axes, part in pieces
-        ]
+        (term,) = terms
+        return term.coefficient, tuple(PlacedBlock(p.axes, Block.of(p.part)) for p in term.pieces)
     scale = 1.0
     blocks = []
     rest = terms
-    for axes in _tied_axes(len(shape), terms):
-        own = [tuple(p for p in pieces if p[0][0] in axes) for _, pieces in rest]
-        others = [tuple(p for p in pieces if p[0][0] not in axes) for _, pieces in rest]
+    left = set(range(len(terms[0].shape)))
+    for axes in _tied_axes(len(left), terms):
+        own = [term.on(axes) for term in rest]
+        others = [term.on(left.difference(axes)) for term in rest]
         row_of = {key: i for i, key in enumerate(dict.fromkeys(own))}
         column_of = {key: j for j, key in enumerate(dict.fromkeys(others))}
         matrix = np.zeros((len(row_of), len(column_of)))
-        for (coefficient, _), row, column in zip(rest, own, others, strict=True):
-            matrix[row_of[row], column_of[column]] += coefficient
-        left, right = matrix[:, 0] / matrix[0, 0] if matrix[0, 0] else matrix[:, 0], matrix[0]
-        if np.allclose(np.outer(left, right), matrix, rtol=1e-12, atol=0):  # small terms count too
-            factor, block = _block(shape, axes, tuple(zip(left.tolist(), row_of, strict=True)))
+        for term, row, column in zip(rest, own, others, strict=True):
+            matrix[row_of[row], column_of[column]] += term.coefficient
+        column_factor = matrix[:, 0] / matrix[0, 0] if matrix[0, 0] else matrix[:, 0]
+        if np.allclose(np.outer(column_factor, matrix[0]), matrix, rtol=1e-12, atol=0):  # small terms count
+            factor, block = _block(axes, tuple(map(Term, column_factor.tolist(), row_of)))
             scale *= factor
-            blocks.append((axes, block))
-            rest = tuple(zip(right.tolist(), column_of, strict=True))
-    axes = tuple(a for a in range(len(shape)) if not any(a in done for done, _ in blocks))
-    factor, block = _block(shape, axes, rest)
-    return scale * factor, [*blocks, (axes, block)] if axes else blocks
+            blocks.append(PlacedBlock(axes, block))
+            rest = tuple(map(Term, matrix[0].tolist(), column_of))
+            left.difference_update(axes)
+    axes = tuple(sorted(left))
+    if not axes:
+        return scale * max(term.coefficient for term in rest), tuple(blocks)
+    factor, block = _block(axes, rest)
+    return scale * factor, (*blocks, PlacedBlock(axes, block))
 
 
 def _tied_axes(count: int, terms: tuple[Term, ...]) -> list[tuple[int, ...]]:
     """Partition the axes so that no piece of any term crosses two classes."""
     classes = [{axis} for axis in range(count)]
-    for _, pieces in terms:
-        for axes, _ in pieces:
-            touched = [c for c in classes if c & set(axes)]
+    for term in terms:
+        for piece in term.pieces:
+            touched = [c for c in classes if not c.isdisjoint(piece.axes)]
             if len(touched) > 1:
-                classes = [c for c in classes if not c & set(axes)] + [reduce(set.union, touched)]
+                classes = [c for c in classes if c.isdisjoint(piece.axes)] + [reduce(set.union, touched)]
     return [tuple(sorted(c)) for c in classes]
 
 
-def _block(shape: tuple[int, ...], axes: tuple[int, ...], terms: tuple[Term, ...]) -> tuple[float, Block]:
+def _block(axes: tuple[int, ...], terms: tuple[Term, ...]) -> tuple[float, Block]:
     """Renumber the axes, and scale so that the largest coefficient is one: sameness up to scale."""
     place = {axis: i for i, axis in enumerate(axes)}
-    scale = max(coefficient for coefficient, _ in terms)
+    scale = max(term.coefficient for term in terms)
     renumbered = sorted(
         (
-            (
-                float(f"{coefficient / scale:.11e}"),
-                tuple(sorted((tuple(place[a] for a in own), part) for own, part in pieces)),
+            Term(
+                float(f"{term.coefficient / scale:.11e}"),
+                tuple(sorted((piece.moved(place) for piece in term.pieces), key=attrgetter("axes"))),
             )
-            for coefficient, pieces in terms
+            for term in terms
         ),
-        key=lambda term: term[1],
+        key=lambda term: [(piece.axes, piece.part.number) for piece in term.pieces],
     )
-    return scale, Block(tuple(shape[a] for a in axes), tuple(renumbered))
+    return scale, Block(renumbered[0].shape, tuple(renumbered))

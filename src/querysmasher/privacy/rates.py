@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, ndtr
 
 from querysmasher.errors import BudgetError
 
@@ -79,6 +78,8 @@ def exact_delta(cost: float, epsilon: float) -> float:
     trapezoidal rule for -M'(z) = 1 - z M(z) takes over, an upper bound because -M' is convex. Last, c is
     wrong by two units in the last place of x at most, and ∂δ/∂c = -φ(c) μ M(x) with x M(x) < 1.
     """
+    from scipy.special import ndtr  # noqa: PLC0415 - loads slowly, and only (ε, δ) needs it
+
     ulp, mu = 2.0**-52, math.sqrt(cost)
     c, x = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     density = math.exp(-c * c / 2) / math.sqrt(2 * math.pi)
@@ -92,6 +93,8 @@ def exact_delta(cost: float, epsilon: float) -> float:
 
 def _mills(z: float) -> float:
     """Return (1 - Φ(z)) / φ(z)."""
+    from scipy.special import erfcx  # noqa: PLC0415 - loads slowly, and only (ε, δ) needs it
+
     return math.sqrt(math.pi / 2) * float(erfcx(z / math.sqrt(2)))
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
-from scipy.special import ndtri
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
@@ -34,6 +33,8 @@ class Answers:
         if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
             msg = f"level: expected a number between 0 and 1, got {level!r}"
             raise WorkloadError(msg)
+        from scipy.special import ndtri  # noqa: PLC0415 - loads slowly, and only intervals need it
+
         reach = float(ndtri(0.5 + level / 2)) * self.std
         return self.values - reach, self.values + reach
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
 from querysmasher.release.store import Store
 
@@ -73,7 +73,7 @@ class Reconstruction:
                 for axis, attribute in enumerate(ordered):
                     if attribute not in kept:
                         spread = [-1 if a == axis else 1 for a in range(len(ordered))]
-                        share = share * self.centres[attribute].reshape(spread)
+                        share = share * self.centres[attribute].weights.reshape(spread)
                 result += share
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
@@ -105,9 +105,9 @@ class Reconstruction:
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
         for axis, attribute in enumerate(measured.attributes):
             centre = self.centres[attribute]
-            if not np.all(centre == centre[0]):  # with a uniform centre C r = r already
+            if not centre.is_uniform:  # with a uniform centre C r = r already
                 spread = [-1 if a == axis else 1 for a in range(residual.ndim)]
-                residual = residual - residual.sum(axis=axis, keepdims=True) * centre.reshape(spread)
+                residual = residual - residual.sum(axis=axis, keepdims=True) * centre.weights.reshape(spread)
         return np.ascontiguousarray(residual)
 
 

@@ -14,9 +14,9 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
-from querysmasher.planning.centering import Centres
-from querysmasher.planning.integer import as_strategy
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.prediction import Blocks, Measured, Predictor
+from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.noise_record import NoiseRecord
@@ -66,13 +66,13 @@ class Release:
     @cached_property
     def predictor(self) -> Predictor:
         """Computes the variance of any query under the noise that was added."""
-        strategies = [as_strategy(s) for s in self.plan.strategies]
+        strategies = [strategy_of_integers(s) for s in self.plan.strategies]
         twins: dict[int, int] = {}  # the same rows, each with noise of the same variance
         for number, strategy in enumerate(self.plan.strategies):
             if strategy.multipliers is not None:
                 twins[number] = len(strategies)
                 strategies.append(
-                    as_strategy(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
+                    strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
         measured = {m.attributes: tuple(self._noises(m, twins)) for m in self.plan.measured}
         return Predictor(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from querysmasher.arrays import Array
-from querysmasher.planning.centering import Centres
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.noise_record import NoiseRecord

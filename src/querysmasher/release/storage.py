@@ -15,7 +15,7 @@ from querysmasher.arrays import Numbers
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.fields import integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_archive, reason, write_archive
-from querysmasher.planning.storage import blocks_from_data, centres_from_data
+from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import factor_from_data
@@ -60,8 +60,6 @@ def save_release(release: Released, path: str | os.PathLike[str]) -> None:
 
 def _to_data(release: Released) -> dict[str, Any]:
     plan = release.plan
-    centres = {id(c): c for c in release.centres}
-    which = {key: i for i, key in enumerate(centres)}
     return {
         "workload": workload_to_data(release.workload),
         "budget": plan.budget.to_json(),
@@ -72,8 +70,7 @@ def _to_data(release: Released) -> dict[str, Any]:
             "description": release.noise.description,
             "seeded": release.noise.seeded,
         },
-        "centres": list(centres.values()),
-        "centre_of": [which[id(c)] for c in release.centres],
+        **centres_to_data(release.centres),
         "strategies": [
             {
                 "shape": list(s.shape),

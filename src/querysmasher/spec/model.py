@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from querysmasher.planning.mechanisms import MECHANISMS, Mechanism
+from querysmasher.planning.options import CENTERINGS, named
+from querysmasher.planning.solvers import SOLVERS
+
+if TYPE_CHECKING:
+    MechanismName: TypeAlias = str
+    SolverName: TypeAlias = str
+    CenteringName: TypeAlias = str
+else:  # the names that planning accepts
+    MechanismName = Literal[tuple(MECHANISMS)]
+    SolverName = Literal[(*SOLVERS, *MECHANISMS)]
+    CenteringName = Literal[CENTERINGS]
 
 ways = Field(description="an integer number of attributes, or a list of them")
 names = Field(description="a list of names of attributes")
@@ -169,10 +182,16 @@ class DataSection(Section):
 class PlanSection(Section):
     """How to plan."""
 
-    solver: Literal["optimal", "dense", "structured", "residual", "basis", "fourier"] = "optimal"
-    centering: Literal["optimized", "uniform"] | None = None
+    mechanism: MechanismName | None = None
+    solver: SolverName = "optimal"
+    centering: CenteringName | None = None
     tolerance: float = Field(default=1e-3, description="a number between 0 and 1", gt=0, lt=1)
     bases: dict[str, Any] | None = Field(default=None, description="a table of attributes and their bases")
+
+    @property
+    def chosen(self) -> Mechanism:
+        """The mechanism asked for, under either key."""
+        return MECHANISMS[named(self.solver)[0] if self.mechanism is None else self.mechanism]
 
 
 class MeasureSection(Section):

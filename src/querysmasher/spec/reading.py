@@ -9,8 +9,8 @@ from pathlib import Path
 
 from querysmasher.data.dialect import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
-from querysmasher.planning.solvers import UNIFORM_SOLVERS
-from querysmasher.planning.solvers.basis import BASES
+from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
+from querysmasher.planning.mechanisms.basis import BASES
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.schema import Schema
@@ -144,11 +144,15 @@ def _check_plan(section: object, schema: Schema | None, findings: Findings) -> N
     """Record incompatible options of planning."""
     if not isinstance(section, PlanSection):
         return
-    if section.centering == "optimized" and section.solver in UNIFORM_SOLVERS:
-        problem = f"expected uniform, the only choice for solver = {section.solver!r}, got 'optimized'"
+    chosen = section.chosen
+    if section.centering == "optimized" and chosen.uniform_only:
+        problem = f"expected uniform, the only choice for mechanism = {chosen.name!r}, got 'optimized'"
         findings.add(("plan", "centering"), problem)
-    if section.bases is not None and section.solver != "basis":
-        findings.add(("plan", "bases"), f"allowed only with solver = 'basis', got {section.solver!r}")
+    if section.bases is not None and not chosen.has_bases:
+        having = " or ".join(repr(m.name) for m in MECHANISMS.values() if m.has_bases)
+        findings.add(("plan", "bases"), f"allowed only with mechanism = {having}, got {chosen.name!r}")
+    if section.mechanism is not None and section.solver != "optimal" and section.mechanism != DEFAULT:
+        findings.add(("plan", "solver"), f"mechanism = {chosen.name!r} has its own solver; omit this key")
     if schema is None:
         return
     for name, basis in (section.bases or {}).items():

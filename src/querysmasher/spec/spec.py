@@ -11,7 +11,6 @@ from querysmasher.errors import SpecError
 from querysmasher.measuring import measure
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import plan
-from querysmasher.planning.solvers import UNIFORM_SOLVERS
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
@@ -58,13 +57,14 @@ class Spec:
     @property
     def searches_centres(self) -> bool:
         """Whether planning optimises the centres, which takes longest."""
-        return self.planning.centering != "uniform" and self.planning.solver not in UNIFORM_SOLVERS
+        return self.planning.centering != "uniform" and not self.planning.chosen.uniform_only
 
     def plan(self, progress: bool | None = None) -> Plan:
         """Plan without data."""
         return plan(
             self.workload,
             self.budget,
+            mechanism=self.planning.mechanism,
             solver=self.planning.solver,
             centering=self.planning.centering,
             tolerance=self.planning.tolerance,

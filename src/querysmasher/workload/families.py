@@ -30,6 +30,8 @@ class Family:
     name: ClassVar[str] = ""
     closed_form: ClassVar[bool] = False
     """Whether the Gram matrix is known without the rows."""
+    looks_alike: ClassVar[bool] = False
+    """Whether the queries are known to look the same from every value."""
 
     @property
     def rows(self) -> int:
@@ -123,6 +125,7 @@ class Identity(_OneAttribute):
     """`a == c` for every value c: the marginal."""
 
     name: ClassVar[str] = "identity"
+    looks_alike: ClassVar[bool] = True
 
     def _matrix(self) -> Array:
         return np.eye(self.n)
@@ -191,6 +194,7 @@ class Circular(_OneAttribute):
     """Ranges that may wrap around: every start, every length from 1 to n."""
 
     name: ClassVar[str] = "circular"
+    looks_alike: ClassVar[bool] = True
 
     @property
     def rows(self) -> int:

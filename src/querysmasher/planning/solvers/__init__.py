@@ -1,9 +1,9 @@
-"""One solver per file, one signature: (block, parts, tolerance) -> Solution.
+"""Numerical methods, one per file: each finds the best strategy it allows for one block.
 
 `solve` chooses by this table, top to bottom:
 
 ===============  ==============================================================  =======================
-solver           block                                                           certificate
+method           block                                                           certificate
 ===============  ==============================================================  =======================
 ``circulant``    every Gram is circulant (marginals, circular ranges)            exact, closed form
 ``dense``        at most 3,000 cells, or thin: few queries on many cells         to the tolerance asked
@@ -13,58 +13,50 @@ solver           block                                                          
 
 Where ``structured`` is taken and centres are uniform, ``fourier`` is tried too and the better one kept.
 
-``plan(solver="dense")`` takes the dense solver up to 12,000 cells; ``plan(solver="structured")``
-takes the structured one for every block of several attributes. ``"residual"`` and ``"fourier"`` are the
-mechanisms of that name for every block; ``"basis"`` works on whole attribute sets (see `basis`).
+``plan(solver="dense")`` takes the dense method up to 12,000 cells; ``plan(solver="structured")`` takes the
+structured one for every block of several attributes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
 from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.fourier import has_uniform_centres, solve_fourier
-from querysmasher.planning.solvers.residual import solve_residual
 from querysmasher.planning.solvers.roots import is_thin
 from querysmasher.planning.solvers.structured import solve_structured
-from querysmasher.planning.strategy import Strategy
-from querysmasher.planning.subworkload import Block, Part
+from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.subworkload import Block
 
-UNIFORM_SOLVERS = ("residual", "basis", "fourier")
-"""Mechanisms that are defined for uniform centres only."""
+SOLVERS = ("optimal", "dense", "structured")
+"""What a user may ask for: the table above, or one method for all blocks it can take."""
 
-SOLVERS = ("optimal", "dense", "structured", *UNIFORM_SOLVERS)
+METHODS = {
+    "circulant": "the queries look the same from every cell, so the optimum has a closed form",
+    "dense": "the block is small, or has few queries, so it is solved to the tolerance asked",
+    "structured": "the block has too many cells to be written out, so strategies are diagonal in a product "
+    "basis",
+    "fourier": "the block has too many cells to be written out, and a filter does better here than a "
+    "product basis",
+}
+"""Why a method is chosen, by its name."""
 
-DENSE_CELLS = 3_000
-DENSE_CELLS_FORCED = 12_000
-STRUCTURED_CELLS = 20_000_000
-AXIS_CELLS = 6_000
-
-
-def solve(
-    block: Block,
-    parts: Mapping[int, Part],
-    tolerance: float,
-    solver: str = "optimal",
-    progress: Progress | None = None,
-) -> Solution:
-    """Solve one block by the table above, and check that every query of it can be answered."""
-    solution = _solve(block, parts, tolerance, solver, progress)
-    check_answers(block, parts, solution.strategy)
-    return solution
+Solver = Callable[[Block, float, Progress | None], Solution]
+"""Finds a strategy for a block, within a tolerance of the best it allows."""
 
 
-def check_answers(block: Block, parts: Mapping[int, Part], strategy: Strategy) -> None:
+def check_answers(block: Block, strategy: Strategy) -> None:
     """Refuse a strategy that leaves a query of the block out, as it may where arithmetic ends."""
     if strategy.rank == math.prod(n - 1 for n in block.shape):
         return  # the whole residual space
-    for _, pieces in block.terms:
-        rows = [(axes, parts[n].root if (own := parts[n].rows) is None else own) for axes, n in pieces]
+    for term in block.terms:
+        rows = [(p.axes, p.part.root if (own := p.part.rows) is None else own) for p in term.pieces]
         if not strategy.contains([(axes, own[own.any(axis=1)]) for axes, own in rows]):
             msg = (
                 f"workload: queries on {len(block.shape)} attributes of sizes {block.shape} differ so much "
@@ -74,25 +66,26 @@ def check_answers(block: Block, parts: Mapping[int, Part], strategy: Strategy) -
             raise PlanError(msg)
 
 
-def _solve(
-    block: Block, parts: Mapping[int, Part], tolerance: float, solver: str, progress: Progress | None
+def solve(
+    block: Block, tolerance: float, progress: Progress | None = None, *, solver: str = "optimal"
 ) -> Solution:
+    """Solve one block by the table above."""
     several = len(block.shape) > 1
-    if solver == "residual":
-        return solve_residual(block, parts)
-    if solver == "fourier":
-        return solve_fourier(block, parts)
-    if is_circulant(block, parts):
-        return solve_circulant(block, parts)
-    dense_cells = DENSE_CELLS_FORCED if solver == "dense" else DENSE_CELLS if several else AXIS_CELLS
-    if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block, parts)):
-        return solve_dense(block, parts, tolerance, progress)
-    if several and block.cells <= STRUCTURED_CELLS and max(block.shape) <= AXIS_CELLS and solver != "dense":
-        found = solve_structured(block, parts, tolerance, progress)
-        if solver == "structured" or not has_uniform_centres(block, parts):
+    if is_circulant(block):
+        return solve_circulant(block)
+    own = limits()
+    dense_cells = own.dense_cells if several else own.axis_values
+    if solver == "dense":
+        dense_cells = own.dense_cells_forced
+    if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block)):
+        return solve_dense(block, tolerance, progress)
+    fits = block.cells <= own.structured_cells and max(block.shape) <= own.axis_values
+    if several and fits and solver != "dense":
+        found = solve_structured(block, tolerance, progress)
+        if solver == "structured" or not has_uniform_centres(block):
             return found
-        return min(found, solve_fourier(block, parts), key=lambda solution: solution.reached)
-    allowed = f"{dense_cells:,}" if solver == "dense" or not several else f"{STRUCTURED_CELLS:,}"
+        return min(found, solve_fourier(block), key=lambda solution: solution.reached)
+    allowed = f"{dense_cells:,}" if solver == "dense" or not several else f"{own.structured_cells:,}"
     msg = (
         f"a subworkload on {len(block.shape)} attributes of sizes {block.shape} mixes "
         f"{len(block.terms)} families of queries over {block.cells:,} cells, more than the {allowed} that "

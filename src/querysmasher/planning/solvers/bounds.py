@@ -8,45 +8,41 @@ bound the optimum of any block small enough to write out (see `design`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
 from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.roots import block_root
 from querysmasher.planning.subworkload import Block, Part, Term
 
-SMALL = 500
-"""Blocks of several terms up to this many cells are also bounded as a whole."""
-
 _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
 """Bounds of parts that are still in use: the same few parts recur in many blocks."""
 
 
-def lower_bound(block: Block, parts: Mapping[int, Part]) -> float:
+def lower_bound(block: Block) -> float:
     """Return a lower bound of √L of the block."""
-    bound = math.sqrt(sum(_term_bound(term, parts) for term in block.terms))
-    if len(block.terms) > 1 and block.cells <= SMALL:
-        bound = max(bound, _trace_root(block_root(block, parts)))
+    bound = math.sqrt(sum(_term_bound(term) for term in block.terms))
+    if len(block.terms) > 1 and block.cells <= limits().bounded_cells:
+        bound = max(bound, _trace_root(block_root(block)))
     return bound
 
 
-def _term_bound(term: Term, parts: Mapping[int, Part]) -> float:
-    coefficient, pieces = term
-    return coefficient * math.prod(_piece_bound(parts[number]) for _, number in pieces)
+def _term_bound(term: Term) -> float:
+    return term.coefficient * math.prod(_part_bound(piece.part) for piece in term.pieces)
 
 
-def _piece_bound(part: Part) -> float:
+def _part_bound(part: Part) -> float:
     """Return a lower bound of the loss of any strategy on one part."""
     if part not in _known:
-        block, own = Block(part.shape, ((1.0, ((tuple(range(len(part.shape))), 0),)),)), {0: part}
-        if is_circulant(block, own):
-            root = solve_circulant(block, own).bound
+        block = Block.of(part)
+        if is_circulant(block):
+            root = solve_circulant(block).bound
         elif len(part.shape) == 1:
-            root = solve_dense(block, own, 1e-2).bound
+            root = solve_dense(block, 1e-2).bound
         elif part.thin:
             root = _trace_root(part.content)
         else:

@@ -9,35 +9,31 @@ diagonal of V is constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from operator import attrgetter
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy, Strategy
+from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy, Strategy
 from querysmasher.planning.subworkload import Block, Part
 
 
-def is_circulant(block: Block, parts: Mapping[int, Part]) -> bool:
+def is_circulant(block: Block) -> bool:
     """Tell whether every Gram of the block is circulant and of full rank around a uniform centre."""
-    return all(
-        len(axes) == 1 and _spectrum(parts[part]) is not None
-        for _, pieces in block.terms
-        for axes, part in pieces
-    )
+    return all(len(piece.axes) == 1 and _spectrum(piece.part) is not None for piece in block.pieces)
 
 
-def solve_circulant(block: Block, parts: Mapping[int, Part]) -> Solution:
+def solve_circulant(block: Block) -> Solution:
     """Return the optimum, with both bounds computed from the strategy itself."""
     spectrum: Array = np.zeros([n - 1 for n in block.shape])
-    for coefficient, pieces in block.terms:
-        term = np.full((), coefficient)
-        for _, part in sorted(pieces):
-            own = _spectrum(parts[part])
+    for term in block.terms:
+        product = np.full((), term.coefficient)
+        for piece in sorted(term.pieces, key=attrgetter("axes")):
+            own = _spectrum(piece.part)
             assert own is not None  # noqa: S101 - is_circulant said so
-            term = np.multiply.outer(term, own)
-        spectrum += term
+            product = np.multiply.outer(product, own)
+        spectrum += product
     bases = tuple(map(fourier_basis, block.shape))
     h = np.sqrt(spectrum)
     diagonal = h
@@ -66,7 +62,7 @@ def _spectrum(part: Part) -> Array | None:
     if part.thin or len(part.shape) != 1:
         return None
     (n,) = part.shape
-    if not np.all(part.centres[0] == part.centres[0][0]) or not is_circulant_gram(part.content):
+    if not part.centres[0].is_uniform or not is_circulant_gram(part.content):
         return None
     eigenvalues = np.fft.rfft(part.content[0]).real[1:]
     spectrum = np.repeat(eigenvalues, 2)[: n - 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +14,16 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.roots import RANK, block_root
-from querysmasher.planning.strategy import DenseStrategy
-from querysmasher.planning.subworkload import Block, Part
+from querysmasher.planning.strategies import DenseStrategy
+from querysmasher.planning.subworkload import Block
 
 
-def solve_dense(
-    block: Block, parts: Mapping[int, Part], tolerance: float, progress: Progress | None = None
-) -> Solution:
+def solve_dense(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
     """Return a strategy within `tolerance` of the optimum (small blocks: far within, as it costs nothing)."""
-    root = block_root(block, parts)
+    root = block_root(block)
     target = tolerance / 100 if block.cells <= 256 else tolerance / 4
     if len(root) * 2 > root.shape[1]:
-        design = solve_design(root, start_weights(block, parts), target, progress)
+        design = solve_design(root, start_weights(block), target, progress)
         back = np.arange(root.shape[1])
     else:  # cells that no query tells apart share a column: solve with one of each
         merged, back = _merge_cells(root)
@@ -35,15 +32,15 @@ def solve_dense(
     if is_graded(root):
         matrix, reached = design.filled_strategy()
     matrix = matrix[:, back]
-    strategy = DenseStrategy(block.shape, matrix, _lattice(block, parts, len(matrix)))
+    strategy = DenseStrategy(block.shape, matrix, _lattice(block, len(matrix)))
     return Solution(strategy, reached, design.value, "dense")
 
 
-def _lattice(block: Block, parts: Mapping[int, Part], rank: int) -> Integers | None:
+def _lattice(block: Block, rank: int) -> Integers | None:
     """Return whole-number rows that span a rank-deficient block, if its parts know any."""
     if rank == math.prod(n - 1 for n in block.shape):
         return None
-    known = [parts[pieces[0][1]].lattice for _, pieces in block.terms if len(pieces) == 1]
+    known = [term.pieces[0].part.lattice for term in block.terms if len(term.pieces) == 1]
     rows = [lattice for lattice in known if lattice is not None]
     if len(rows) < len(block.terms):
         return None
@@ -51,11 +48,11 @@ def _lattice(block: Block, parts: Mapping[int, Part], rank: int) -> Integers | N
     return stacked if len(stacked) == rank else None
 
 
-def start_weights(block: Block, parts: Mapping[int, Part]) -> Array:
+def start_weights(block: Block) -> Array:
     """Return the product of each axis's own optimal weights: close to the optimum of the whole."""
     weights = np.ones(())
     for axis, size in enumerate(block.shape):
-        blend = axis_blend(block, parts, axis)
+        blend = axis_blend(block, axis)
         own = np.full(size, 1.0 / size)
         if blend is not None and len(block.shape) > 1:
             own = solve_design(square_root(blend, RANK), own, 1e-4).weights
@@ -63,24 +60,24 @@ def start_weights(block: Block, parts: Mapping[int, Part]) -> Array:
     return weights.ravel()
 
 
-def axis_blend(block: Block, parts: Mapping[int, Part], axis: int) -> Array | None:
+def axis_blend(block: Block, axis: int) -> Array | None:
     """Return the sum of the Grams that stand on one axis alone, each with its share of the total energy."""
     blend = None
-    for coefficient, pieces in block.terms:
-        energies = {axes: parts[p].trace for axes, p in pieces if len(axes) == 1}
-        for axes, part in pieces:
-            if axes == (axis,):
-                others = math.prod(e for a, e in energies.items() if a != axes)
-                term = coefficient * others * parts[part].partial_trace(0)
-                blend = term if blend is None else blend + term
+    for term in block.terms:
+        energies = {piece.axes: piece.part.trace for piece in term.pieces if len(piece.axes) == 1}
+        for piece in term.pieces:
+            if piece.axes == (axis,):
+                others = math.prod(e for axes, e in energies.items() if axes != piece.axes)
+                own = term.coefficient * others * piece.part.partial_trace(0)
+                blend = own if blend is None else blend + own
     return blend
 
 
 def _merge_cells(root: Array) -> tuple[Array, NDArray[np.intp]]:
     """Return the distinct columns, and for every cell the number of its column."""
-    scale = np.abs(root).max()
-    if is_graded(root):  # or cells would be merged that only short rows tell apart
-        scale = np.maximum(np.abs(root).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    # By rows if they are far apart, or cells would be merged that only short rows tell apart.
+    scale = np.abs(root).max(axis=1 if is_graded(root) else None, keepdims=True)
+    scale = np.maximum(scale, np.finfo(float).tiny)
     _, first, back = np.unique(
         np.round(root / scale, 10) + 0.0, axis=1, return_index=True, return_inverse=True
     )

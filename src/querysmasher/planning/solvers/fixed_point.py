@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -73,11 +72,9 @@ def fixed_point(
 
 def _extrapolation(points: list[Array], residuals: list[Array], measure: Array) -> Array:
     """Return the part of the step that past steps already explain (weighted least squares)."""
-    steps = [b - a for a, b in pairwise(points)]
-    changes = [b - a for a, b in pairwise(residuals)]
-    weighted = [measure * c for c in changes]
-    normal = np.array([[w @ c for c in changes] for w in weighted])
-    target = np.array([w @ residuals[-1] for w in weighted])
+    steps, changes = np.diff(points, axis=0), np.diff(residuals, axis=0)
+    weighted = measure * changes
+    normal = weighted @ changes.T
     normal[np.diag_indices_from(normal)] *= 1 + 1e-10
-    mix = np.linalg.lstsq(normal, target, rcond=1e-14)[0]
-    return sum((m * (s + c) for m, s, c in zip(mix, steps, changes, strict=True)), np.zeros(()))
+    mix = np.linalg.lstsq(normal, weighted @ residuals[-1], rcond=1e-14)[0]
+    return np.asarray(mix @ (steps + changes))

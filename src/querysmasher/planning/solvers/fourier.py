@@ -9,14 +9,14 @@ wasteful the more they do. Centres must be uniform: only then does the residual 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.strategy import FourierStrategy
+from querysmasher.planning.solvers.design import Progress
+from querysmasher.planning.strategies import FourierStrategy
 from querysmasher.planning.subworkload import Block, Part
 
 NOTHING = 1e-13
@@ -26,28 +26,28 @@ CHUNK = 20_000_000
 """How many numbers are transformed at a time."""
 
 
-def solve_fourier(block: Block, parts: Mapping[int, Part]) -> Solution:
-    """Return the best strategy that is diagonal in the Fourier basis."""
+def solve_fourier(block: Block, tolerance: float = 0.0, progress: Progress | None = None) -> Solution:  # noqa: ARG001
+    """Return the best strategy diagonal in the Fourier basis: a closed form, whatever the tolerance."""
     energy = np.zeros(block.shape)
-    for coefficient, pieces in block.terms:
-        term = np.full((), coefficient)
+    for term in block.terms:
+        product = np.full((), term.coefficient)
         order: list[int] = []
-        for axes, number in pieces:
-            term = np.multiply.outer(term, energies(parts[number]))
-            order.extend(axes)
-        energy += term.transpose(np.argsort(order))
+        for piece in term.pieces:
+            product = np.multiply.outer(product, energies(piece.part))
+            order.extend(piece.axes)
+        energy += product.transpose(np.argsort(order))
     for axis in range(energy.ndim):  # what is left of rounding where residuals have nothing
         np.moveaxis(energy, axis, 0)[0] = 0.0
     energy[energy < NOTHING * energy.max()] = 0.0
     roots = np.sqrt(energy)
     reached = float(roots.sum()) / math.sqrt(block.cells)
     strategy = FourierStrategy(roots * (block.cells / roots.sum()))
-    return Solution(strategy, reached, min(reached, lower_bound(block, parts)), "fourier")
+    return Solution(strategy, reached, min(reached, lower_bound(block)), "fourier")
 
 
-def has_uniform_centres(block: Block, parts: Mapping[int, Part]) -> bool:
+def has_uniform_centres(block: Block) -> bool:
     """Tell whether shifts leave the block's residual space as it is."""
-    return all(np.all(c == c[0]) for _, number in block.terms[0][1] for c in parts[number].centres)
+    return all(centre.is_uniform for centre in block.centres)
 
 
 def energies(part: Part) -> Array:

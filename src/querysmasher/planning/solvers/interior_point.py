@@ -14,12 +14,13 @@ steps: the certificate does not depend on the quadrature.
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, solve_cholesky
 from querysmasher.planning.solvers.design import Design, Progress
 
 STEPS = 40
+PATIENCE = 15
+"""After so many steps, three times the usual number, the weights have come too near to zero to go on."""
 
 
 def interior_point(
@@ -35,24 +36,25 @@ def interior_point(
     design = Design.at(R, lam)
     z = np.maximum(1 - design.leverages, 1e-3)
     best, best_gap = lam, design.gap
-    for _ in range(STEPS):
+    for number in range(STEPS):
         v = design.leverages
         mu = float(lam @ z) / len(lam)
         H = hessian(design.roots, design.image)
         K = H.copy()
         K[np.diag_indices_from(K)] += z / lam
         try:
-            factor = scipy.linalg.cho_factor(K, check_finite=False, overwrite_a=True)
-        except scipy.linalg.LinAlgError:
+            factor = np.asarray(np.linalg.cholesky(K), dtype=float)
+        except np.linalg.LinAlgError:
             break  # as exact as the arithmetic allows
         dual = 1 - v - z
         # predictor, then corrector (Mehrotra)
-        step = scipy.linalg.cho_solve(factor, v - 1, check_finite=False)
+        step = solve_cholesky(factor, v - 1)
         slack_step = H @ step + dual
         predicted = (lam + _length(lam, step) * step) @ (z + _length(z, slack_step) * slack_step)
         centring = (max(float(predicted), 0.0) / len(lam) / mu) ** 3
+        centring = max(centring, 0.1) if number >= PATIENCE else centring
         target = (centring * mu - step * slack_step) / lam + v - 1
-        step = scipy.linalg.cho_solve(factor, target, check_finite=False)
+        step = solve_cholesky(factor, target)
         slack_step = H @ step + dual
         lam = lam + _length(lam, step) * step
         z = z + _length(z, slack_step) * slack_step

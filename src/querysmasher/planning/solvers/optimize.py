@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from querysmasher.arrays import Array
 from querysmasher.planning.grading import are_far_apart
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, Progress
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.interior_point import interior_point
-
-WHOLE = 1200
-"""Up to this many cells the interior-point method takes all of them; beyond, an active set."""
-
 
 PLAIN_STEPS = 500
 """Scales far apart, where other methods may stall, get so many more steps."""
@@ -30,7 +26,7 @@ def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | 
     )
     if design.gap <= tolerance:
         return design
-    if R.shape[1] <= WHOLE or R.shape[1] <= 3 * len(R):
+    if R.shape[1] <= limits().interior_cells or R.shape[1] <= 3 * len(R):
         weights = interior_point(R, design.weights, tolerance, progress)
         best = min(design, Design.at(R, weights), key=lambda d: d.gap)
         return _plain_steps(R, best, tolerance) if are_far_apart(R) else best
@@ -51,6 +47,8 @@ def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
 
 def _active_set(R: Array, design: Design, tolerance: float, progress: Progress | None) -> Design:
     """Solve on the cells that matter, add those that violate the optimality condition, repeat."""
+    import scipy.linalg  # noqa: PLC0415 - loads longer than a small plan takes
+
     rank, cells = R.shape
     _, pivots = scipy.linalg.qr(R, mode="r", pivoting=True, check_finite=False)
     heavy = np.argsort(design.weights)[-3 * rank :]

@@ -12,62 +12,52 @@ Grams becomes diagonal. Several blends and rotations are tried and the best is k
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.design import Progress
 from querysmasher.planning.solvers.fixed_point import fixed_point
-from querysmasher.planning.strategy import DenseStrategy, DiagonalStrategy
-from querysmasher.planning.subworkload import Block, Part
-
-BLENDS = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
-"""The shares tried for the strongest term's Gram in the blend of an axis."""
-
-ROTATIONS = 3
-"""How many of an axis's Grams are tried as the diagonal one."""
-
-SCREEN, FINAL = 8, 120
-"""Iterations after which candidates are compared, and those the winner gets."""
+from querysmasher.planning.strategies import DiagonalStrategy
+from querysmasher.planning.subworkload import Block, Part, Term
 
 FLOOR = 1e-12
 """Basis rows that carry no query's energy get this fraction of the largest, so that none is unmeasured."""
 
 
-def solve_structured(
-    block: Block, parts: Mapping[int, Part], tolerance: float, progress: Progress | None = None
-) -> Solution:
+def solve_structured(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
     """Return the best strategy found that is diagonal in a Kronecker basis, with an honest gap."""
-    terms = sorted(block.terms, key=lambda term: -_energy(term[0], term[1], parts))
-    forms = [_axis_forms(terms, parts, axis) for axis in range(len(block.shape))]
-    centres = [_axis_centre(block, parts, axis) for axis in range(len(block.shape))]
+    terms = sorted(block.terms, key=lambda term: -term.energy)
+    forms = [_axis_forms(terms, axis) for axis in range(len(block.shape))]
     start = np.full(block.cells, 1.0)
     best: tuple[float, _DiagonalProblem, Array, Array] | None = None
     most = max(map(len, forms))
-    for blend in BLENDS if most > 1 else (1.0,):
-        optima = [_optimum(_blended(own, blend), w) for own, w in zip(forms, centres, strict=True)]
-        for turn in range(min(most, ROTATIONS)):
+    for blend in limits().blends if most > 1 else (1.0,):
+        optima = [_optimum(_blended(own, blend), w) for own, w in zip(forms, block.centres, strict=True)]
+        for turn in range(min(most, limits().rotations)):
             bases = [_rotated(b, own[min(turn, len(own) - 1)]) for b, own in zip(optima, forms, strict=True)]
-            energies = _diagonal(terms, parts, bases)
+            energies = _diagonal(terms, bases)
             problem = _DiagonalProblem(bases, np.maximum(energies, FLOOR * energies.max()))
-            found = fixed_point(problem.at, start, 1e-3, SCREEN)
+            found = fixed_point(problem.at, start, 1e-3, limits().screening_steps)
             if best is None or found.upper < best[0]:
                 best = found.upper, problem, found.weights, energies
     assert best is not None  # noqa: S101 - there is at least one candidate
     problem = best[1]
-    found = fixed_point(problem.at, best[2], tolerance / 4, FINAL, progress)
+    found = fixed_point(problem.at, best[2], tolerance / 4, limits().final_steps, progress)
     weights = found.h / found.leverages.max()
     strategy = DiagonalStrategy(tuple(problem.bases), weights)
     reached = found.upper
     if not np.array_equal(problem.g, best[3]):  # what rows at the floor add is no loss
         reached = math.sqrt(float((best[3] / weights).sum()))
-    return Solution(strategy, reached, lower_bound(block, parts), "structured")
+    return Solution(strategy, reached, lower_bound(block), "structured")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,28 +97,16 @@ class _DiagonalDesign:
         return self.upper / self.value - 1
 
 
-def _energy(
-    coefficient: float, pieces: Sequence[tuple[tuple[int, ...], int]], parts: Mapping[int, Part]
-) -> float:
-    """Return the trace of a term."""
-    return coefficient * math.prod(parts[number].trace for _, number in pieces)
-
-
-def _axis_forms(
-    terms: Sequence[tuple[float, tuple[tuple[tuple[int, ...], int], ...]]],
-    parts: Mapping[int, Part],
-    axis: int,
-) -> list[Array]:
+def _axis_forms(terms: Sequence[Term], axis: int) -> list[Array]:
     """Return the distinct Grams on one axis, strongest term first, scaled to unit trace.
 
     A joint part contributes its partial trace over the other axes.
     """
-    forms: dict[int, Array] = {}
-    for _, pieces in terms:
-        for axes, number in pieces:
-            if axis in axes and number not in forms:
-                form = parts[number].partial_trace(axes.index(axis))
-                forms[number] = form / np.trace(form)
+    forms: dict[Part, Array] = {}
+    for piece in (piece for term in terms for piece in term.pieces):
+        if axis in piece.axes and piece.part not in forms:
+            form = piece.part.partial_trace(piece.axes.index(axis))
+            forms[piece.part] = form / np.trace(form)
     return list(forms.values())
 
 
@@ -138,22 +116,11 @@ def _blended(forms: list[Array], share: float) -> Array:
     return share * forms[0] + (1 - share) * sum(forms[1:], np.zeros(())) / (len(forms) - 1)
 
 
-def _axis_centre(block: Block, parts: Mapping[int, Part], axis: int) -> Array:
-    """Return the centre around which the queries are split along one axis."""
-    (centre,) = (
-        parts[number].centres[axes.index(axis)] for axes, number in block.terms[0][1] if axis in axes
-    )
-    return centre
-
-
-def _optimum(gram: Array, centre: Array) -> Array:
+def _optimum(gram: Array, centre: Centre) -> Array:
     """Return the optimal strategy's rows for one axis, inside its residual space."""
-    n = len(gram)
-    block = Block((n,), ((1.0, (((0,), 0),)),))
-    parts = {0: Part((n,), (centre,), gram)}
-    strategy = solve_dense(block, parts, 1e-2).strategy
-    assert isinstance(strategy, DenseStrategy)  # noqa: S101 - what solve_dense returns
-    return strategy.matrix
+    block = Block.of(Part((len(gram),), (centre,), gram))
+    strategy = solve_dense(block, 1e-2).strategy
+    return strategy.written_out()
 
 
 def _rotated(basis: Array, form: Array) -> Array:
@@ -163,19 +130,15 @@ def _rotated(basis: Array, form: Array) -> Array:
     return turn.T @ basis
 
 
-def _diagonal(
-    terms: Sequence[tuple[float, tuple[tuple[tuple[int, ...], int], ...]]],
-    parts: Mapping[int, Part],
-    bases: list[Array],
-) -> Array:
+def _diagonal(terms: Sequence[Term], bases: list[Array]) -> Array:
     """Return the diagonal of the block's Gram in the dual of the Kronecker basis."""
     duals = [pseudo_inverse(b) for b in bases]
     total = np.zeros([len(b) for b in bases])
-    for coefficient, pieces in terms:
-        term = np.full((), coefficient)
+    for term in terms:
+        product = np.full((), term.coefficient)
         order: list[int] = []
-        for axes, number in pieces:
-            term = np.multiply.outer(term, parts[number].energies([duals[a] for a in axes]))
-            order.extend(axes)
-        total += term.transpose(np.argsort(order))
+        for piece in term.pieces:
+            product = np.multiply.outer(product, piece.part.energies([duals[a] for a in piece.axes]))
+            order.extend(piece.axes)
+        total += product.transpose(np.argsort(order))
     return total

@@ -9,7 +9,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.solvers.design import Design
-from querysmasher.planning.subworkload import Part
+from querysmasher.planning.subworkload import Part, Piece, PlacedBlock, Term
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +19,7 @@ class Optimum:
     root_loss: float
     root: Array
     constant: bool = False
-    contractions: dict[tuple[tuple[tuple[int, ...], int], ...], Contraction] = field(default_factory=dict)
+    contractions: dict[tuple[Piece, ...], Contraction] = field(default_factory=dict)
     """What was worked out already for terms of this block."""
 
 
@@ -35,36 +35,32 @@ class Contraction:
     """tr(Ξ · ⊗ pieces) over one block, and rows U with ∂/∂(piece's Gram) = UᵀU for each piece."""
 
     value: float
-    derivatives: list[tuple[int, Array]]
+    derivatives: list[tuple[Part, Array]]
 
 
-def contract(
-    optimum: Optimum,
-    axes: tuple[int, ...],
-    shape: tuple[int, ...],
-    pieces: tuple[tuple[tuple[int, ...], int], ...],
-    parts: dict[int, Part],
-) -> Contraction:
-    """Contract a block's Ξ with the pieces of one term that stand on its axes; what is known is reused."""
-    own = tuple((tuple(axes.index(a) for a in on), number) for on, number in pieces if on[0] in axes)
+def contract(optimum: Optimum, placed: PlacedBlock, term: Term) -> Contraction:
+    """Contract a block's Ξ with the pieces of a term that stand on its axes; what is known is reused."""
     if optimum.constant:
         return Contraction(optimum.root_loss, [])
+    place = {axis: i for i, axis in enumerate(placed.axes)}
+    own = tuple(piece.moved(place) for piece in term.on(place))
     if own in optimum.contractions:
         return optimum.contractions[own]
+    shape = placed.block.shape
     derivatives = []
     root = optimum.root
-    for on, number in own:
+    for piece in own:
         tensor = root.reshape(-1, *shape)
-        for others, other in own:
-            if others != on:  # multiply by the root of the other piece's Gram
-                matrix = parts[other].root.reshape(-1, *(shape[a] for a in others))
-                at = [1 + a for a in others]
+        for other in own:
+            if other.axes != piece.axes:  # multiply by the root of the other piece's Gram
+                matrix = other.part.root.reshape(-1, *other.part.shape)
+                at = [1 + a for a in other.axes]
                 tensor = np.tensordot(tensor, matrix, axes=(at, range(1, matrix.ndim)))
-                for a in sorted(others):  # keep the other axes where they were
+                for a in sorted(other.axes):  # keep the other axes where they were
                     tensor = np.expand_dims(tensor, 1 + a)
                 tensor = np.moveaxis(tensor, -1, 0).reshape(-1, *tensor.shape[1:-1])
-        derivatives.append((number, tensor.reshape(-1, parts[number].cells) if len(own) > 1 else root))
+        derivatives.append((piece.part, tensor.reshape(-1, piece.part.cells) if len(own) > 1 else root))
     first, derivative = derivatives[0]
-    image = derivative @ parts[first].root.T
+    image = derivative @ first.root.T
     optimum.contractions[own] = Contraction(float(np.vdot(image, image)), derivatives)
     return optimum.contractions[own]

@@ -12,15 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array, along_axes, pseudo_inverse, square_root
+from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
+from querysmasher.planning.mechanisms.mechanism import Choice, Task
+from querysmasher.planning.prediction import Blocks
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.optimize import solve_design
-from querysmasher.planning.strategy import DenseStrategy
-from querysmasher.planning.subworkload import Block, Part, Term, split
+from querysmasher.planning.strategies import DenseStrategy
+from querysmasher.planning.subworkload import Block, Part, Term, separate
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from querysmasher.workload.workload import Workload
 
@@ -59,31 +62,48 @@ def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[So
     return solutions
 
 
+def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
+    """Measure every set by the product of its attributes' bases."""
+    solutions = list(dict.fromkeys(task.bases))
+    number = {solution: i for i, solution in enumerate(solutions)}
+    losses = BasisLosses()
+    known: dict[object, tuple[float, float]] = {}
+    patterns: dict[Blocks, Blocks] = {}
+    choices = []
+    with one_core():
+        for one in task.sets:
+            own = [task.bases[a] for a in one.attributes]
+            blocks: Blocks = tuple(((axis,), number[basis]) for axis, basis in enumerate(own))
+            key = (blocks, one.terms)
+            if key not in known:
+                known[key] = losses.roots(one.terms, own)
+            choices.append(Choice(patterns.setdefault(blocks, blocks), *known[key]))
+    return solutions, choices
+
+
 class BasisLosses:
     """The losses of products of bases; what single parts lose under single bases is worked out once."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        """Take the parts of which the attribute sets' shares are made."""
-        self.parts = dict(enumerate(parts))
+    def __init__(self) -> None:
+        """Start with nothing known."""
         self._duals: dict[Solution, tuple[Array, Array]] = {}
-        self._known: dict[tuple[int, tuple[Solution, ...]], float] = {}
+        self._known: dict[tuple[Part, tuple[Solution, ...]], float] = {}
 
-    def roots(
-        self, shape: tuple[int, ...], terms: tuple[Term, ...], bases: Sequence[Solution]
-    ) -> tuple[float, float]:
+    def roots(self, terms: tuple[Term, ...], bases: Sequence[Solution]) -> tuple[float, float]:
         """Return √(loss) on one attribute set, and the lower bound of any strategy's."""
         loss = sum(
-            c * math.prod(self._loss(number, tuple(bases[a] for a in axes)) for axes, number in pieces)
-            for c, pieces in terms
+            term.coefficient
+            * math.prod(self._loss(piece.part, tuple(bases[a] for a in piece.axes)) for piece in term.pieces)
+            for term in terms
         )
-        scale, blocks = split(shape, terms)
-        bound = math.sqrt(scale) * math.prod(lower_bound(block, self.parts) for _, block in blocks)
+        scale, blocks = separate(terms)
+        bound = math.sqrt(scale) * math.prod(lower_bound(own.block) for own in blocks)
         return math.sqrt(loss), min(bound, math.sqrt(loss))
 
-    def _loss(self, number: int, bases: tuple[Solution, ...]) -> float:
+    def _loss(self, part: Part, bases: tuple[Solution, ...]) -> float:
         """Return what one part loses under the product of bases."""
-        if (number, bases) not in self._known:
-            part, pairs = self.parts[number], [self._dual(b) for b in bases]
+        if (part, bases) not in self._known:
+            pairs = [self._dual(b) for b in bases]
             projectors = [projector for _, projector in pairs]
             if not _spans(part, projectors):
                 msg = (
@@ -91,14 +111,14 @@ class BasisLosses:
                     "rows; give bases whose rows span the queries"
                 )
                 raise PlanError(msg)
-            self._known[number, bases] = float(part.energies([dual for dual, _ in pairs]).sum())
-        return self._known[number, bases]
+            self._known[part, bases] = float(part.energies([dual for dual, _ in pairs]).sum())
+        return self._known[part, bases]
 
     def _dual(self, basis: Solution) -> tuple[Array, Array]:
         if basis not in self._duals:
-            assert isinstance(basis.strategy, DenseStrategy)  # noqa: S101 - as `_solution` makes it
-            dual = pseudo_inverse(basis.strategy.matrix)
-            self._duals[basis] = dual, dual @ basis.strategy.matrix
+            rows = basis.strategy.written_out()
+            dual = pseudo_inverse(rows)
+            self._duals[basis] = dual, dual @ rows
         return self._duals[basis]
 
 
@@ -139,9 +159,7 @@ def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool)
     own = _centred(_centred(asked).T)
     dual = pseudo_inverse(strategy)
     reached = math.sqrt(float(np.vdot(dual, own @ dual)))
-    block = Block((n,), ((1.0, (((0,), 0),)),))
-    centre = np.full(n, 1.0 / n)
-    bound = lower_bound(block, {0: Part((n,), (centre,), own)})
+    bound = lower_bound(Block.of(Part((n,), (Centre.uniform(n),), own)))
     return Solution(DenseStrategy((n,), strategy), reached, min(reached, bound), "basis")
 
 

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from querysmasher.planning.split import Kept, PlacedFamily
 from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
-
-Kept = tuple[int, ...]
-"""Axes of a family that are kept."""
 
 Use = tuple[int, Kept, tuple[int, ...]]
 """A role family (its number), the axes it keeps, and where they stand in the attribute set."""
@@ -28,9 +26,12 @@ class RoleFamily:
     """A family of queries and the roles of the attributes it is asked on, in the schema's order."""
 
     roles: tuple[int, ...]
-    family: Family
-    order: tuple[int, ...]
-    """The family's own axes, in the schema's order."""
+    queries: PlacedFamily
+
+    @property
+    def family(self) -> Family:
+        """The family of queries."""
+        return self.queries.family
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
             roles = tuple(role_of[p] for p in ordered)
             order = tuple(range(len(given)) if family.is_symmetric else map(given.index, ordered))
             number, _ = families.setdefault(
-                (roles, order, family.key), (len(families), RoleFamily(roles, family, order))
+                (roles, order, family.key), (len(families), RoleFamily(roles, PlacedFamily(family, order)))
             )
             options.append(
                 [(number, kept, tuple(ordered[a] for a in kept)) for kept in _subsets(len(ordered))]

@@ -1,0 +1,93 @@
+"""What can be planned at all: workloads that are too large or too uneven are refused before any work."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.planning.grading import GRADED, lengths
+from querysmasher.planning.limits import limits
+from querysmasher.planning.split import is_few
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.families import Family
+from querysmasher.workload.workload import Workload
+
+LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150
+"""What a query's weight times its squared length may be: sums of products of two such numbers are finite."""
+
+
+def check_asked(workload: object, budget: object) -> None:
+    """Refuse what is no workload, or no budget."""
+    if not isinstance(workload, Workload):
+        msg = f"workload: expected a Workload, got {type(workload).__name__}"
+        raise PlanError(msg)
+    if not isinstance(budget, Budget):
+        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
+        raise PlanError(msg)
+
+
+def check_sizes(workload: Workload) -> None:
+    """Refuse attributes with more values than their queries can be planned on.
+
+    Everything asked of an attribute leaves something on that attribute alone, and all of it is one block:
+    if it looks alike from every value, or consists of few queries, many values are no obstacle.
+    """
+    asked: defaultdict[str, dict[object, Family]] = defaultdict(dict)
+    for group in workload:
+        for names, family in group.parts():
+            for name in names:
+                asked[name][family.key] = family
+    for attribute in workload.schema:
+        own = [f for f in asked[attribute.name].values() if len(f.shape) == 1]
+        allowed = _most_values(own, attribute.size)
+        if attribute.size > allowed:
+            msg = (
+                f"workload: {attribute.name!r} has {attribute.size:,} values; what is asked of it "
+                f"({', '.join(sorted({str(f) for f in own}))}) can be planned up to {allowed:,}. Remedies: "
+                f"coarser values or bins for {attribute.name!r}; a few single queries about it; marginals or "
+                f"circular ranges alone, up to {limits().closed_form_values:,}"
+            )
+            raise TooLargeError(msg)
+
+
+def _most_values(families: list[Family], size: int) -> int:
+    """Return how many values an attribute may have on which these families are asked."""
+    if size <= limits().axis_values:
+        return limits().axis_values
+    closed = [f for f in families if f.closed_form]
+    rows = sum(f.rows for f in families if not f.closed_form)
+    if not closed:
+        return size if is_few(rows, size, 1) else limits().axis_values
+    if rows or not all(f.looks_alike for f in closed):
+        return limits().axis_values
+    return limits().closed_form_values
+
+
+def check_scales(workload: Workload) -> bool:
+    """Refuse queries whose weighted squares would overflow, or vanish; tell whether they are far apart."""
+    known: dict[object, tuple[float, float]] = {}
+    bounds = []
+    for group in workload:
+        least = most = group.weight
+        for family in group.families:
+            if family.key not in known:
+                known[family.key] = _squares(family)
+            least, most = least * known[family.key][0], most * known[family.key][1]
+        if not (least >= LEAST_SQUARE and most <= MOST_SQUARE):
+            msg = (
+                f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² goes from "
+                f"{least:.1e} to {most:.1e}; double precision allows {LEAST_SQUARE:g} to {MOST_SQUARE:g}"
+            )
+            raise PlanError(msg)
+        bounds.append((least, most))
+    return max(most for _, most in bounds) * GRADED**2 > min(least for least, _ in bounds)
+
+
+def _squares(family: Family) -> tuple[float, float]:
+    """Return bounds on the weighted squared lengths of the family's queries that are not zero."""
+    if family.closed_form:
+        return 1.0, float(family.cells)
+    own = lengths(family.matrix())
+    squares = own**2 * (1.0 if family.weights is None else family.weights)
+    squares = squares[own > 0]
+    return (float(squares.min()), float(squares.max())) if squares.size else (1.0, 1.0)

@@ -1,0 +1,129 @@
+"""The centre of each attribute: a vector that sums to one, around which queries are split.
+
+With wᵢ the centre of attribute i and Cᵢ = I − wᵢ1ᵀ, every row q on the attributes S splits into
+parts q⇒A = q · ⊗(Cᵢ for i ∈ A, wᵢ for i ∈ S∖A), and the parts' answers add up to the answer of q.
+The uniform centre is the paper's: its parts lie in mutually orthogonal residual spaces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
+from querysmasher.schema import Schema
+
+LARGEST = 256
+"""Maximum size of a centre's integers: exact measurement needs small ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Centre:
+    """Weights of an attribute's values, which sum to one, and the integers they are ratios of, where known.
+
+    Centres with equal weights are equal. Exact measurement needs the integers; a centre that a search only
+    passes through has none.
+    """
+
+    weights: Array
+    integers: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse weights that do not sum to one, and make the arrays read-only."""
+        weights = np.asarray(self.weights, dtype=float)
+        if weights.ndim != 1 or not weights.size or not np.isfinite(weights).all():
+            msg = "centre: a centre does not fit its attribute: expected one finite number per value"
+            raise PlanError(msg)
+        if abs(float(weights.sum()) - 1) > 1e-9 * max(1.0, float(np.abs(weights).sum())):
+            msg = "centre: a centre does not sum to one"
+            raise PlanError(msg)
+        object.__setattr__(self, "weights", weights)
+        for array in (self.weights, self.integers):
+            if array is not None:
+                array.flags.writeable = False
+
+    @classmethod
+    def uniform(cls, size: int) -> Centre:
+        """Return the uniform centre of so many values."""
+        return cls.ratio(np.ones(size, dtype=np.int64))
+
+    @classmethod
+    def ratio(cls, integers: NDArray[np.int64]) -> Centre:
+        """Return the centre k / Σk."""
+        if integers.size and not -LARGEST <= integers.min() <= integers.max() <= LARGEST:
+            msg = f"centre: expected integers of at most {LARGEST} in size"
+            raise PlanError(msg)
+        if not integers.sum() > 0:
+            msg = "centre: a centre does not sum to one: expected integers with a positive sum"
+            raise PlanError(msg)
+        k = integers // np.gcd.reduce(integers)
+        return cls(k / k.sum(), k)
+
+    @classmethod
+    def near(cls, weights: Array, fineness: int) -> Centre:
+        """Return a centre nearby that is a ratio of integers of at most `fineness`."""
+        return cls.ratio(np.round(weights * (fineness / np.abs(weights).max())).astype(np.int64))
+
+    @classmethod
+    def of(cls, weights: Array) -> Centre:
+        """Return the centre with these weights, and look for integers they are ratios of."""
+        plain = cls(np.array(weights, dtype=float))
+        shares = plain.weights / np.abs(plain.weights).max()
+        for largest in range(1, LARGEST + 1):
+            k = np.round(shares * largest)
+            if np.allclose(k, shares * largest, rtol=0, atol=1e-9 * largest):
+                return cls(plain.weights, k.astype(np.int64))
+        return plain
+
+    @cached_property
+    def is_uniform(self) -> bool:
+        """Whether all values have the same weight."""
+        return bool(np.all(self.weights == self.weights[0]))
+
+    @property
+    def exact(self) -> NDArray[np.int64]:
+        """The integers, for exact measurement; raises `PlanError` where there are none."""
+        if self.integers is None:
+            msg = f"centre: exact measurement needs ratios of integers of at most {LARGEST}"
+            raise PlanError(msg)
+        return self.integers
+
+    @cached_property
+    def _key(self) -> bytes:
+        return self.weights.tobytes()
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return a copy of the weights, so that a centre can stand where NumPy expects an array."""
+        return np.array(self.weights, dtype=dtype)
+
+    def __len__(self) -> int:
+        """Return the number of values."""
+        return len(self.weights)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the other centre has the same weights."""
+        return isinstance(other, Centre) and self._key == other._key
+
+    def __hash__(self) -> int:
+        """Hash the weights."""
+        return hash(self._key)
+
+
+Centres = tuple[Centre, ...]
+
+
+def uniform(schema: Schema) -> Centres:
+    """Return the uniform centre of every attribute; attributes of equal size share one."""
+    shared = {n: Centre.uniform(n) for n in set(schema.sizes)}
+    return tuple(shared[n] for n in schema.sizes)
+
+
+def complement(centre: Array) -> Array:
+    """Return an orthonormal basis (n-1 rows) of the rows b with b · centre = 0."""
+    basis, _ = np.linalg.qr(centre[:, None], mode="complete")
+    return np.ascontiguousarray(basis[:, 1:].T)

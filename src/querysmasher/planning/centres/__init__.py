@@ -1,0 +1,1 @@
+"""The search for the centres that minimise a workload's total error."""

@@ -1,0 +1,230 @@
+"""The total error of a workload as a function of its attributes' centres, with its exact gradient.
+
+The total is F(w) = Σ_A √(c_A L_A(w)), which the budget's optimal shares turn into the error. For a block
+with Gram G and optimal weights p, √L = tr(D^½ G D^½)^½ with D = diag(p), and by the envelope theorem
+d√L = ½ tr(Ξ dG) with Ξ = D^½ (D^½ G D^½)^{†½} D^½ while p stays put. Everything else is the chain rule
+through coefficients, Kronecker products and q ↦ q·⊗(C or w).
+
+Blocks too large to solve again and again are only estimated, as a guide for the search: mixed ones by the
+sum of their terms' own optima, thin ones at the weights p that were best for uniform centres, and joint
+full-rank ones as constants. `Evaluation.is_exact` says whether the value is the true one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.centres.block import Optimum, contract, optimum_of
+from querysmasher.planning.centres.gradient import RoleSplit
+from querysmasher.planning.centres.roles import Roles, SetClass
+from querysmasher.planning.limits import limits
+from querysmasher.planning.solvers.design import Design
+from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.roots import block_root, is_thin, stacked_rows
+from querysmasher.planning.split import Kept
+from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
+
+PartKey = tuple[int, Kept]
+
+
+@dataclass(eq=False)
+class _Slopes:
+    """Derivatives of F by what centres determine: contents of parts, and factors of coefficients."""
+
+    parts: dict[tuple[Part, int], tuple[float, Array]] = field(default_factory=dict)
+    """By part and derivative: a weight w and rows U, which stand for w·UᵀU."""
+    squares: dict[int, float] = field(default_factory=dict)
+
+    def add_part(self, part: Part, weight: float, derivative: Array) -> None:
+        """Add weight × UᵀU to the derivative with respect to a part's Gram."""
+        known, _ = self.parts.get((part, id(derivative)), (0.0, derivative))
+        self.parts[part, id(derivative)] = (known + weight, derivative)
+
+    def of_part(self, part: Part) -> Array | None:
+        """Return the derivative with respect to a part's rows (thin) or Gram."""
+        total = None
+        for (own, _), (weight, U) in self.parts.items():
+            if own == part:
+                change = 2 * weight * (part.content @ U.T) @ U if part.thin else weight * U.T @ U
+                total = change if total is None else total + change
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """F at some centres, with its derivative by every role's centre."""
+
+    value: float
+    gradients: list[Array]
+    is_exact: bool
+    """Whether the value is the true one, and no estimate."""
+    is_heavy: bool
+    """Whether it took seconds, so that a search must do with few."""
+
+
+class CentreModel:
+    """F and its gradient for given centres, one per role."""
+
+    def __init__(self, roles: Roles, sensitivities: tuple[int, int]) -> None:
+        """Take the classes of a workload, and the budget's factors for the total and for other sets."""
+        self.roles = roles
+        self.sensitivities = sensitivities
+        self._is_exact = True
+        self._is_tight = False
+        self._is_heavy = False
+        self._starts: dict[object, Array] = {}
+        self._solved: dict[Block, Optimum] = {}
+        self._fresh: dict[Block, Optimum] = {}
+        self._constants: dict[object, float] = {}
+        self._families = [RoleSplit(f) for f in roles.families]
+
+    def at(self, centres: Sequence[Centre], *, tight: bool = False) -> Evaluation:
+        """Evaluate F; `tight` solves every block as exactly as small ones."""
+        self._is_exact, self._is_tight = True, tight
+        self._fresh = {}
+        parts: dict[PartKey, Part] = {}
+        squares: list[float] = []
+        for number, split_ in enumerate(self._families):
+            square, own = split_.at(centres, len(parts))
+            squares.append(square)
+            parts |= {(number, kept): part for kept, part in own.items()}
+        slopes = _Slopes()
+        total = 0.0
+        for one in self.roles.classes:
+            factor = math.sqrt(self.sensitivities[bool(one.roles)]) * one.count
+            if factor:
+                total += self._add_class(one, factor, squares, parts, slopes)
+        gradients = [np.zeros(n) for n in self.roles.sizes]
+        by_part = {key: slopes.of_part(part) for key, part in parts.items()}
+        for number, split_ in enumerate(self._families):
+            moved = {
+                kept: (parts[n, kept], slope)
+                for (n, kept), slope in by_part.items()
+                if n == number and slope is not None
+            }
+            split_.add_gradient(slopes.squares.get(number, 0.0), moved, centres, gradients)
+        self._solved = self._fresh
+        return Evaluation(total, gradients, self._is_exact, self._is_heavy)
+
+    def _add_class(
+        self,
+        one: SetClass,
+        factor: float,
+        squares: list[float],
+        parts: dict[PartKey, Part],
+        slopes: _Slopes,
+    ) -> float:
+        """Return factor × √L of a class of sets, and add its derivatives to `slopes`."""
+        terms: list[Term] = []
+        sources = []
+        for uses, products in one.terms:
+            coefficient = sum(w * math.prod(squares[n] for n in dropped) for w, dropped in products)
+            known = all((n, kept) in parts for n, kept, _ in uses)
+            if known and coefficient > 0:
+                terms.append(Term(coefficient, tuple(Piece(on, parts[n, kept]) for n, kept, on in uses)))
+                sources.append(products)
+        if not terms:
+            return 0.0
+        scale, blocks = separate(tuple(terms))
+        solved = [(placed, self._optimum(placed.block)) for placed in blocks]
+        if any(optimum is None for _, optimum in solved):
+            self._is_exact = False
+            return self._add_surrogate(terms, sources, factor, squares, slopes)
+        value = factor * math.sqrt(scale) * math.prod(o.root_loss for _, o in solved if o)
+        # tr(Ξ_block · ⊗ pieces) of every term and block; their products make the derivative
+        for term, products in zip(terms, sources, strict=True):
+            shares = [contract(optimum, placed, term) for placed, optimum in solved if optimum]
+            slope = factor / 2 * math.prod(s.value for s in shares) / math.sqrt(scale)
+            _add_coefficient(slope, products, squares, slopes)
+            for place, share in enumerate(shares):
+                others = math.prod(s.value for i, s in enumerate(shares) if i != place)
+                weight = factor / 2 * term.coefficient * others / math.sqrt(scale)
+                for part, derivative in share.derivatives:
+                    slopes.add_part(part, weight, derivative)
+        return value
+
+    def _add_surrogate(
+        self,
+        terms: list[Term],
+        sources: list[tuple[tuple[float, tuple[int, ...]], ...]],
+        factor: float,
+        squares: list[float],
+        slopes: _Slopes,
+    ) -> float:
+        """Use L ≈ Σ_terms c · Π L(piece), the sum of the terms' own optima."""
+        optima = [[self._solve(Block.of(piece.part)) for piece in term.pieces] for term in terms]
+        losses = [math.prod(o.root_loss**2 for o in own) for own in optima]
+        total = math.sqrt(sum(term.coefficient * loss for term, loss in zip(terms, losses, strict=True)))
+        for term, own, loss, products in zip(terms, optima, losses, sources, strict=True):
+            _add_coefficient(factor / (2 * total) * loss, products, squares, slopes)
+            for piece, optimum in zip(term.pieces, own, strict=True):
+                if not optimum.constant:
+                    weight = factor / (2 * total) * term.coefficient * loss / optimum.root_loss
+                    slopes.add_part(piece.part, weight, optimum.root)
+        return factor * total
+
+    def _optimum(self, block: Block) -> Optimum | None:
+        """Return a block's optimum, or None if it is too large."""
+        mixed = any(len(term.pieces) > 1 for term in block.terms)
+        return None if mixed and block.cells > limits().joint_cells else self._solve(block)
+
+    def _solve(self, block: Block) -> Optimum:
+        """Return a block's optimum, found from the last weights on, or an estimate of it."""
+        if block in self._fresh:
+            return self._fresh[block]
+        if block in self._solved:  # nothing it depends on has moved
+            self._fresh[block] = self._solved[block]
+            return self._solved[block]
+        key = (block.shape, tuple((piece.axes, piece.part.number) for piece in block.pieces))
+        largest = limits().thin_cells if is_thin(block) else limits().joint_cells
+        if block.cells > largest and len(block.shape) > 1:
+            self._is_exact = False
+            self._fresh[block] = self._estimate(block, key)
+            return self._fresh[block]
+        start = self._starts.get(key, np.full(block.cells, 1.0 / block.cells))
+        tight = self._is_tight or block.cells <= limits().tight_cells
+        gap = limits().tight_gap if tight else limits().search_gap
+        if block.cells > limits().heavy_cells:
+            self._is_heavy = True
+            gap = limits().heavy_gap
+            start = 0.99 * start + 0.01 * start.mean()  # weights on the edge are slow to leave it
+        design = solve_design(block_root(block, strict=False), np.maximum(start, 1e-9 * start.max()), gap)
+        self._starts[key] = design.weights / design.weights.sum()
+        self._fresh[block] = optimum_of(design)
+        return self._fresh[block]
+
+    def _estimate(self, block: Block, key: object) -> Optimum:
+        if not is_thin(block):
+            if key not in self._constants:
+                root = block_root(block, strict=False)
+                self._constants[key] = Design.at(root, np.full(block.cells, 1.0 / block.cells)).value
+            return Optimum(self._constants[key], np.zeros((0, block.cells)), constant=True)
+        if key not in self._starts:
+            uniform = np.full(block.cells, 1.0 / block.cells)
+            weights = solve_design(block_root(block, strict=False), uniform, 1e-3).weights
+            self._starts[key] = weights / weights.sum()
+        p = self._starts[key]
+        rows = stacked_rows(block)
+        squares, Q = np.linalg.eigh((rows * p) @ rows.T)
+        keep = squares > 1e-12 * squares[-1]
+        s = np.sqrt(squares[keep])
+        return Optimum(float(s.sum()), (Q[:, keep].T @ rows) * p / s[:, None] ** 1.5)
+
+
+def _add_coefficient(
+    slope: float,
+    products: tuple[tuple[float, tuple[int, ...]], ...],
+    squares: list[float],
+    slopes: _Slopes,
+) -> None:
+    """Pass the derivative with respect to a coefficient on to the squares it is made of."""
+    for weight, dropped in products:
+        for place, number in enumerate(dropped):
+            others = math.prod(squares[n] for i, n in enumerate(dropped) if i != place)
+            slopes.squares[number] = slopes.squares.get(number, 0.0) + slope * weight * others

@@ -1,0 +1,163 @@
+"""The centres that minimise a workload's total error.
+
+Attributes of one role share a centre. Where symmetry makes the uniform centre best, as for marginals and
+circular ranges, it is kept without a search. The others are found by a quasi-Newton search on exact
+gradients, starting from uniform, and rounded to ratios of small integers, as measuring needs them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core
+from querysmasher.planning.centre import Centre, Centres, uniform
+from querysmasher.planning.centres.model import CentreModel, Evaluation
+from querysmasher.planning.centres.roles import Roles, find_roles
+from querysmasher.planning.limits import limits
+from querysmasher.planning.quasi_newton import Minimum, minimize
+from querysmasher.planning.solvers.circulant import is_circulant_gram
+from querysmasher.planning.split import is_few
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.families import Family
+from querysmasher.workload.workload import Workload
+
+FLAT = 1e-9
+"""The search also ends where no entry of the gradient is larger."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Centres to plan with: uniform ones first, then others to try in turn, bold steps before timid ones.
+
+    If `is_proven`, the last is known to be the best, so that nothing needs to be tried.
+    """
+
+    centres: tuple[Centres, ...]
+    is_proven: bool
+
+
+def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = False) -> Candidates:
+    """Return the centres that are worth planning with.
+
+    Queries that are `far_apart` in weight or size are not all seen by the search: nothing is proven then.
+    """
+    even = uniform(workload.schema)
+    keep = Candidates((even,), is_proven=True)
+    if _all_symmetric(workload):
+        return keep
+    roles = find_roles(workload)
+    if len(roles.classes) > limits().many_classes:
+        roles = find_roles(workload, coarse=True)
+    free = [r for r in range(len(roles.sizes)) if not _is_symmetric(roles, r)]
+    if not free:
+        return keep
+    model = CentreModel(roles, (budget.unit.squared_change(total=True), budget.unit.squared_change()))
+    start = [Centre.uniform(n) for n in roles.sizes]
+    with one_core():
+        first = model.at(start)
+        if not first.value > 0:
+            return keep  # all queries are zero, or ask for what is public
+        way = _Way(start, free)
+        found = _minimise(model, way, first)
+        best = way.rounded(found, roles)
+        last = model.at(best)
+    if not last.is_exact:
+        tried = (way.rounded(part * found, roles) for part in limits().partial_ways)
+        return Candidates((even, *(_spread(centres, roles) for centres in tried)), is_proven=False)
+    if far_apart:
+        return Candidates((even, _spread(best, roles)), is_proven=False)
+    return keep if last.value >= first.value else Candidates((even, _spread(best, roles)), is_proven=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """From uniform centres to others: the centres of the `free` roles as a vector that starts at zero."""
+
+    start: list[Centre]
+    free: list[int]
+
+    @property
+    def size(self) -> int:
+        return sum(len(self.start[r]) for r in self.free)
+
+    def at(self, x: Array) -> list[Centre]:
+        """Return the centres at x."""
+        centres = list(self.start)
+        ends = np.cumsum([len(self.start[r]) for r in self.free])
+        for role, moves in zip(self.free, np.split(x, ends[:-1]), strict=True):
+            centres[role] = Centre(self.start[role].weights + self._scaled(moves))
+        return centres
+
+    def gradient(self, gradients: list[Array]) -> Array:
+        """Return the derivative by x, given those by the centres."""
+        return np.concatenate([self._scaled(gradients[r]) for r in self.free])
+
+    def rounded(self, x: Array, roles: Roles) -> list[Centre]:
+        """Return centres near x that are ratios of small integers."""
+        centres = self.at(x)
+        for role in self.free:
+            fineness = limits().coarse_centre if _is_tied(roles, role) else limits().fine_centre
+            centres[role] = Centre.near(centres[role].weights, fineness)
+        return centres
+
+    @staticmethod
+    def _scaled(moves: Array) -> Array:
+        """Scale so that a first step has length 1 in x; centres keep their sum."""
+        return np.asarray(limits().first_step / math.sqrt(len(moves)) * (moves - moves.mean()))
+
+
+def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Array:
+    """Return where a quasi-Newton search from uniform centres ends."""
+    steps, gain = limits().search_steps, limits().search_gain
+    if first.is_heavy:
+        steps, gain = limits().heavy_steps, limits().heavy_gain
+
+    def search(x: Array, *, tight: bool) -> Minimum:
+        def objective(x: Array) -> tuple[float, Array]:
+            found = model.at(way.at(x), tight=tight)
+            return found.value / first.value, way.gradient(found.gradients) / first.value
+
+        return minimize(objective, x, steps=steps, gain=gain, gradient=FLAT)
+
+    found = search(np.zeros(way.size), tight=False)
+    if not found.success and not first.is_heavy:  # stuck on inexact derivatives
+        found = search(found.x, tight=True)
+    return found.x
+
+
+def _spread(centres: list[Centre], roles: Roles) -> Centres:
+    """Give every attribute its role's centre."""
+    return tuple(centres[r] for r in roles.role_of)
+
+
+def _all_symmetric(workload: Workload) -> bool:
+    """Tell at once whether every family looks the same from every cell."""
+    families = {f.key: f for g in workload for f in g.families}
+    return all(map(_looks_alike, families.values()))
+
+
+def _is_symmetric(roles: Roles, role: int) -> bool:
+    """Tell whether every family asked of a role looks the same from every value.
+
+    Two values count as alike: what is left on them is a single number, whose largest weight the uniform
+    centre makes smallest, with a kink there that a search on derivatives could not settle on.
+    """
+    if roles.sizes[role] <= 2:
+        return True
+    return all(_looks_alike(f.family) for f in roles.families if role in f.roles)
+
+
+def _looks_alike(family: Family) -> bool:
+    """Tell whether a family looks the same from every value; few queries on many values never do."""
+    if len(family.shape) > 1 or (not family.closed_form and is_few(family.rows, family.cells, 1)):
+        return False
+    return family.looks_alike or (not family.closed_form and is_circulant_gram(family.gram()))
+
+
+def _is_tied(roles: Roles, role: int) -> bool:
+    """Tell whether a role is asked about by several families, or together with others by one."""
+    own = [f for f in roles.families if role in f.roles]
+    return len({f.family.key for f in own}) > 1 or any(len(f.roles) > 1 for f in own)

@@ -1,0 +1,64 @@
+"""The mechanisms that can be planned and measured. A new one is a file of its own and an entry here.
+
+Which strategies are allowed is the mechanism's; how the best of them is found is a numerical method's
+(`querysmasher.planning.solvers`). Spec files, `compare`, the documentation and error messages all list what
+is listed here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from querysmasher.planning.mechanisms.basis import choose_products
+from querysmasher.planning.mechanisms.mechanism import Choice, Mechanism, Task, solve_separately
+from querysmasher.planning.mechanisms.residual import solve_residual
+from querysmasher.planning.solvers import solve
+from querysmasher.planning.solvers.fourier import solve_fourier
+
+MECHANISMS = {
+    mechanism.name: mechanism
+    for mechanism in (
+        Mechanism(
+            "querysmasher",
+            "QuerySmasher",
+            "the best strategy for every attribute set, around centres chosen for the workload",
+            "always, unless a reason below applies",
+            "",
+            solve_separately(lambda task: partial(solve, solver=task.solver)),
+            uniform_only=False,
+        ),
+        Mechanism(
+            "basis",
+            "ResidualPlanner+",
+            "one basis per attribute, made for its own queries or given as `bases={...}`",
+            "policy or software downstream prescribes a basis (Haar wavelets, a hierarchy)",
+            "It cannot fit an attribute's basis to what it is combined with, nor to queries that tie "
+            "attributes.",
+            choose_products,
+            has_bases=True,
+        ),
+        Mechanism(
+            "residual",
+            "ResidualPlanner",
+            "every residual evenly, blind to the queries",
+            "only marginals are asked, or may be asked later: it is optimal for these, and no query is "
+            "favoured",
+            "It can fit nothing but marginals.",
+            solve_separately(lambda _: solve_residual),
+        ),
+        Mechanism(
+            "fourier",
+            "Weighted Fourier Factorizations",
+            "noise on Fourier coefficients",
+            "attributes are circular, or one non-product block has far too many cells for anything else: "
+            "its cost is that of a fast Fourier transform",
+            "It cannot tell the ends of an attribute from its middle.",
+            solve_separately(lambda _: solve_fourier),
+        ),
+    )
+}
+"""By name."""
+
+DEFAULT = "querysmasher"
+
+__all__ = ["DEFAULT", "MECHANISMS", "Choice", "Mechanism", "Task", "solve_separately"]

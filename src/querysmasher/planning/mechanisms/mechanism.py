@@ -1,0 +1,91 @@
+"""What a mechanism is: which strategies it allows, and how it chooses among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from querysmasher.planning.prediction import Blocks
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers import Solver
+from querysmasher.planning.solving import solve_blocks
+from querysmasher.planning.subworkload import Block, Piece, Subworkload, separate
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a mechanism is to measure, and how carefully it is to choose."""
+
+    sets: Sequence[Subworkload]
+    tolerance: float
+    solver: str = "optimal"
+    """The numerical method asked for, where a mechanism leaves one to choose."""
+    bases: Sequence[Solution] = ()
+    """The basis of every attribute, where the mechanism has bases."""
+    progress: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound of it."""
+
+    blocks: Blocks
+    reached: float
+    bound: float
+
+
+Choose = Callable[[Task], tuple[list[Solution], list[Choice]]]
+"""Returns the distinct solutions, and for every attribute set the choice made of them."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A published way to choose what is measured."""
+
+    name: str
+    title: str
+    """What it is known as."""
+    measures: str
+    """What it measures, in a clause."""
+    suits: str
+    """When to take it, in a clause."""
+    cannot: str
+    """What it cannot do, in sentences; empty for the one that can."""
+    choose: Choose
+    uniform_only: bool = True
+    """Whether it is defined for uniform centres only."""
+    has_bases: bool = False
+    """Whether the user may state a basis for an attribute."""
+
+
+def solve_separately(solver_for: Callable[[Task], Solver]) -> Choose:
+    """Return the choice that splits every set into blocks, and solves the distinct ones."""
+
+    def choose(task: Task) -> tuple[list[Solution], list[Choice]]:
+        numbers: dict[Block, int] = {}
+        patterns: dict[Blocks, Blocks] = {}
+        found: list[tuple[Blocks, float]] = []
+        single: dict[tuple[Piece, ...], Blocks] = {}
+        for one in task.sets:
+            alike = one.terms[0].pieces if len(one.terms) == 1 else None  # nearly always: equal up to scale
+            if alike is not None and alike in single:
+                found.append((single[alike], math.sqrt(one.terms[0].coefficient)))
+                continue
+            scale, blocks = separate(one.terms)
+            numbered = tuple((own.axes, numbers.setdefault(own.block, len(numbers))) for own in blocks)
+            found.append((patterns.setdefault(numbered, numbered), math.sqrt(scale)))
+            if alike is not None:
+                single[alike] = found[-1][0]
+        solutions = solve_blocks(list(numbers), task.tolerance, solver_for(task), task.progress)
+        choices = [
+            Choice(
+                blocks,
+                scale * math.prod(solutions[n].reached for _, n in blocks),
+                scale * math.prod(solutions[n].bound for _, n in blocks),
+            )
+            for blocks, scale in found
+        ]
+        return solutions, choices
+
+    return choose

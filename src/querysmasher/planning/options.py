@@ -1,0 +1,74 @@
+"""How a plan is to be made: the mechanism, its numerical method, and how carefully."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from querysmasher.errors import PlanError
+from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS, Mechanism
+from querysmasher.planning.solvers import SOLVERS
+
+CENTERINGS = ("optimized", "uniform")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of planning that go together."""
+
+    mechanism: Mechanism
+    solver: str
+    centering: str
+    tolerance: float
+    bases: Mapping[str, Any] | None
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: str | None = None,
+        solver: str = "optimal",
+        centering: str | None = None,
+        tolerance: float = 1e-3,
+        bases: Mapping[str, Any] | None = None,
+    ) -> Options:
+        """Return what was asked for, or refuse what is unknown or does not go together.
+
+        A mechanism's name as `solver` asks for that mechanism.
+        """
+        if mechanism is None:
+            mechanism, solver = named(solver)
+        if mechanism not in MECHANISMS:
+            msg = f"mechanism: expected one of {', '.join(MECHANISMS)}, got {mechanism!r}"
+            raise PlanError(msg)
+        if solver not in SOLVERS:
+            msg = f"solver: expected one of {', '.join(SOLVERS)}, got {solver!r}"
+            raise PlanError(msg)
+        chosen = MECHANISMS[mechanism]
+        if solver != SOLVERS[0] and mechanism != DEFAULT:
+            msg = (
+                f"solver: mechanism={mechanism!r} has one of its own; only {SOLVERS[0]!r} goes with it, got "
+            )
+            raise PlanError(msg + repr(solver))
+        if centering is None:
+            centering = "uniform" if chosen.uniform_only else "optimized"
+        if centering not in CENTERINGS:
+            msg = f"centering: expected one of {', '.join(CENTERINGS)}, got {centering!r}"
+            raise PlanError(msg)
+        if centering == "optimized" and chosen.uniform_only:
+            msg = f"centering: mechanism={mechanism!r} is defined for 'uniform' centres only, got 'optimized'"
+            raise PlanError(msg)
+        if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
+            msg = f"tolerance: expected a number between 0 and 1, got {tolerance!r}"
+            raise PlanError(msg)
+        if bases is not None and not (chosen.has_bases and isinstance(bases, Mapping)):
+            given = type(bases).__name__ if chosen.has_bases else f"mechanism={mechanism!r}"
+            having = " or ".join(repr(m.name) for m in MECHANISMS.values() if m.has_bases)
+            msg = f"bases: expected a mapping of attributes to bases, and mechanism={having}, got {given}"
+            raise PlanError(msg)
+        return cls(chosen, solver, centering, tolerance, bases)
+
+
+def named(solver: str) -> tuple[str, str]:
+    """Return the mechanism and the numerical method that `solver` alone asks for."""
+    return (solver, SOLVERS[0]) if solver in MECHANISMS else (DEFAULT, solver)

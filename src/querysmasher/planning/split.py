@@ -1,0 +1,152 @@
+"""Splitting queries around centres: q⇒A = q · ⊗(Cᵢ for kept axes i, wᵢ for the others).
+
+The planner, the search for centres, the predictor and the limit all split families of queries here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.grading import are_far_apart, lengths
+from querysmasher.planning.lattice import lattice_rows
+from querysmasher.planning.subworkload import Part
+from querysmasher.workload.families import Family
+
+NULL = 1e-12
+"""A remainder shorter than this fraction of its query is rounding error and counts as zero."""
+
+SMALL = 256
+"""Up to this many values, an attribute's Gram matrix is taken even where its queries are fewer."""
+
+Kept = tuple[int, ...]
+"""The axes that a remainder keeps, in increasing order."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedFamily:
+    """A family of queries whose axes are taken in the schema's order."""
+
+    family: Family
+    order: tuple[int, ...]
+    """The family's own axes, in the schema's order."""
+
+    @classmethod
+    def on(cls, places: Sequence[int], family: Family) -> PlacedFamily:
+        """Return the family asked on the attributes at these places of the schema."""
+        return cls(family, tuple(sorted(range(len(places)), key=places.__getitem__)))
+
+    @classmethod
+    def own(cls, family: Family) -> PlacedFamily:
+        """Return the family with its axes in its own order."""
+        return cls(family, tuple(range(len(family.shape))))
+
+    def tensor(self, *, weighted: bool) -> Array:
+        """Return the queries with an axis per attribute; `weighted` multiplies by the roots of weights."""
+        rows = self.family.matrix()
+        if weighted and self.family.weights is not None:
+            rows = rows * np.sqrt(self.family.weights)[:, None]
+        return rows.reshape(-1, *self.family.shape).transpose(0, *(1 + a for a in self.order))
+
+    @cached_property
+    def weighted(self) -> Array:
+        """The queries multiplied by the roots of their weights, with an axis per attribute."""
+        return self.tensor(weighted=True)
+
+
+def split_axis(rows: Array, centre: Centre, axis: int, *, keep: bool) -> Array:
+    """Multiply `rows` along `axis` by C (`keep`, the axis stays) or by the centre (the axis goes)."""
+    # the plain mean is exact for counts, so that alike attributes get bitwise alike parts
+    mean: Array = (
+        rows.mean(axis=axis) if centre.is_uniform else np.tensordot(rows, centre.weights, axes=(axis, 0))
+    )
+    return np.asarray(rows - np.expand_dims(mean, axis)) if keep else mean
+
+
+def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
+    """Return what a Gram matrix on one attribute leaves on no attribute, and on it (None for one value)."""
+    on_centre = gram @ centre.weights
+    square = float(on_centre @ centre.weights)
+    if len(gram) == 1:
+        return square, None
+    return square, gram - on_centre[:, None] - on_centre[None, :] + square
+
+
+def split_rows(tensor: Array, centres: Sequence[Centre]) -> dict[Kept, Array]:
+    """Return the rows that queries, with an axis per centre, leave on each set of axes they keep.
+
+    Sets on which nothing is left are absent.
+    """
+    left: dict[Kept, Array] = {(): tensor}
+    for axis in reversed(range(len(centres))):  # so that kept axes gather at the end
+        left = {
+            (axis, *already) if keep else already: split_axis(rows, centres[axis], axis + 1, keep=keep)
+            for already, rows in left.items()
+            for keep in (False, True)
+        }
+    least = NULL * lengths(tensor.reshape(len(tensor), -1))
+    cleared = {kept: _without_nothing(rows.reshape(len(rows), -1), least) for kept, rows in left.items()}
+    return {kept: rows for kept, rows in cleared.items() if rows is not None}
+
+
+def _without_nothing(rows: Array, least: Array) -> Array | None:
+    """Set rows shorter than `least` to zero; None if nothing is left.
+
+    Each is compared with the row it comes from: next to a long row a short one is not nothing.
+    """
+    something = lengths(rows) > least
+    if not something.any():
+        return None
+    return np.ascontiguousarray(rows if something.all() else np.where(something[:, None], rows, 0.0))
+
+
+def split_parts(
+    queries: PlacedFamily, centres: Sequence[Centre], number: int
+) -> tuple[float, dict[Kept, Part]]:
+    """Return the squared weighted length of what is left on no axis, and the parts left on the others.
+
+    The parts are numbered from `number` on.
+    """
+    family = queries.family
+    if family.closed_form:
+        square, centred = split_gram(family.gram(), centres[0])
+        part = None if centred is None else Part(family.shape, (centres[0],), centred, number=number)
+        return square, {} if part is None else {(0,): part}
+    square = 0.0
+    parts: dict[Kept, Part] = {}
+    for kept, rows in split_rows(queries.weighted, centres).items():
+        if not kept:
+            square = float(np.vdot(rows, rows))
+            continue
+        thin = are_kept(rows, len(kept))
+        spans = partial(lattice_rows, family, queries.order, kept, centres)
+        parts[kept] = Part(
+            tuple(len(centres[a]) for a in kept),
+            tuple(centres[a] for a in kept),
+            rows if thin else rows.T @ rows,
+            thin,
+            spanning=spans if thin or len(kept) == 1 else None,
+            source=None if thin else partial(_rows_on, queries, centres, kept),
+            number=number + len(parts),
+        )
+    return square, parts
+
+
+def _rows_on(queries: PlacedFamily, centres: Sequence[Centre], kept: Kept) -> Array:
+    """Return the weighted rows left on one of the sets that are kept."""
+    return split_rows(queries.weighted, centres)[kept]
+
+
+def is_few(rows: int, cells: int, axes: int) -> bool:
+    """Tell whether queries are so few that they are kept as rows rather than as a Gram matrix."""
+    return rows <= cells if axes > 1 else 2 * rows <= cells and cells > SMALL
+
+
+def are_kept(rows: Array, axes: int) -> bool:
+    """Tell whether queries are kept as rows: few ones, and those of which a Gram matrix would lose some."""
+    return is_few(len(rows), rows.shape[1], axes) or are_far_apart(rows)

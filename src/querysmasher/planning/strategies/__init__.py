@@ -1,0 +1,47 @@
+"""The strategies that blocks are measured by. A new kind is a file of its own and a name in `KINDS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from querysmasher.errors import PlanError
+from querysmasher.planning.strategies.dense import DenseStrategy
+from querysmasher.planning.strategies.diagonal import DiagonalStrategy
+from querysmasher.planning.strategies.fourier import FourierStrategy
+from querysmasher.planning.strategies.strategy import AxisRows, Strategy
+from querysmasher.privacy.integer_plan import IntegerStrategy
+
+KINDS: dict[str, type[Strategy]] = {
+    kind.kind: kind for kind in (FourierStrategy, DenseStrategy, DiagonalStrategy)
+}
+"""By name, as files store them. Integer rows are taken for the first kind that knows them."""
+
+__all__ = [
+    "KINDS",
+    "AxisRows",
+    "DenseStrategy",
+    "DiagonalStrategy",
+    "FourierStrategy",
+    "Strategy",
+    "strategy_from_data",
+    "strategy_of_integers",
+]
+
+
+def strategy_from_data(kind: object, data: Mapping[str, Any]) -> Strategy:
+    """Rebuild a strategy of the named kind from what its `to_data` returned."""
+    if not isinstance(kind, str) or kind not in KINDS:
+        msg = f"strategy: expected one of the kinds {', '.join(KINDS)}, got another"
+        raise PlanError(msg)
+    return KINDS[kind].from_data(data)
+
+
+def strategy_of_integers(strategy: IntegerStrategy) -> Strategy:
+    """Return integer rows as a strategy, for predicting variances."""
+    for kind in KINDS.values():
+        found = kind.of_integers(strategy)
+        if found is not None:
+            return found
+    msg = "strategy: expected one factor on all axes in order, or one per axis"
+    raise PlanError(msg)

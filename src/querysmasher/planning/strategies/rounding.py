@@ -1,0 +1,120 @@
+"""Rounding rows to integers inside a residual space.
+
+Along every attribute i integer rows satisfy Σ_j k_j b_j = 0, with k the attribute's centre in integers. Where
+a strategy spans only a part of its residual space, so does the rounded one, or it spans more. So rounding
+costs a little optimality and never bias.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+
+from querysmasher.arrays import Array, solve_upper
+from querysmasher.errors import PlanError
+from querysmasher.planning.lattice import Integers
+
+FAINT = 2.0**-5
+"""The weight of rows that are added only so that rounding cannot leave the measured space."""
+
+DEPENDENT = 1e-5
+"""Rows closer than this fraction of their length to the span of others are looked at more closely."""
+
+
+def round_rows(rows: Array, centre: Integers, bits: int, scale: float = 1.0) -> Integers:
+    """Round rows over one attribute to integers b with Σ_j centre[j]·b[j] = 0.
+
+    Entries are rounded to the nearest, then the sum is repaired by as few single units as possible, each
+    where it hurts least. The centre's entries must have no common divisor.
+    """
+    target = scale * enlarged(rows, bits)
+    rounded = np.round(target).astype(np.int64)
+    if np.all(centre == 1):
+        return reduced(_sums_to_zero(rounded, target), bits)
+    moves = _repairs(tuple(sorted(set(np.abs(centre[centre != 0]).tolist()))))
+    largest = int(np.abs(centre).max())
+    for row, ideal in zip(rounded, target, strict=True):
+        off = int(row @ centre)
+        while off:
+            # one unit at an entry k of the centre moves the sum by k
+            step = moves[off] if off in moves else int(math.copysign(largest, off))
+            places = np.flatnonzero(np.abs(centre) == abs(step))
+            signs = np.sign(centre[places]) * (1 if step > 0 else -1)
+            hurt = signs * (ideal[places] - row[places])
+            best = int(np.argmin(hurt))
+            row[places[best]] -= signs[best]
+            off -= step
+    return reduced(rounded, bits)
+
+
+def _sums_to_zero(rounded: Integers, target: Array) -> Integers:
+    """Repair the sums of all rows at once, unit by unit where it hurts least: in every place at most one."""
+    off = rounded.sum(axis=1, keepdims=True)
+    signs = np.sign(off)
+    order = np.argsort(signs * (target - rounded), axis=1, kind="stable")
+    moved = np.zeros_like(rounded)
+    np.put_along_axis(moved, order, np.where(np.arange(rounded.shape[1]) < np.abs(off), signs, 0), axis=1)
+    return rounded - moved
+
+
+@cache
+def _repairs(steps: tuple[int, ...]) -> dict[int, int]:
+    """Return, for every sum off by at most the largest step, the first of the fewest steps that mend it."""
+    largest = steps[-1]
+    first = {0: 0}
+    frontier = [0]
+    while frontier:  # breadth first, back from zero
+        reached = []
+        for value in frontier:
+            for step in (*steps, *(-s for s in steps)):
+                if abs(value + step) <= 2 * largest and value + step not in first:
+                    first[value + step] = step
+                    reached.append(value + step)
+        frontier = reached
+    return first
+
+
+def scaled(rows: Array, bits: int) -> Integers:
+    """Return the rows times a number that makes their largest entry fit into so many bits, rounded."""
+    return np.round(enlarged(rows, bits)).astype(np.int64)
+
+
+def enlarged(rows: Array, bits: int) -> Array:
+    """Return the rows times a number that makes their largest entry just fit into so many bits."""
+    with np.errstate(all="ignore"):
+        enlarged = rows * ((2**bits - 1) / np.abs(rows).max())
+    if not np.isfinite(enlarged).all():
+        msg = "plan: a strategy holds numbers that cannot be rounded"
+        raise PlanError(msg)
+    return enlarged
+
+
+def reduced(rows: Integers, bits: int) -> Integers:
+    """Divide by the greatest common divisor, then double rows that became small while they fit into `bits`.
+
+    Noise is a integer: next to large answers that costs nothing.
+    """
+    rows = rows // max(1, int(np.gcd.reduce(rows, axis=None)))
+    return rows << max(0, bits - int(np.abs(rows).max()).bit_length())
+
+
+def coefficients(rows: Array, factor: Array) -> Array:
+    """Return the rows as combinations of independent others, whose lengths may be far apart."""
+    lengths = np.linalg.norm(factor, axis=1)
+    basis, triangle = np.linalg.qr((factor / lengths[:, None]).T)
+    return solve_upper(triangle, (rows @ basis).T).T / lengths
+
+
+def are_independent(rows: Array) -> bool:
+    """Tell whether rounding has left the rows linearly independent."""
+    lengths = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+    if not lengths.all():
+        return False
+    scaled = rows / lengths
+    try:  # each pivot is the distance of a row from the span of those before
+        pivots = np.diagonal(np.linalg.cholesky(scaled @ scaled.T))
+    except np.linalg.LinAlgError:
+        pivots = np.zeros(1)
+    return bool(pivots.min() > DEPENDENT) or int(np.linalg.matrix_rank(scaled)) == len(rows)

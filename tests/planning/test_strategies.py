@@ -1,0 +1,321 @@
+"""Strategies: one contract for every kind, against its rows written out, and a new kind in one file."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher.errors import PlanError
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers import solve
+from querysmasher.planning.strategies import (
+    KINDS,
+    DenseStrategy,
+    DiagonalStrategy,
+    FourierStrategy,
+    Strategy,
+    strategy_from_data,
+    strategy_of_integers,
+)
+from querysmasher.planning.strategies import dense as module
+from querysmasher.privacy.accounting import squared_sensitivity
+from querysmasher.privacy.factors import Matrix
+from querysmasher.privacy.integer_plan import IntegerStrategy
+from tests.builders import COST
+from tests.reference import complement, kron
+
+SHAPE = (3, 2, 4)
+INSIDE = [complement(np.full(n, 1.0 / n)) for n in SHAPE]
+"""Bases of what strategies may ask: rows that sum to zero along every axis."""
+
+CENTRES = [Centre.uniform(n) for n in SHAPE]
+ONES = [np.ones(n, dtype=np.int64) for n in SHAPE]
+
+
+@dataclass(frozen=True, eq=False)
+class StepStrategy(Strategy):
+    """A toy: the difference of every two values that follow each other, on one attribute."""
+
+    kind = "steps"
+
+    size: int
+
+    @property
+    def shape(self):
+        return (self.size,)
+
+    @property
+    def _dense(self):
+        return DenseStrategy(self.shape, self.written_out())
+
+    @property
+    def rank(self):
+        return self.size - 1
+
+    spread = 1.0
+    leverage = 1.0
+
+    def written_out(self):
+        return -np.diff(np.eye(self.size), axis=0) / math.sqrt(min(2, self.size - 1))
+
+    def transform(self, rows):
+        return self._dense.transform(rows)
+
+    def variances(self, factors):
+        return self._dense.variances(factors)
+
+    def contains(self, factors):
+        return True
+
+    def rounded(self, centres, bits):
+        matrix = -np.diff(np.eye(self.size, dtype=np.int64), axis=0) << bits - 1
+        return IntegerStrategy(self.shape, (((0,), Matrix(matrix)),))
+
+    def rounding_loss(self, rounded):
+        return 1.0
+
+    @classmethod
+    def of_integers(cls, strategy):
+        return None  # its rows are taken for dense ones
+
+    def is_sound(self):
+        return self.size > 1
+
+    def stands_on(self, centres):
+        return all(centre.is_uniform for centre in centres)
+
+    def to_data(self):
+        return {"size": self.size}
+
+    @classmethod
+    def from_data(cls, data):
+        return cls(int(data["size"]))
+
+
+def dense(rank, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((rank, 6)) @ kron(INSIDE)
+    return DenseStrategy(SHAPE, rows / np.sqrt((rows**2).sum(axis=0).max()))
+
+
+def diagonal(deficient=False, seed=0):
+    rng = np.random.default_rng(seed)
+    bases = [rng.standard_normal((len(f), len(f))) @ f for f in INSIDE]
+    if deficient:
+        bases[2] = bases[2][:2]
+    weights = rng.uniform(0.2, 3.0, [len(b) for b in bases])
+    return DiagonalStrategy(tuple(bases), weights / DiagonalStrategy(tuple(bases), weights).leverage)
+
+
+def fourier(shape=SHAPE, deficient=False, seed=0):
+    energy = np.abs(np.fft.fftn(np.random.default_rng(seed).standard_normal(shape))) ** 2
+    for axis in range(len(shape)):
+        np.moveaxis(energy, axis, 0)[0] = 0.0
+    if deficient:
+        np.moveaxis(energy, -1, 0)[[1, -1]] = 0.0
+    return FourierStrategy(energy / energy.mean())
+
+
+def circulant(spectrum):
+    """The rows of a filter by its definition: shifts of one kernel."""
+    kernel = np.fft.ifftn(np.sqrt(spectrum)).real
+    axes = tuple(range(spectrum.ndim))
+    return np.array([np.roll(kernel, cell, axes).ravel() for cell in np.ndindex(spectrum.shape)]).T
+
+
+EVERY = {
+    "dense": dense(6),
+    "dense, deficient": dense(4),
+    "diagonal": diagonal(),
+    "diagonal, deficient": diagonal(deficient=True),
+    "fourier": fourier(),
+    "fourier, deficient": fourier(deficient=True),
+    "steps": StepStrategy(5),
+}
+
+
+def strategy_rows(strategy):
+    """The rows a strategy stands for, by the definition of its kind; those of a filter are dependent."""
+    by_kind = {
+        "dense": lambda: strategy.matrix,
+        "diagonal": lambda: np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases),
+        "fourier": lambda: circulant(strategy.spectrum),
+        "steps": strategy.written_out,
+    }
+    return by_kind[strategy.kind]()
+
+
+@pytest.fixture(params=EVERY)
+def strategy(request):
+    return EVERY[request.param]
+
+
+def measurable(strategy, count, seed=1):
+    """Random queries in the span of the strategy."""
+    rows = strategy_rows(strategy)
+    return np.random.default_rng(seed).standard_normal((count, len(rows))) @ rows
+
+
+def test_a_strategy_knows_its_rows_shape_rank_and_leverage(strategy):
+    rows = strategy_rows(strategy)
+    np.testing.assert_allclose(strategy.written_out(), rows, atol=1e-12)
+    assert math.prod(strategy.shape) == rows.shape[1]
+    assert strategy.rank == np.linalg.matrix_rank(rows)
+    assert strategy.leverage == pytest.approx((rows**2).sum(axis=0).max())
+    assert strategy.is_sound()
+
+
+def test_a_strategy_stands_on_the_centres_it_was_made_for(strategy):
+    assert strategy.stands_on([Centre.uniform(n) for n in strategy.shape])
+    assert not strategy.stands_on([Centre.ratio(np.arange(1, n + 1)) for n in strategy.shape])
+
+
+def test_a_strategy_comes_back_from_its_data(strategy, monkeypatch):
+    monkeypatch.setitem(KINDS, StepStrategy.kind, StepStrategy)
+    again = strategy_from_data(strategy.kind, strategy.to_data())
+    assert type(again) is type(strategy)
+    assert again.shape == strategy.shape
+    np.testing.assert_array_equal(again.written_out(), strategy.written_out())
+
+
+@pytest.mark.parametrize("kind", ["surprise", 7, None])
+def test_an_unknown_kind_is_refused(kind, refuses):
+    with refuses(PlanError, ValueError, "strategy", "dense"):
+        strategy_from_data(kind, {})
+
+
+def test_rounded_rows_keep_the_space_and_the_variances(strategy):
+    """Integer rows lie in the residual space, and answer what was planned with the variance planned."""
+    shape = strategy.shape
+    rounded = strategy.rounded([np.ones(n, dtype=np.int64) for n in shape], 14)
+    again = strategy_of_integers(rounded)
+    assert again.stands_on([Centre.uniform(n) for n in shape])
+    assert again.is_sound()
+    rows = measurable(strategy, 5)
+    axes = tuple(range(len(shape)))
+    assert again.contains([(axes, rows)])
+    planned = strategy.variances([(axes, rows)])
+    scale = float(squared_sensitivity(rounded))
+    np.testing.assert_allclose(again.variances([(axes, rows)]) * scale, planned, rtol=0.02)
+    assert 0.98 < strategy.rounding_loss(rounded) < 1.1
+    assert strategy.spread >= 1
+
+
+def test_transform_is_the_pseudo_inverse_up_to_rotation(strategy):
+    rows = measurable(strategy, 6)
+    inverse = np.linalg.pinv(strategy_rows(strategy))
+    image = strategy.transform(rows.reshape(2, 3, *strategy.shape))
+    assert image.shape[:2] == (2, 3)
+    assert image.shape[2] >= strategy.rank
+    flat = image.reshape(6, -1)
+    np.testing.assert_allclose(flat @ flat.T, rows @ inverse @ inverse.T @ rows.T, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "grouping",
+    [[(0,), (1,), (2,)], [(0, 2), (1,)], [(1,), (0, 2)], [(2,), (0, 1)], [(0, 1, 2)], [(1, 2), (0,)]],
+)
+@pytest.mark.parametrize("name", ["dense", "diagonal", "fourier"])
+def test_variances_of_products_of_rows_are_squared_lengths(name, grouping):
+    strategy = EVERY[name]
+    rng = np.random.default_rng(3)
+    factors = [
+        (
+            axes,
+            rng.standard_normal((2 + place, kron([INSIDE[a] for a in axes]).shape[0]))
+            @ kron([INSIDE[a] for a in axes]),
+        )
+        for place, axes in enumerate(grouping)
+    ]
+    inverse = np.linalg.pinv(strategy_rows(strategy))
+    found = strategy.variances(factors)
+    assert found.shape == tuple(len(rows) for _, rows in factors)
+    for place in np.ndindex(found.shape):
+        tensor, order = np.ones(()), []
+        for (axes, rows), row in zip(factors, place, strict=True):
+            tensor = np.multiply.outer(tensor, rows[row].reshape([SHAPE[a] for a in axes]))
+            order += axes
+        query = tensor.transpose(np.argsort(order)).ravel()
+        assert found[place] == pytest.approx(np.sum((query @ inverse) ** 2), rel=1e-9)
+    assert strategy.contains(factors)
+
+
+def test_variances_do_not_depend_on_the_size_of_the_chunks(monkeypatch):
+    strategy = EVERY["dense"]
+    factors = [((0,), INSIDE[0]), ((1, 2), kron(INSIDE[1:]))]
+    whole = strategy.variances(factors)
+    monkeypatch.setattr(module, "CHUNK", 1)
+    np.testing.assert_allclose(strategy.variances(factors), whole, rtol=1e-12)
+
+
+def test_a_strategy_contains_its_own_span(strategy):
+    axes = tuple(range(len(strategy.shape)))
+    assert strategy.contains([(axes, measurable(strategy, 5))])
+    assert strategy.contains([(axes, 1e-9 * measurable(strategy, 5))])
+
+
+@pytest.mark.parametrize("name", ["dense, deficient", "diagonal, deficient", "fourier, deficient"])
+def test_a_deficient_strategy_does_not_contain_the_rest(name):
+    strategy = EVERY[name]
+    outside = kron(INSIDE)[-1:]
+    rows = strategy_rows(strategy)
+    assert np.linalg.norm(outside - outside @ np.linalg.pinv(rows) @ rows) > 0.1
+    assert not strategy.contains([((0, 1, 2), outside)])
+    assert not strategy.contains([((0, 1, 2), np.concatenate([measurable(strategy, 2), outside]))])
+    slightly = measurable(strategy, 1) + 1e-4 * outside
+    assert not strategy.contains([((0, 1, 2), slightly)])
+    factors = [((0,), INSIDE[0]), ((1,), INSIDE[1]), ((2,), INSIDE[2])]
+    assert not strategy.contains(factors)
+
+
+def test_the_inverses_are_pseudo_inverses():
+    np.testing.assert_allclose(EVERY["dense"].inverse, np.linalg.pinv(EVERY["dense"].matrix), atol=1e-9)
+    deficient = EVERY["dense, deficient"]
+    np.testing.assert_allclose(deficient.inverse, np.linalg.pinv(deficient.matrix), atol=1e-9)
+    for basis, inverse in zip(EVERY["diagonal"].bases, EVERY["diagonal"].inverses, strict=True):
+        np.testing.assert_allclose(inverse, np.linalg.pinv(basis), atol=1e-9)
+
+
+def test_rank_counts_the_residual_space():
+    assert EVERY["dense"].rank == math.prod(n - 1 for n in SHAPE)
+    assert EVERY["diagonal, deficient"].rank == 2 * 1 * 2
+
+
+# --- a new kind ----------------------------------------------------------------------------------
+
+
+def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatch, tmp_path):
+    """Plan, save, measure, release and answer by a kind and a mechanism that no file of the package knows."""
+    monkeypatch.setitem(KINDS, StepStrategy.kind, StepStrategy)
+
+    def solve_by_steps(block, tolerance, progress):
+        found = solve(block, tolerance, progress)
+        if len(block.shape) > 1:
+            return found
+        own = StepStrategy(*block.shape)
+        rows = block.terms[0].pieces[0].part.root
+        reached = math.sqrt(block.terms[0].coefficient * own.variances([((0,), rows)]).sum())
+        return Solution(own, reached, found.bound, "steps")
+
+    toy = Mechanism("steps", "Steps", "", "", "", solve_separately(lambda _: solve_by_steps))
+    monkeypatch.setitem(MECHANISMS, "steps", toy)
+    schema = qs.Schema.of(a=5, b=3)
+    workload = qs.all_kway(schema, [1, 2], "prefix")
+    plan = qs.plan(workload, COST, mechanism="steps")
+    assert "steps" in {s.strategy.kind for s in plan.solutions}
+    plan.save(tmp_path / "x.plan")
+    plan = qs.Plan.load(tmp_path / "x.plan")
+    data = {"a": np.arange(500) % 5, "b": np.arange(500) % 3}
+    import pandas as pd
+
+    release = qs.measure(plan, pd.DataFrame(data), seed=1)
+    release.save(tmp_path / "x.release")
+    answers = qs.Release.load(tmp_path / "x.release").answer(workload)
+    # the noise is integer, which adds a little to what was planned
+    assert np.all(answers.std >= np.sqrt(plan.variances(workload)) * 0.99)
+    assert np.all(answers.std <= np.sqrt(plan.variances(workload)) * 1.05)
+    assert abs(answers.values[-1] - 500) < 6 * answers.std[-1]

@@ -1,0 +1,70 @@
+"""Triangular systems, against scipy."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from querysmasher import arrays
+from querysmasher.arrays import solve_cholesky, solve_upper
+
+ENTRIES = st.integers(-16, 16).map(lambda k: k / 4)
+SIZES = st.integers(1, 9)
+
+
+@st.composite
+def systems(draw):
+    """A triangle with a diagonal over many magnitudes, and a vector or a matrix to its right."""
+    n = draw(SIZES)
+    triangle = np.triu(np.array(draw(st.lists(ENTRIES, min_size=n * n, max_size=n * n))).reshape(n, n), 1)
+    diagonal = draw(st.lists(st.sampled_from([1e-6, 0.5, 1.0, -2.0, 1e4]), min_size=n, max_size=n))
+    columns = draw(st.sampled_from([(), (1,), (3,)]))
+    count = n * int(np.prod(columns))
+    right = np.array(draw(st.lists(ENTRIES, min_size=count, max_size=count))).reshape(n, *columns)
+    return triangle + np.diag(diagonal), right
+
+
+@settings(max_examples=100)
+@given(systems(), st.sampled_from([1, 2, 64]))
+def test_upper_triangles(system, small):
+    triangle, right = system
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "SMALL_TRIANGLE", small)
+        found = solve_upper(triangle, right)
+    known = scipy.linalg.solve_triangular(triangle, right)
+    assert found.shape == right.shape
+    size = np.abs(known).max(axis=0)
+    # substitution is stable backwards: residuals are small beside |triangle| · |solution|
+    bound = 1e-14 * len(triangle) * (np.abs(triangle) @ np.abs(found)) + 1e-300
+    assert np.all(np.abs(triangle @ found - right) <= bound)
+    if np.linalg.cond(triangle) < 1e6:
+        assert np.all(np.abs(found - known) <= 1e-9 * size)
+
+
+@settings(max_examples=100)
+@given(systems(), st.sampled_from([1, 2, 64]))
+def test_cholesky_factors(system, small):
+    triangle, right = system
+    matrix = triangle.T @ triangle + np.eye(len(triangle))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "SMALL_TRIANGLE", small)
+        found = solve_cholesky(np.linalg.cholesky(matrix), right)
+    known = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix), right)
+    assert np.all(
+        np.abs(found - known) <= 1e-14 * np.linalg.cond(matrix) * np.linalg.norm(known, axis=0) * 10
+    )
+
+
+def test_large_systems():
+    rng = np.random.default_rng(0)
+    triangle = np.triu(rng.normal(size=(300, 300))) + 30 * np.eye(300)
+    right = rng.normal(size=(300, 7))
+    np.testing.assert_allclose(
+        solve_upper(triangle, right), scipy.linalg.solve_triangular(triangle, right), rtol=1e-9, atol=1e-12
+    )
+
+
+def test_a_singular_triangle_is_refused():
+    with pytest.raises(np.linalg.LinAlgError):
+        solve_upper(np.triu(np.ones((3, 3)), 1), np.ones(3))
