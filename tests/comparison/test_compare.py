@@ -91,7 +91,7 @@ def test_charts_of_other_kinds_are_refused(comparison, tmp_path):
     [
         ((SCHEMA, BUDGET), "workload: expected a Workload, got Schema"),
         ((WORKLOAD, 1.0), "budget: expected PrivacyCost"),
-        ((WORKLOAD, BUDGET, ["magic"]), "mechanisms: expected some of optimal, uniform, basis"),
+        ((WORKLOAD, BUDGET, ["magic"]), "mechanisms: expected some of querysmasher, uniform, basis"),
         ((WORKLOAD, BUDGET, "magic"), "got 'magic'"),
     ],
 )

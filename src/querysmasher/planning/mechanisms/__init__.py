@@ -22,7 +22,7 @@ MECHANISMS = {
             "querysmasher",
             "QuerySmasher",
             "the best strategy for every attribute set, around centres chosen for the workload",
-            "always, unless a reason below applies",
+            "no reason below applies",
             "",
             solve_separately(lambda task: partial(solve, solver=task.solver)),
             uniform_only=False,
@@ -40,18 +40,18 @@ MECHANISMS = {
         Mechanism(
             "residual",
             "ResidualPlanner",
-            "every residual evenly, blind to the queries",
-            "only marginals are asked, or may be asked later: it is optimal for these, and no query is "
-            "favoured",
+            "measures every residual evenly, whatever the queries",
+            "the workload has only marginals, or you may ask any marginal later: it is optimal for these and "
+            "favours no query",
             "It can fit nothing but marginals.",
             solve_separately(lambda _: solve_residual),
         ),
         Mechanism(
             "fourier",
             "Weighted Fourier Factorizations",
-            "noise on Fourier coefficients",
-            "attributes are circular, or one non-product block has far too many cells for anything else: "
-            "its cost is that of a fast Fourier transform",
+            "adds noise to Fourier coefficients",
+            "attributes are circular, or one non-product block has too many cells for any other method: it "
+            "costs a fast Fourier transform",
             "It cannot tell the ends of an attribute from its middle.",
             solve_separately(lambda _: solve_fourier),
         ),
