@@ -60,12 +60,10 @@ class PlanningLimits:
     """The same for thin blocks."""
     heavy_cells: int = 1_000
     """A larger block makes an evaluation take seconds: the search must do with few of them."""
-    tight_cells: int = 64
-    """Up to this size blocks are solved tightly, as it costs nothing."""
     search_gap: float = 1e-5
     """How exactly the search solves blocks. Its value, a maximum, is far more exact; derivatives are not."""
     tight_gap: float = 1e-8
-    """The same for small blocks, and for a search that got stuck."""
+    """The same for a search that got stuck."""
     heavy_gap: float = 1e-4
     """The same for heavy blocks."""
     search_steps: int = 60

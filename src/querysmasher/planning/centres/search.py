@@ -15,7 +15,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.centres.model import CentreModel, Evaluation
-from querysmasher.planning.centres.roles import Roles, find_roles
+from querysmasher.planning.centres.roles import Roles, few_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import Minimum, minimize
 from querysmasher.planning.solvers.circulant import is_circulant_gram
@@ -48,13 +48,12 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
     keep = Candidates((even,), is_proven=True)
     if _all_symmetric(workload):
         return keep
-    roles = find_roles(workload)
-    if len(roles.classes) > limits().many_classes:
-        roles = find_roles(workload, coarse=True)
+    roles = few_roles(workload, limits().many_classes)
     free = [r for r in range(len(roles.sizes)) if not _is_symmetric(roles, r)]
     if not free:
         return keep
-    model = CentreModel(roles, (budget.unit.squared_change(total=True), budget.unit.squared_change()))
+    sensitivities = (budget.unit.squared_change(total=True), budget.unit.squared_change())
+    model = CentreModel(roles, sensitivities, free)
     start = [Centre.uniform(n) for n in roles.sizes]
     with one_core():
         first = model.at(start)
