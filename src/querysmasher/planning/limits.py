@@ -66,6 +66,12 @@ class PlanningLimits:
     """The same for a search that got stuck."""
     heavy_gap: float = 1e-4
     """The same for heavy blocks."""
+    own_gap: float = 1e-3
+    """How exactly designs that only determine a centre are solved on more than `light_cells` values."""
+    rough_gap: float = 1e-2
+    """The same in the first round, while the weight of the total is a guess."""
+    own_change: float = 3e-3
+    """Centres are found when a round changes the weight of the total by less than this fraction."""
     search_steps: int = 60
     """Maximum number of steps of the search."""
     heavy_steps: int = 8
@@ -81,7 +87,7 @@ class PlanningLimits:
     partial_ways: tuple[float, ...] = (1.0, 0.4, 0.1)
     """Where the search only estimates, it tries so much of the way from uniform: estimates overshoot."""
     fine_centre: int = 64
-    """Centres are rounded to integers of at most this size."""
+    """Centres are rounded to integers of at most this size; on more values, as many, up to the largest."""
     coarse_centre: int = 16
     """The same for attributes measured together with others, where rows need the bits."""
 

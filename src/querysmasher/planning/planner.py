@@ -86,7 +86,11 @@ def plan(
     else:
         with Bar("Choosing centres", None, progress):
             found = search_centres(workload, budget, far_apart=far_apart)
-        best = at(found.centres[-1]) if found.is_proven else _best(map(at, found.centres))
+        last = at(found.centres[-1]) if found.is_proven or found.uniform_bound else None
+        beats = (
+            last is not None and math.sqrt(last.weighted_loss * budget.privacy_cost) <= found.uniform_bound
+        )
+        best = last if last is not None and (found.is_proven or beats) else _best(map(at, found.centres))
     try:
         check_measurable(best, max_records)
     except PlanError:

@@ -67,6 +67,14 @@ class Evaluation:
     """Whether it took seconds, so that a search must do with few."""
 
 
+@dataclass(frozen=True, eq=False)
+class Scalars:
+    """All that F depends on where every class is a product: squares σ by family, and √L by part."""
+
+    squares: list[float]
+    roots: dict[PartKey, float]
+
+
 class CentreModel:
     """F and its gradient for given centres, one per role."""
 
@@ -93,16 +101,16 @@ class CentreModel:
         counted = [(c, f) for c, f in zip(roles.classes, factors, strict=True) if f]
         self._mixed = [(c, f) for c, f in counted if len(c.terms) > 1]
         single = [(c, f) for c, f in counted if len(c.terms) == 1]
-        self._products = Products([c for c, _ in single], [f for _, f in single], len(roles.families))
+        self.products = Products([c for c, _ in single], [f for _, f in single], len(roles.families))
         mixing = {n for c, _ in self._mixed for uses, _ in c.terms for n, _, _ in uses}
         first = 0
-        self._families: list[RoleSplit] = []
+        self.families: list[RoleSplit] = []
         self._moving: set[int] = set()
         """The numbers of parts that some free centre changes."""
         for number, family in enumerate(roles.families):
             moves = not self.free.isdisjoint(family.roles)
             own = RoleSplit(family, first, moves=moves, whole=number in mixing)
-            self._families.append(own)
+            self.families.append(own)
             following = first + 2 ** len(family.roles)
             if moves:
                 self._moving.update(range(first, following))
@@ -115,19 +123,19 @@ class CentreModel:
         parts: dict[PartKey, Part] = {}
         squares: list[float] = []
         roots: dict[PartKey, float] = {}
-        for number, split_ in enumerate(self._families):
+        for number, split_ in enumerate(self.families):
             square, own = split_.at(centres)
             squares.append(square)
             parts |= {(number, kept): part for kept, part in own.items()}
             if split_.closed_root is not None:
                 roots[number, (0,)] = split_.closed_root
         slopes = _Slopes()
-        for key in self._products.parts:
+        for key in self.products.parts:
             if key in parts:
                 roots[key] = self._root_loss(parts[key])
-        total, by_squares, by_roots = self._products.at(squares, roots)
+        total, by_squares, by_roots = self.products.at(squares, roots)
         slopes.squares.update(enumerate(by_squares.tolist()))
-        for key, slope in zip(self._products.parts, by_roots.tolist(), strict=True):
+        for key, slope in zip(self.products.parts, by_roots.tolist(), strict=True):
             if key in parts and parts[key].number in self._moving:
                 optimum = self._solve(Block.of(parts[key]))
                 if not optimum.constant:  # d√L = ½ tr(Ξ dG)
@@ -135,7 +143,7 @@ class CentreModel:
         for one, factor in self._mixed:
             total += self._add_class(one, factor, squares, parts, slopes)
         gradients = [np.zeros(n) for n in self.roles.sizes]
-        for number, split_ in enumerate(self._families):
+        for number, split_ in enumerate(self.families):
             if split_.moves:
                 own = {kept: part for (n, kept), part in parts.items() if n == number}
                 by_part = {kept: (part, slopes.of_part(part)) for kept, part in own.items()}
@@ -145,6 +153,23 @@ class CentreModel:
             gradients[role][:] = 0.0
         self._solved = self._fresh
         return Evaluation(total, gradients, self._is_exact, self._is_heavy)
+
+    @property
+    def is_all_products(self) -> bool:
+        """Whether every class of sets is a single Kronecker product."""
+        return not self._mixed
+
+    def scalars(self, centres: Sequence[Centre]) -> Scalars | None:
+        """Return what families that stay leave, or None if some of it can only be estimated."""
+        self._is_exact = True
+        found = Scalars([], {})
+        for number, split_ in enumerate(self.families):
+            square, own = (0.0, {}) if split_.moves else split_.at(centres)
+            found.squares.append(square)
+            if split_.closed_root is not None:
+                found.roots[number, (0,)] = split_.closed_root
+            found.roots.update({(number, kept): self._root_loss(part) for kept, part in own.items()})
+        return found if self._is_exact else None
 
     def _root_loss(self, part: Part) -> float:
         """Return √L of a part alone; one that stays and looks the same from every cell has a closed form."""

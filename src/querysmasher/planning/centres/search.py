@@ -8,13 +8,14 @@ gradients, starting from uniform, and rounded to ratios of small integers, as me
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.planning.centre import Centre, Centres, uniform
+from querysmasher.planning.centre import LARGEST, Centre, Centres, uniform
 from querysmasher.planning.centres.model import CentreModel, Evaluation
+from querysmasher.planning.centres.own import own_centres
 from querysmasher.planning.centres.roles import Roles, few_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import Minimum, minimize
@@ -37,6 +38,8 @@ class Candidates:
 
     centres: tuple[Centres, ...]
     is_proven: bool
+    uniform_bound: float = 0.0
+    """A lower bound of Σ√(c·L) over all sets around uniform centres: a plan below it needs no comparison."""
 
 
 def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = False) -> Candidates:
@@ -55,16 +58,20 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
     sensitivities = (budget.unit.squared_change(total=True), budget.unit.squared_change())
     model = CentreModel(roles, sensitivities, free)
     start = [Centre.uniform(n) for n in roles.sizes]
+    way = _Way(start, free)
     with one_core():
+        own = own_centres(model, start)
+        if own is not None:
+            centres = _spread(way.rounded(own.centres, roles), roles)
+            return Candidates((even, centres), is_proven=False, uniform_bound=own.uniform_bound)
         first = model.at(start)
         if not first.value > 0:
             return keep  # all queries are zero, or ask for what is public
-        way = _Way(start, free)
         found = _minimise(model, way, first)
-        best = way.rounded(found, roles)
+        best = way.rounded(way.at(found), roles)
         last = model.at(best)
     if not last.is_exact:
-        tried = (way.rounded(part * found, roles) for part in limits().partial_ways)
+        tried = (way.rounded(way.at(part * found), roles) for part in limits().partial_ways)
         return Candidates((even, *(_spread(centres, roles) for centres in tried)), is_proven=False)
     if far_apart:
         return Candidates((even, _spread(best, roles)), is_proven=False)
@@ -94,13 +101,14 @@ class _Way:
         """Return the derivative by x, given those by the centres."""
         return np.concatenate([self._scaled(gradients[r]) for r in self.free])
 
-    def rounded(self, x: Array, roles: Roles) -> list[Centre]:
-        """Return centres near x that are ratios of small integers."""
-        centres = self.at(x)
+    def rounded(self, centres: list[Centre], roles: Roles) -> list[Centre]:
+        """Return centres nearby that are ratios of small integers."""
+        result = list(centres)
         for role in self.free:
-            fineness = limits().coarse_centre if _is_tied(roles, role) else limits().fine_centre
-            centres[role] = Centre.near(centres[role].weights, fineness)
-        return centres
+            fine = min(max(limits().fine_centre, len(centres[role])), LARGEST)
+            fineness = limits().coarse_centre if _is_tied(roles, role) else fine
+            result[role] = replace(Centre.near(centres[role].weights, fineness), start=centres[role].start)
+        return result
 
     @staticmethod
     def _scaled(moves: Array) -> Array:

@@ -7,7 +7,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.grading import are_far_apart
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.design import Design, Progress
+from querysmasher.planning.solvers.design import Design, Progress, evaluator
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.interior_point import interior_point
 
@@ -21,9 +21,8 @@ def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | 
     Dense optima (prefixes, ranges, marginals) are reached by the accelerated fixed point in a few
     steps. Where it stalls, as it does for sparse optima, the interior-point method takes over.
     """
-    design = fixed_point(
-        lambda p: Design.at(R, p), start, tolerance, 40 if R.shape[1] <= 4 * len(R) else 60, progress
-    )
+    steps = 40 if R.shape[1] <= 4 * len(R) else 60
+    design = fixed_point(evaluator(R), start, tolerance, steps, progress)
     if design.gap <= tolerance:
         return design
     if R.shape[1] <= limits().interior_cells or R.shape[1] <= 3 * len(R):
