@@ -225,6 +225,21 @@ def test_roles_that_stay_change_neither_value_nor_gradient_of_the_others(name):
         )
 
 
+def test_a_search_that_stops_early_says_so(limit_planning, tmp_path):
+    schema = cube(6, 2)
+    workload = qs.affine(schema, "a0", "a1") + qs.all_kway(schema, 1, "prefix")
+    plan = qs.plan(workload, COST)
+    assert not plan.stopped_early
+    assert "stopped early" not in repr(plan)
+    limit_planning(search_steps=1)
+    assert search_centres(workload, COST).stopped_early
+    plan = qs.plan(workload, COST)
+    assert plan.weighted_loss < qs.plan(workload, COST, centering="uniform").weighted_loss
+    assert "the search for better centres stopped early" in repr(plan)
+    plan.save(tmp_path / "plan")
+    assert qs.Plan.load(tmp_path / "plan").stopped_early
+
+
 @pytest.mark.parametrize("family", ["identity", "circular"])
 def test_symmetric_workloads_keep_uniform_centres_without_a_search(family, monkeypatch):
     from querysmasher.planning.centres import search

@@ -6,6 +6,7 @@ import scipy.linalg
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from querysmasher.planning.solvers import interior_point as interior_point_module
 from querysmasher.planning.solvers import optimize
 from querysmasher.planning.solvers.design import Design, evaluator
 from querysmasher.planning.solvers.fixed_point import fixed_point
@@ -89,6 +90,45 @@ def test_any_weights_certify_the_optimum_from_both_sides(drawn):
     assert design.value <= optimum * (1 + 1e-6)
     assert optimum <= design.upper * (1 + 1e-6)
     assert design.gap == pytest.approx(design.upper / design.value - 1)
+
+
+@given(designs(rank=5, cells=8))
+def test_the_hessian_in_single_precision_is_nearly_that_in_double(drawn):
+    design = Design.at(*drawn)
+    exact = hessian(design.roots, design.image)
+    rough = hessian(design.roots, design.image, single=True)
+    np.testing.assert_allclose(rough, exact, atol=1e-5 * np.abs(exact).max())
+
+
+def test_the_interior_point_goes_on_in_double_where_single_precision_fails(monkeypatch):
+    tried = []
+
+    def fails_at_first(s, Y, *, single):
+        tried.append(single)
+        H = hessian(s, Y)
+        return H - 2 * np.eye(len(H)) * np.abs(H).max() if single else H
+
+    monkeypatch.setattr(interior_point_module, "SINGLE_PRECISION", 10)
+    monkeypatch.setattr(interior_point_module, "hessian", fails_at_first)
+    R = centred_rows(AbsDifference((5, 5)))
+    weights = interior_point(R, np.full(25, 1.0 / 25), 1e-6)
+    assert tried[0]
+    assert not any(tried[1:])
+    assert Design.at(R, weights).gap <= 1e-6
+
+
+@pytest.mark.parametrize("cells", [200, 400])
+def test_a_start_near_a_sparse_optimum_goes_to_the_active_cells(cells, monkeypatch, limit_planning):
+    """Same optimum from sparse weights nearby, without the fixed point, which would stall."""
+    limit_planning(light_cells=100, interior_cells=100)
+    rows = np.random.default_rng(4).standard_normal((6, cells))
+    plain = solve_design(rows, np.full(cells, 1.0), 1e-6)
+    near = np.maximum(plain.weights, 1e-3 * plain.weights.mean())
+    assert np.count_nonzero(near > near.mean() / 20) <= cells / 4
+    monkeypatch.setattr(optimize, "fixed_point", lambda *_: pytest.fail("iterated"))
+    again = solve_design(rows, near, 1e-6)
+    assert again.gap <= 1e-6
+    assert again.value == pytest.approx(plain.value, rel=2e-6)
 
 
 @given(designs())

@@ -53,7 +53,7 @@ def test_own_centres_are_as_good_as_a_search_on_derivatives_finds(workload):
     first = model.at(even, tight=True)
     assert own.uniform_bound <= first.value * (1 + 1e-9)
     way = search._Way(even, sorted(model.free))
-    searched = model.at(way.at(search._minimise(model, way, first)), tight=True).value
+    searched = model.at(way.at(search._minimise(model, way, first).x), tight=True).value
     assert model.at(own.centres, tight=True).value <= searched * (1 + 2e-5)
 
 

@@ -56,7 +56,7 @@ class PlanningLimits:
     # --- choosing centres ---
     joint_cells: int = 400
     """Up to this size the search solves blocks on several attributes exactly; beyond, it estimates them."""
-    thin_cells: int = 6_000
+    thin_cells: int = 12_000
     """The same for thin blocks."""
     heavy_cells: int = 1_000
     """A larger block makes an evaluation take seconds: the search must do with few of them."""
@@ -74,7 +74,7 @@ class PlanningLimits:
     """Centres are found when a round changes the weight of the total by less than this fraction."""
     search_steps: int = 60
     """Maximum number of steps of the search."""
-    heavy_steps: int = 8
+    heavy_steps: int = 4
     """The same where evaluations are heavy."""
     search_gain: float = 2e-6
     """The search ends when a step gains less than this fraction."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ def plan(
         return plan_at(centres, workload, budget, options, own_bases, progress)
 
     even = uniform(workload.schema)
+    stopped_early = False
     if options.centering == "uniform":
         best = at(even)
     else:
@@ -90,6 +92,7 @@ def plan(
         beats = (
             last is not None and math.sqrt(last.weighted_loss * budget.privacy_cost) <= found.uniform_bound
         )
+        stopped_early = found.stopped_early
         best = last if last is not None and (found.is_proven or beats) else _best(map(at, found.centres))
     try:
         check_measurable(best, max_records)
@@ -98,7 +101,7 @@ def plan(
             raise
         best = at(even)  # whose rows are smaller integers
         check_measurable(best, max_records)
-    return best
+    return replace(best, stopped_early=True) if stopped_early else best
 
 
 def _best(plans: Iterator[Plan]) -> Plan:

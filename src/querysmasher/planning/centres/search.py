@@ -40,6 +40,8 @@ class Candidates:
     is_proven: bool
     uniform_bound: float = 0.0
     """A lower bound of Σ√(c·L) over all sets around uniform centres: a plan below it needs no comparison."""
+    stopped_early: bool = False
+    """Whether the search ended for its effort, rather than because nothing was left to gain."""
 
 
 def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = False) -> Candidates:
@@ -68,14 +70,16 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
         if not first.value > 0:
             return keep  # all queries are zero, or ask for what is public
         found = _minimise(model, way, first)
-        best = way.rounded(way.at(found), roles)
-        last = model.at(best)
-    if not last.is_exact:
-        tried = (way.rounded(way.at(part * found), roles) for part in limits().partial_ways)
-        return Candidates((even, *(_spread(centres, roles) for centres in tried)), is_proven=False)
-    if far_apart:
-        return Candidates((even, _spread(best, roles)), is_proven=False)
-    return keep if last.value >= first.value else Candidates((even, _spread(best, roles)), is_proven=True)
+    early = not found.success and found.steps >= (
+        limits().heavy_steps if first.is_heavy else limits().search_steps
+    )
+    if not first.is_exact:
+        tried = (way.rounded(way.at(part * found.x), roles) for part in limits().partial_ways)
+        spread = (_spread(centres, roles) for centres in tried)
+        return Candidates((even, *spread), is_proven=False, stopped_early=early)
+    best = _spread(way.rounded(way.at(found.x), roles), roles)
+    bound = 0.0 if far_apart else first.value
+    return Candidates((even, best), is_proven=False, uniform_bound=bound, stopped_early=early)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +120,7 @@ class _Way:
         return np.asarray(limits().first_step / math.sqrt(len(moves)) * (moves - moves.mean()))
 
 
-def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Array:
+def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Minimum:
     """Return where a quasi-Newton search from uniform centres ends."""
     steps, gain = limits().search_steps, limits().search_gain
     if first.is_heavy:
@@ -132,7 +136,7 @@ def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Array:
     found = search(np.zeros(way.size), tight=False)
     if not found.success and not first.is_heavy:  # stuck on inexact derivatives
         found = search(found.x, tight=True)
-    return found.x
+    return found
 
 
 def _spread(centres: list[Centre], roles: Roles) -> Centres:
