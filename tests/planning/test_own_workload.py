@@ -50,7 +50,7 @@ def test_weighted_ranges_are_summed_without_writing_them_out(family, monkeypatch
     monkeypatch.setattr(families.Family, "matrix", refuse)
     fresh = qs.plan(workload, COST, **UNIFORM)
     assert fresh.rmse == pytest.approx(expected, rel=1e-10)
-    assert "expected RMSE" in repr(fresh)
+    assert "expected error" in repr(fresh)
 
 
 # --- queries that ask nothing, or the number of records ----------------------------------------------
