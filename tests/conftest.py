@@ -64,7 +64,7 @@ def spark():
 SLOW_FIXTURES = {"spark", "browser"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are told and slow tests left out
+@pytest.hookimpl(wrapper=True)  # before pytest-xdist reads the groups, and before slow tests are left out
 def pytest_collection_modifyitems(config, items):
     """Keep what needs Spark in one process, so that one Spark is started and not one per process.
 
@@ -79,6 +79,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow)
         if quick and is_hypothesis_test(getattr(item, "function", None)):
             few_examples(item.function, settings.default)
+    return (yield)
 
 
 def few_examples(test, profile):
