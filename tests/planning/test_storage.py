@@ -20,7 +20,7 @@ from tests.strategies import workloads
 
 
 def same(one, two):
-    """Check that two plans are alike to the last bit, in what they hold and in what they predict."""
+    """Check that two plans are equal to the last bit, in their fields and in their predictions."""
     assert two.workload == one.workload
     assert two.budget == one.budget
     assert two.measured == one.measured
