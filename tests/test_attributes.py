@@ -48,12 +48,12 @@ def test_dates_are_values_however_they_are_given(given_days):
     ],
 )
 def test_moments_that_are_no_dates_are_refused(moment, refuses):
-    with refuses(SchemaError, ValueError, "'day'", "without a time of day"):
+    with refuses(SchemaError, ValueError, "'day'", "without time or time zone"):
         qs.Ordinal("day", [moment])
 
 
 def test_a_date_and_its_text_are_one_value(refuses):
-    with refuses(SchemaError, ValueError, "'2024-03-01' is given both as a date and as text"):
+    with refuses(SchemaError, ValueError, "'2024-03-01' is given both as a date and as a string"):
         qs.Ordinal("day", [date(2024, 3, 1), "2024-03-01"])
     with refuses(SchemaError, ValueError, "'2024-03-01' is given more than once"):
         qs.Ordinal("day", [date(2024, 3, 1), datetime(2024, 3, 1)])  # noqa: DTZ001

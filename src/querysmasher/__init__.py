@@ -2,14 +2,14 @@
 
 ::
 
-    schema  = qs.Schema([...])                      # what can be: public, stated by you
-    workload = qs.all_kway(schema, [1, 2])          # what is asked
-    plan    = qs.plan(workload, qs.zCDP(0.1))       # how to ask it, with the error known in advance
+    schema  = qs.Schema([...])                      # the public domain, stated by you
+    workload = qs.all_kway(schema, [1, 2])          # the queries
+    plan    = qs.plan(workload, qs.zCDP(0.1))       # how to measure, with the error known in advance
     release = qs.measure(plan, table)               # the only step that reads data
     answers = release.answer(workload)              # consistent, unbiased, with standard errors
 
-A public name is imported when it is first used, so that `querysmasher --help` need not wait for all of them.
-The names are those that `__init__.pyi` imports: type checkers and this file read the same list.
+Public names are imported on first use, so that `querysmasher --help` starts fast. The names are those that
+`__init__.pyi` imports: type checkers and this file read the same list.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names too."""
+    """List the module's names, including the public ones."""
     return sorted({*globals(), *__all__})

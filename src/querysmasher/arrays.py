@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 Array = NDArray[np.float64]
 
 Numbers = NDArray[np.int64] | NDArray[np.float64]
-"""Noisy answers: whole numbers or, in simulations, floating point."""
+"""Noisy answers: integers or, in simulations, floating point."""
 
 
 SMALL_TRIANGLE = 64
@@ -19,7 +19,7 @@ SMALL_TRIANGLE = 64
 
 
 def one_core() -> threadpool_limits:
-    """Return a context in which matrix products use one core: threads only slow many small ones."""
+    """Return a context in which matrix products use one core; threads slow many small products down."""
     return threadpool_limits(1, user_api="blas")
 
 
@@ -31,7 +31,7 @@ def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:
 
 
 def square_root(gram: Array, cutoff: float) -> Array:
-    """Return independent rows R with RᵀR = gram, leaving out eigenvalues below `cutoff` × the largest."""
+    """Return independent rows R with RᵀR = gram, omitting eigenvalues below `cutoff` × the largest."""
     values, vectors = np.linalg.eigh(gram)
     keep = values > cutoff * values[-1]
     return np.sqrt(values[keep])[:, None] * vectors[:, keep].T

@@ -1,4 +1,4 @@
-"""Attributes: what a record can say about one thing, as a fixed and public list of values."""
+"""Attributes: columns of the table, each with a fixed, public list of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from querysmasher.errors import SchemaError
 
 Label = str | int | float | bool | date
-"""What a value of an attribute may be."""
+"""Types of the values of an attribute."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Attribute:
 
     Args:
         name: the name of the attribute, and of its column.
-        values: texts, numbers, booleans or dates (`datetime.date`; a `datetime` at midnight is its date).
-        missing: one of the values, which then stands for missing ones as well. Like all of the schema it is
-            public knowledge, stated without looking at the data.
+        values: strings, numbers, booleans or dates (`datetime.date`; a `datetime` at midnight is its date).
+        missing: the value that missing ones count as. Like the rest of the schema it is public knowledge,
+            stated without looking at the data.
 
     >>> Categorical("race", ["A", "B", "unknown"], missing="unknown").missing
     'unknown'
@@ -43,17 +43,17 @@ class Attribute:
     def __post_init__(self) -> None:
         """Check the name and the values, and freeze the values."""
         if type(self) is Attribute:
-            msg = "Attribute itself cannot be built: use Categorical, Ordinal, Binned or Cyclic"
+            msg = "Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic"
             raise SchemaError(msg)
         if not isinstance(self.name, str) or not self.name:
-            msg = f"name: expected a non-empty text, got {self.name!r}"
+            msg = f"name: expected a non-empty string, got {self.name!r}"
             raise SchemaError(msg)
         if isinstance(self.values, str) or not isinstance(self.values, Iterable):
             msg = f"values of attribute {self.name!r}: expected a list of values, got {self.values!r}"
             raise SchemaError(msg)
         object.__setattr__(self, "values", tuple(_label(self.name, v) for v in self.values))
         if not self.values:
-            msg = f"values of attribute {self.name!r}: the domain is empty; give at least one value"
+            msg = f"values of attribute {self.name!r}: the domain is empty; list at least one value"
             raise SchemaError(msg)
         if len(set(self.values)) != len(self.values):
             twice = next(v for i, v in enumerate(self.values) if self._positions[v] != i)
@@ -61,13 +61,16 @@ class Attribute:
             raise SchemaError(msg)
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
-            msg = f"values of attribute {self.name!r}: {literal(both[0])} is given both as a date and as text"
+            msg = (
+                f"values of attribute {self.name!r}: {literal(both[0])} is given both as a date and as a "
+                "string"
+            )
             raise SchemaError(msg)
         if self.missing is not None:
             object.__setattr__(self, "missing", self._declared(self.missing))
 
     def _declared(self, value: object) -> Label:
-        """Return the label that equals `value`, or refuse it as a stand-in for missing values."""
+        """Return the label that equals `value`; refuse a value that is not one of the attribute."""
         try:
             return self.values[self.position(_label(self.name, value))]
         except SchemaError:
@@ -79,7 +82,7 @@ class Attribute:
 
     @property
     def size(self) -> int:
-        """How many values the attribute can take."""
+        """Number of values of the attribute."""
         return len(self.values)
 
     @property
@@ -89,7 +92,7 @@ class Attribute:
 
     @property
     def literals(self) -> tuple[str, ...]:
-        """The values as predicates write them: texts and dates in quotes."""
+        """The values as predicates write them: strings and dates in quotes."""
         return tuple(map(literal, self.values))
 
     @cached_property
@@ -97,7 +100,7 @@ class Attribute:
         return {value: position for position, value in enumerate(self.values)}
 
     def position(self, value: object) -> int:
-        """Return the place of `value` among the values, or raise `SchemaError`."""
+        """Return the index of `value` among the values, or raise `SchemaError`."""
         try:
             return self._positions[value]  # type: ignore[index]
         except (KeyError, TypeError):
@@ -105,7 +108,7 @@ class Attribute:
             raise SchemaError(msg) from None
 
     def as_texts(self) -> Categorical:
-        """Return the attribute as a file of texts has it: every value, and `missing`, as its text."""
+        """Return the attribute with every value, and `missing`, as a string."""
         missing = None if self.missing is None else str(self.missing)
         return Categorical(self.name, self.labels, missing=missing)
 
@@ -140,7 +143,7 @@ class Ordinal(Attribute):
 
 @dataclass(frozen=True)
 class Cyclic(Attribute):
-    """Values on a circle, where the last is next to the first: hour of day, month of birth."""
+    """Values on a circle, where the first follows the last: hour of day, month of birth."""
 
     kind: ClassVar[str] = "cyclic"
     ordered: ClassVar[bool] = True
@@ -149,9 +152,9 @@ class Cyclic(Attribute):
 
 @dataclass(frozen=True)
 class Binned(Attribute):
-    """A number cut into ordered bins: k increasing edges make k - 1 bins.
+    """A number in ordered bins: k increasing edges define k - 1 bins.
 
-    A bin holds its left edge and not its right one, except the last, which holds both.
+    A bin contains its left edge but not its right edge; the last bin contains both.
 
     >>> Binned("income", edges=[0, 10, 25]).labels
     ('[0, 10)', '[10, 25]')
@@ -208,7 +211,7 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
 
 
 def literal(value: object) -> str:
-    """Return a value as predicates and messages write it: texts and dates in quotes.
+    """Return a value as predicates and messages write it: strings and dates in quotes.
 
     >>> literal("F"), literal(3), literal(date(2024, 3, 1))
     ("'F'", '3', "'2024-03-01'")
@@ -221,7 +224,7 @@ def _some(values: Sequence[Label], most: int = 8) -> str:
 
 
 def _plain(value: Label) -> Any:
-    """Return a label as JSON has it: a date is told apart from its text."""
+    """Return a label as JSON; a date is marked as such, to distinguish it from a string."""
     return {"date": str(value)} if isinstance(value, date) else value
 
 
@@ -231,15 +234,15 @@ def _from_plain(value: Any) -> Any:
     try:
         return date.fromisoformat(value["date"])
     except (TypeError, ValueError):
-        msg = f"date: expected a text such as '2024-03-01', got {value['date']!r}"
+        msg = f"date: expected a string such as '2024-03-01', got {value['date']!r}"
         raise SchemaError(msg) from None
 
 
 def _label(name: str, value: Any) -> Label:
-    """Return `value` as a plain Python label, or refuse it."""
+    """Return `value` as a plain Python label; refuse an invalid one."""
     if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
         day = value.astype("datetime64[D]")
-        if day != value:  # also what is no time at all
+        if day != value:  # also true of what is not a time
             raise _no_day(name, value)
         value = day
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
@@ -250,15 +253,13 @@ def _label(name: str, value: Any) -> Label:
             raise _no_day(name, value)
         return value.date()
     if not isinstance(value, str | int | float | bool | date):
-        msg = f"values of attribute {name!r}: expected texts, numbers or dates, got {value!r}"
+        msg = f"values of attribute {name!r}: expected strings, numbers or dates, got {value!r}"
         raise SchemaError(msg)
     if isinstance(value, float) and math.isnan(value):
-        msg = f"values of attribute {name!r}: NaN cannot be a value"
+        msg = f"values of attribute {name!r}: NaN is not allowed as a value"
         raise SchemaError(msg)
     return value
 
 
 def _no_day(name: str, value: object) -> SchemaError:
-    return SchemaError(
-        f"values of attribute {name!r}: expected dates without a time of day or a time zone, got {value}"
-    )
+    return SchemaError(f"values of attribute {name!r}: expected dates without time or time zone, got {value}")

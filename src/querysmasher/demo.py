@@ -1,9 +1,9 @@
-"""The main job, twice: plan a workload without data, then plan, measure and answer a table.
+"""The demo: plans a workload without data, then plans, measures and answers a table.
 
 The second part uses a person-level table that ships inside the optional package `causaldata`: 214,144 men in
 the 1960s, with place and quarter of birth, veteran status, and whether they own their home. Without that
-package, people are made up. The demo owns its data, so it may do what a statistical office may not: look at
-the true error.
+package, the people are fictitious. The data is public, so the demo can show what a statistical office must
+not: the true error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATES = (
 """The places of birth: public knowledge, stated here and not read from the data."""
 
 MADE_UP = 50_000
-"""How many people are made up."""
+"""Number of fictitious people."""
 MAX_RECORDS = 1_000_000
 LATER = "home_ownership == 1 and vet_wwko == 1 and bpl in ['New York', 'New Jersey']"
 
@@ -46,7 +46,7 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run both parts, print them unless `quiet`, and return their figures as plain data.
 
-    A page about the plan and one about the release are written into the folder.
+    Write a page about the plan and one about the release into the folder.
     """
     check_charts()
     console = Console(width=110, quiet=quiet)
@@ -54,10 +54,10 @@ def run_demo(
     try:
         pages.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        msg = f"folder: {str(pages)!r} cannot be made ({error.strerror})"
+        msg = f"folder: cannot create {str(pages)!r} ({error.strerror})"
         raise qs.FileError(msg) from error
     result = {"plan": plan_without_data(console), "table": release_a_table(console, made_up, pages)}
-    console.rule("3. Look at it, in any browser")
+    console.rule("3. Open the pages in a browser")
     for words, page in result["table"]["pages"].items():
         console.print(f"[bold]{words:10}[/] {page}", soft_wrap=True)
     return result
@@ -91,7 +91,7 @@ def plan_without_data(console: Console) -> dict[str, Any]:
 
 
 def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, Any]:
-    """Plan, measure and answer a table, and print the true error beside the predicted one."""
+    """Plan, measure and answer a table, and print the true error beside the expected one."""
     people, words = made_up_people() if made_up else load_people()
     schema = qs.Schema(
         [
@@ -119,7 +119,9 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
         f"{answered - measured:.2f} s"
     )
     truth = true_answers(workload, people)
-    table = _table("Was it true?", "group", "queries", "expected error", "true error", "in 95% interval")
+    table = _table(
+        "Compared with the truth", "group", "queries", "expected error", "true error", "in 95% interval"
+    )
     low, high = answers.interval(0.95)
     covered = (low <= truth) & (truth <= high)
     figures = []
@@ -134,7 +136,7 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
     later = release.answer(qs.where(schema, LATER))
     console.print(
         f"[bold]Asked later[/] veterans who own their home, born in New York or New Jersey: "
-        f"{later.values[0]:,.0f} ± {later.std[0]:.0f}, at no further cost to privacy"
+        f"{later.values[0]:,.0f} ± {later.std[0]:.0f}, at no further privacy cost"
     )
     written = {
         "plan": str(plan.report(pages / "plan.html")),
@@ -151,7 +153,7 @@ def release_a_table(console: Console, made_up: bool, pages: Path) -> dict[str, A
 
 
 def load_people() -> tuple[Any, str]:
-    """Return the real table and what to call it or, where it is not installed, a made-up one."""
+    """Return the real table and its description, or a fictitious one if it is not installed."""
     try:
         from causaldata import mortgages  # noqa: PLC0415 - a package that only the demo needs
     except ImportError:
@@ -161,7 +163,7 @@ def load_people() -> tuple[Any, str]:
 
 
 def made_up_people() -> tuple[Any, str]:
-    """Return a table of made-up people, the same each time, and what to call it."""
+    """Return a fixed table of fictitious people, and its description."""
     import pyarrow as pa  # noqa: PLC0415 - takes a while to load
 
     draw = np.random.default_rng(2026)
@@ -175,7 +177,9 @@ def made_up_people() -> tuple[Any, str]:
         "home_ownership": (draw.random(MADE_UP) < 0.6).astype(int),
         "qob_minus_kw": quarters,
     }
-    return pa.table(columns), f"{MADE_UP:,} made-up people, place and quarter of birth, veterans, home owners"
+    return pa.table(
+        columns
+    ), f"{MADE_UP:,} fictitious people, place and quarter of birth, veterans, home owners"
 
 
 def rms(values: Array) -> float:
@@ -195,7 +199,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _by_way(workload: qs.Workload) -> dict[str, list[slice]]:
-    """Return where the answers of groups with equally many attributes are, and of all."""
+    """Return the slices of the answers by number of attributes, and of all answers."""
     place = 0
     rows: dict[str, list[slice]] = {}
     for group in workload:

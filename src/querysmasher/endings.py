@@ -1,4 +1,4 @@
-"""What the name of a file ends in tells what is in it, also of the files written here."""
+"""File name endings, which state the kind of a file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from querysmasher.errors import FileError
 
 FOREIGN_ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".html", ".htm", ".pdf", ".toml")
-"""Names that end like this promise another kind of file than an archive."""
+"""Endings of other kinds of files than archives."""
 
 
 def check_ending(path: object, endings: Sequence[str]) -> str:
-    """Return what the name of a file to be written ends in, which must be one of `endings`."""
+    """Return the ending of the name of a file to write; refuse one that is not in `endings`."""
     name = _as_text(path)
     ending = next((e for e in endings if name.lower().endswith(e)), None)
     if ending is None:
@@ -22,19 +22,19 @@ def check_ending(path: object, endings: Sequence[str]) -> str:
 
 
 def check_archive_name(path: object) -> None:
-    """Refuse to keep a plan or a release under a name that promises another kind of file."""
+    """Refuse a name for a plan or a release that has the ending of another kind of file."""
     name = _as_text(path)
     ending = next((e for e in FOREIGN_ENDINGS if name.lower().endswith(e)), None)
     if ending is not None:
         msg = (
-            f"path: {name!r} is a name of another kind of file ({ending}); plans and releases are archives "
-            "of their own kind, with a name such as 'my.plan' or 'my.release'"
+            f"path: {name!r} has the ending of another kind of file ({ending}); plans and releases are "
+            "archives, with names such as 'my.plan' or 'my.release'"
         )
         raise FileError(msg)
 
 
 def _as_text(path: object) -> str:
-    """Return a path as text, or refuse what is none."""
+    """Return a path as a string; refuse what is not a path."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         msg = f"path: expected the path of a file to write, got {path!r}"
         raise FileError(msg)

@@ -1,27 +1,27 @@
-"""Everything that can go wrong, as one tree.
+"""The errors of this library, as one tree.
 
 ::
 
     QuerySmasherError
-    ├── SchemaError              (ValueError)   an attribute or a schema that cannot be
-    ├── UnknownAttributeError    (KeyError)     a name the schema does not have
-    ├── WorkloadError            (ValueError)   queries that cannot be stated
-    │   └── PredicateError       (ValueError)   a `where` text that cannot be read
-    ├── BudgetError              (ValueError)   a privacy budget that cannot be
-    ├── PlanError                (ValueError)   an option of `plan` that cannot be
-    │   └── TooLargeError        (ValueError)   a subworkload beyond every solver's reach
-    ├── OutsideMeasuredSpaceError(ValueError)   a query the plan cannot answer
+    ├── SchemaError              (ValueError)   an invalid attribute or schema
+    ├── UnknownAttributeError    (KeyError)     a name that is not in the schema
+    ├── WorkloadError            (ValueError)   an invalid workload
+    │   └── PredicateError       (ValueError)   an invalid predicate
+    ├── BudgetError              (ValueError)   an invalid privacy budget
+    ├── PlanError                (ValueError)   an invalid option of `plan`
+    │   └── TooLargeError        (ValueError)   a workload or a result that is too large
+    ├── OutsideMeasuredSpaceError(ValueError)   a query that the plan cannot answer
     ├── DataError                (ValueError)   a table that does not fit the schema
-    ├── PrivacyError             (ValueError)   a measurement that would break the guarantee
-    ├── FileError                (ValueError)   a damaged, foreign or half-written file
-    ├── SpecError                (ValueError)   a spec file, or a codebook, that cannot be
-    └── MissingExtraError        (ImportError)  a library that an extra installs
+    ├── PrivacyError             (ValueError)   a measurement that would violate the guarantee
+    ├── FileError                (ValueError)   a damaged, foreign or incomplete file
+    ├── SpecError                (ValueError)   an invalid spec file or codebook
+    └── MissingExtraError        (ImportError)  a missing library, which an extra installs
 
-Messages name the argument, what was given and what is allowed. They never contain data, nor
-signs that act on a terminal.
+Messages name the argument, what was given and what is allowed. They never contain data or control
+characters.
 
-A remedy that names an option names it twice: as an argument, for those who call the library, and as a key
-of the spec file, for those who run the command. The error carries both, and each reader sees one.
+A remedy names an option in two forms: as an argument, for users of the library, and as a key of the spec
+file, for users of the command. The error carries both, and each reader sees one.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ from querysmasher.text import shown
 
 
 class Remedy(NamedTuple):
-    """What to do about an error, in the words of the library (`python`) and of a spec file (`spec`)."""
+    """How to resolve an error, with the names of the library (`python`) and of a spec file (`spec`)."""
 
     python: str
     spec: str
 
 
 class QuerySmasherError(Exception):
-    """Root of every error this library raises on purpose."""
+    """Base class of every error that this library raises on purpose."""
 
     def __init__(self, problem: str = "", remedy: Remedy | None = None) -> None:
-        """Say what is wrong and, in the words of the library, what to do about it."""
+        """State the problem and, with the names of the library, the remedy."""
         super().__init__(problem if remedy is None else f"{problem}; {remedy.python}")
         self.problem = problem
         self.remedy = remedy
 
     def for_spec(self) -> str:
-        """Return the message with its remedy in the words of a spec file."""
+        """Return the message with its remedy for a spec file."""
         return str(self) if self.remedy is None else shown(f"{self.problem}; {self.remedy.spec}")
 
     def __str__(self) -> str:
-        """Return the message without control signs, which may have come from a file."""
+        """Return the message without control characters, which may have come from a file."""
         return shown(super().__str__())
 
 
 class SchemaError(QuerySmasherError, ValueError):
-    """An attribute or a schema that cannot be."""
+    """An invalid attribute or schema."""
 
 
 class UnknownAttributeError(QuerySmasherError, KeyError):
-    """A name the schema does not have."""
+    """A name that is not in the schema."""
 
     def __init__(self, name: object, known: Iterable[str]) -> None:
-        """Name the stranger, and the nearest names that exist."""
+        """Name the unknown attribute, and the nearest existing names."""
         known = list(known)
         near = difflib.get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -80,23 +80,23 @@ class UnknownAttributeError(QuerySmasherError, KeyError):
 
 
 class WorkloadError(QuerySmasherError, ValueError):
-    """Queries that cannot be stated."""
+    """An invalid workload."""
 
 
 class PredicateError(WorkloadError):
-    """A `where` text that cannot be read."""
+    """An invalid predicate."""
 
 
 class BudgetError(QuerySmasherError, ValueError):
-    """A privacy budget that cannot be."""
+    """An invalid privacy budget."""
 
 
 class PlanError(QuerySmasherError, ValueError):
-    """An option of `plan` that cannot be."""
+    """An invalid option of `plan`."""
 
 
 class TooLargeError(PlanError):
-    """A subworkload, or a result, beyond what any method here can hold."""
+    """A workload or a result that is too large for every available method."""
 
 
 class OutsideMeasuredSpaceError(QuerySmasherError, ValueError):
@@ -108,16 +108,16 @@ class DataError(QuerySmasherError, ValueError):
 
 
 class PrivacyError(QuerySmasherError, ValueError):
-    """A measurement that would break the stated guarantee."""
+    """A measurement that would violate the stated guarantee."""
 
 
 class FileError(QuerySmasherError, ValueError):
-    """A damaged, foreign or half-written file."""
+    """A damaged, foreign or incomplete file."""
 
 
 class SpecError(QuerySmasherError, ValueError):
-    """A spec file, or a codebook, that cannot be."""
+    """An invalid spec file or codebook."""
 
 
 class MissingExtraError(QuerySmasherError, ImportError):
-    """A library that is not installed; the message names the extra that installs it."""
+    """A missing library; the message names the extra that installs it."""

@@ -1,4 +1,4 @@
-"""Libraries that only some uses need: an extra installs them, and they load on first use."""
+"""Optional libraries, which an extra installs and which load on first use."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from querysmasher.errors import MissingExtraError
 
 CHARTS = {"altair": "altair", "vl_convert": "vl-convert-python"}
-"""What pages and pictures are drawn with: modules, and the packages that have them."""
+"""The modules that draw charts, and their packages."""
 
 
 def check_charts() -> None:
-    """Raise an error unless the libraries that draw charts are installed; nothing is loaded."""
+    """Raise an error if the chart libraries are not installed, without loading them."""
     missing = [package for module, package in CHARTS.items() if find_spec(module) is None]
     if missing:
         msg = f"pages and charts need {' and '.join(missing)}: pip install 'querysmasher[report]'"
@@ -20,7 +20,7 @@ def check_charts() -> None:
 
 
 def altair() -> Any:
-    """Return the library that describes charts."""
+    """Return altair, which describes charts."""
     check_charts()
     import altair as alt  # noqa: PLC0415 - slow to load, and an extra
 
@@ -28,7 +28,7 @@ def altair() -> Any:
 
 
 def vl_convert() -> Any:
-    """Return the library that holds the scripts of charts."""
+    """Return vl-convert, which provides the scripts of charts."""
     check_charts()
     import vl_convert as convert  # noqa: PLC0415 - large, and an extra
 

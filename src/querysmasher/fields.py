@@ -1,6 +1,6 @@
-"""Plain data from a file, read with suspicion: each value is of the kind that is expected, or a `ValueError`.
+"""Checks of plain data from an untrusted file: a value of another type or range raises `ValueError`.
 
-A file may be whole, with the right checksum, and still not be written by this library.
+A file may be complete, with a valid checksum, and still not be written by this library.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def number(value: object, low: float, high: float) -> float:
 
 
 def text(value: object, allowed: tuple[str, ...] = ()) -> str:
-    """Return a text, one of `allowed` where these are named."""
+    """Return a string, one of `allowed` if given."""
     if type(value) is not str or (allowed and value not in allowed):
         raise ValueError
     return value
 
 
 def word(value: object) -> str:
-    """Return a short text that can be printed."""
+    """Return a short, printable string."""
     if type(value) is not str or not value.isprintable() or len(value) > 500:
         raise ValueError
     return value
@@ -52,7 +52,7 @@ def wholes(value: object, high: int | None = None) -> tuple[int, ...]:
 
 
 def floats(value: object, ndim: int | None = None) -> NDArray[np.float64]:
-    """Return an array of finite floating-point numbers, with so many axes."""
+    """Return an array of finite floating-point numbers with the given number of axes."""
     array = _array(value, np.dtype(np.float64), ndim)
     if not np.isfinite(array).all():
         raise ValueError
@@ -60,7 +60,7 @@ def floats(value: object, ndim: int | None = None) -> NDArray[np.float64]:
 
 
 def integers(value: object, ndim: int | None = None) -> NDArray[np.int64]:
-    """Return an array of integers, with so many axes."""
+    """Return an array of integers with the given number of axes."""
     return _array(value, np.dtype(np.int64), ndim)
 
 
@@ -71,7 +71,7 @@ def _array(value: object, dtype: np.dtype[Any], ndim: int | None) -> NDArray[Any
 
 
 def cut(lengths: object, values: object) -> list[tuple[int, ...]]:
-    """Return `values` as consecutive tuples of these lengths, which use them up."""
+    """Split `values` into consecutive tuples of these lengths, with none left over."""
     sizes, flat = integers(lengths, 1), integers(values, 1)
     if sizes.size and (sizes.min() < 0 or sizes.max() > flat.size):
         raise ValueError

@@ -1,12 +1,12 @@
 """Plans and releases on disk: one zip file of plain arrays and JSON, checksummed, without pickle.
 
-A payload is nested plain data (dicts, lists, texts, numbers, None) in which NumPy arrays may stand, and
-`Lazy` arrays, which are fetched one at a time when written and when read, so that files may be larger than
-memory. A file appears under its name only when it is whole, and is read back only when every byte is
-right: it ends with the checksum of all that stands before.
+A payload is nested plain data (dicts, lists, strings, numbers, None) with NumPy arrays and `Lazy`
+arrays, which are fetched one at a time when written and read, so that files may be larger than memory. A file
+appears under its name only when it is complete. It ends with the checksum of everything before, and is loaded
+only if the checksum is right.
 
-A file of a few bytes does not fill the memory: what its members may expand to is limited, and files that are
-written here keep to it.
+A small file cannot fill the memory: the expanded size of its members is limited, and files written here
+respect the limit.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from querysmasher.fields import text, whole
 FORMAT = 2
 
 _DIGEST = 64
-"""The length of the closing checksum, which stands in the zip's comment."""
+"""Length of the final checksum, which is the comment of the zip file."""
 
 ROOM, RATIO = 2**24, 32
-"""All arrays of a file that are read at once may take ROOM bytes and RATIO times what the file takes."""
+"""Maximum size of all arrays read at once: ROOM bytes plus RATIO times the size of the file."""
 
 TEXT_ROOM, TEXT_RATIO = 2**23, 16
 """The same for its JSON, which takes many times more as Python objects."""
@@ -55,7 +55,7 @@ _UNREADABLE = (
     EOFError,
     RuntimeError,
 )
-"""What reading a file that is not ours can raise."""
+"""Errors that reading a foreign file can raise."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary path beside `path`, which takes its place if all goes well and goes if not."""
+    """Provide a temporary path beside `path`; on success it replaces `path`, on error it is deleted."""
     target = Path(path)
     if not target.parent.is_dir():
         msg = f"path: the folder {str(target.parent)!r} does not exist"
@@ -96,7 +96,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         msg = f"path: {str(target)!r} is a folder"
         raise FileError(msg)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    temporary.touch(exist_ok=False)  # with the permissions that new files get here
+    temporary.touch(exist_ok=False)  # with the default permissions of new files
     try:
         yield temporary
         temporary.replace(target)
@@ -106,10 +106,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """Read a file of the given kind back; refuse one that is damaged, foreign, or of a later format."""
+    """Read a file of the given kind; refuse one that is damaged, foreign, or of another format."""
     shown = str(path)
     if not Path(path).is_file():
-        msg = f"path: there is no file {shown!r}"
+        msg = f"path: no file {shown!r}"
         raise FileError(msg)
     try:
         _check_digest(Path(path))
@@ -117,10 +117,10 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         manifest = json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))
         found, version = text(manifest["kind"]), whole(manifest["format"])
     except _UNREADABLE:
-        msg = f"{shown!r} is damaged, or no file of querysmasher"
+        msg = f"{shown!r} is damaged, or not a querysmasher file"
         raise FileError(msg) from None
     if found != f"querysmasher {kind}":
-        msg = f"{shown!r} holds a {found!r}, not a 'querysmasher {kind}'"
+        msg = f"{shown!r} contains a {found!r}, not a 'querysmasher {kind}'"
         raise FileError(msg)
     if version != FORMAT:
         msg = f"{shown!r} has format {version}; this version of querysmasher reads format {FORMAT}"
@@ -130,12 +130,12 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         payload = json.loads(_read(archive, "payload.json", TEXT_ROOM + TEXT_RATIO * size))
         return dict(_Arrays(archive, ROOM + RATIO * size).put(payload).items())
     except (*_UNREADABLE, AttributeError):
-        msg = f"{shown!r} does not hold what a file of querysmasher holds"
+        msg = f"{shown!r} does not have the content of a querysmasher file"
         raise FileError(msg) from None
 
 
 def reason(error: Exception) -> str:
-    """Say in a few words what is wrong with the content of a file."""
+    """Return a short description of what is wrong with the content of a file."""
     if not isinstance(error, QuerySmasherError):
         return type(error).__name__
     words = str(error)
@@ -143,12 +143,12 @@ def reason(error: Exception) -> str:
 
 
 def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> None:
-    """Write a zip file, compressed or not, that ends with the checksum of all before it."""
+    """Write a zip file that ends with the checksum of everything before it."""
     hashing = _Hashing(stream)
     with zipfile.ZipFile(cast("IO[bytes]", hashing), "w") as archive:
         for name, content in members.items():
             fetched = content.fetch() if isinstance(content, Lazy) else content
-            lazy = isinstance(content, Lazy)  # large and random: not worth compressing
+            lazy = isinstance(content, Lazy)  # large and random, so compression would not help
             info = zipfile.ZipInfo(name)
             info.compress_type = zipfile.ZIP_DEFLATED if packed and not lazy else zipfile.ZIP_STORED
             with archive.open(info, "w", force_zip64=True) as member:
@@ -158,12 +158,12 @@ def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> N
                     np.lib.format.write_array(
                         member, np.ascontiguousarray(fetched).reshape(fetched.shape), allow_pickle=False
                     )
-        archive.comment = bytes(_DIGEST)  # the checksum's place
+        archive.comment = bytes(_DIGEST)  # reserved for the checksum
     stream.write(hashing.digest.hexdigest().encode())
 
 
 class _Hashing:
-    """Passes bytes on and digests them, holding the last few back: they are the checksum's place."""
+    """Forwards and digests bytes, except the last few, which are reserved for the checksum."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.digest = hashlib.sha256()
@@ -182,7 +182,7 @@ class _Hashing:
 
 
 def _check_digest(path: Path) -> None:
-    """Raise ValueError unless the file ends with the checksum of all before."""
+    """Raise ValueError unless the file ends with the checksum of everything before."""
     left = path.stat().st_size - _DIGEST
     digest = hashlib.sha256()
     with path.open("rb") as stream:
@@ -197,7 +197,7 @@ def _check_digest(path: Path) -> None:
 
 
 def _take_arrays(data: Any, members: Members) -> Any:
-    """Replace every array by a reference, and make it a member."""
+    """Replace every array by a reference, and add it as a member."""
     if isinstance(data, np.ndarray | Lazy):
         name = f"{len(members)}.npy"
         members[name] = data
@@ -210,7 +210,7 @@ def _take_arrays(data: Any, members: Members) -> Any:
 
 
 def _within_limits(path: Path, members: Members) -> bool:
-    """Tell whether a file that was written can be read: it may have been compressed too well."""
+    """Return whether a written file respects the limits for reading: it may compress too well."""
     size = path.stat().st_size
     with zipfile.ZipFile(path) as archive:
         sizes = {name: archive.getinfo(name).file_size for name in members}
@@ -220,7 +220,7 @@ def _within_limits(path: Path, members: Members) -> bool:
 
 
 class _Arrays:
-    """The arrays of an archive, each read once, all together no larger than `room` bytes."""
+    """The arrays of an archive, each read once, with a total of at most `room` bytes."""
 
     def __init__(self, archive: zipfile.ZipFile, room: int) -> None:
         self._archive = archive
@@ -228,7 +228,7 @@ class _Arrays:
         self._known: dict[str, NDArray[Any]] = {}
 
     def put(self, data: Any) -> Any:
-        """Return the payload, no copy of it, with arrays in the place of their references."""
+        """Replace references by arrays, in place, and return the payload."""
         if isinstance(data, dict):
             if set(data) == {"$array"}:
                 return self._array(data["$array"])
@@ -261,7 +261,7 @@ def _read(archive: zipfile.ZipFile, name: str, room: int) -> bytes:
 
 
 def _read_late(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """Read an array of a file that was whole when it was opened."""
+    """Read an array of a file that was complete when it was opened."""
     try:
         return _read_array(archive, name)
     except _UNREADABLE:
@@ -270,7 +270,7 @@ def _read_late(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 def _read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """Read an array, of no more numbers than there are bytes for: its header may say anything."""
+    """Read an array; refuse one whose header declares more numbers than there are bytes."""
     info = archive.getinfo(name)
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)

@@ -63,7 +63,7 @@ def error(value: float | None) -> str:
 
 
 def columns(lines: Iterable[Sequence[str]]) -> list[str]:
-    """Align the cells of a table of texts: the first column to the left, the others to the right.
+    """Align the cells of a table of strings: the first column to the left, the others to the right.
 
     >>> columns([("queries", "number"), ("age", "100")])
     ['queries  number', 'age         100']

@@ -1,4 +1,4 @@
-"""HTML that is safe by construction: whatever is not `Html` already is escaped."""
+"""HTML that is safe by construction: everything that is not `Html` is escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 VOID = frozenset({"input", "meta", "br"})
-"""Elements that have no content and no end."""
+"""Elements without content and end tag."""
 
 NOTEBOOK_STYLE = (
     ".querysmasher{font-size:13px;line-height:1.5}.querysmasher table{border-collapse:collapse;margin:.4em 0}"
@@ -19,7 +19,7 @@ NOTEBOOK_STYLE = (
 
 
 class Html(str):
-    """Text that is HTML already, every foreign text in it escaped."""
+    """A string that is HTML, with all foreign text escaped."""
 
     __slots__ = ()
 
@@ -27,8 +27,8 @@ class Html(str):
 def element(name: str, /, *children: object, **attributes: object) -> Html:
     """Return an element; children and attributes that are not `Html` are escaped.
 
-    A trailing underscore of an attribute's name falls off and others become dashes; None and False leave
-    the attribute out.
+    A trailing underscore of an attribute's name is dropped, and others become dashes. An attribute with value
+    None or False is omitted.
 
     >>> element("td", "<b>", class_="n", data_value=3)
     '<td class="n" data-value="3">&lt;b&gt;</td>'
@@ -44,14 +44,14 @@ def element(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def join(children: Iterable[object]) -> Html:
-    """Put pieces one after the other, escaping those that are not `Html`; None is left out."""
+    """Concatenate children, escaping those that are not `Html` and omitting None."""
     return Html("".join(c if isinstance(c, Html) else html.escape(str(c)) for c in children if c is not None))
 
 
 def table(
     header: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = (), **attributes: object
 ) -> Html:
-    """Return a table; the columns in `numbers` are set flush right."""
+    """Return a table; the columns in `numbers` are right-aligned."""
     right = set(numbers)
 
     def line(cell: str, values: Sequence[object]) -> Html:
@@ -63,7 +63,7 @@ def table(
 
 
 def search_box(name: str, found: str, placeholder: str, label: str, *more: object) -> Html:
-    """Return a field to filter a list by, more controls, and a place for how many were found."""
+    """Return a search field for a list, further controls, and an output for the number of matches."""
     field = element("input", type="search", id=name, placeholder=placeholder, aria_label=label)
     return element("div", field, *more, element("output", id=found), class_="control")
 
@@ -80,7 +80,7 @@ def notebook(title: object, *parts: object) -> str:
 
 
 def script_data(data: Any, name: str) -> Html:
-    """Return data for the page's scripts. No text in it can end the element that holds it."""
+    """Return data for the page's scripts. No string in it can end its element."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -20,8 +20,8 @@ from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
 
 REFUSE = Remedy(
-    "use unknown='refuse', and mend the data or the schema where records are refused",
-    'use [measure] unknown = "refuse", and mend the data or the schema where records are refused',
+    "use unknown='refuse', and correct the data or the schema if records are refused",
+    'use [measure] unknown = "refuse", and correct the data or the schema if records are refused',
 )
 
 
@@ -39,39 +39,39 @@ def measure(
 ) -> Release:
     """Measure a table as planned: the only step that reads data, and the one that spends the budget.
 
-    Formal guarantee: without a seed, and with noise "rounded" or "discrete", the returned release, and all
-    that is ever computed from it, satisfies the plan's budget for its neighbours and unit of privacy. The
-    strategies, the answers and the noise are whole numbers, the cost is recomputed from them exactly, and
+    Formal guarantee: without a seed, and with noise "rounded" or "discrete", the returned release, and
+    everything computed from it, satisfies the plan's budget for its neighbours and unit of privacy. The
+    strategies, the answers and the noise are integers, the cost is recomputed from them exactly, and
     a plan that costs more than its budget is refused before the table is opened.
 
-    The guarantee is for tables that meet the public conditions: values inside the schema's domain (unless
-    dropped) and at most `max_records` records. A refusal tells that a table does not. Every call spends the
-    budget again: what several calls spend together is theirs to add up who make them.
+    The guarantee holds for tables that meet the public conditions: values inside the schema's domain (unless
+    dropped) and at most `max_records` records. A refusal reveals that a table does not. Every call spends the
+    budget again: the caller must add up what several calls spend.
 
     Args:
         plan: what to measure.
         data: a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or a path to CSV or Parquet;
-            `CSV` states how a CSV file is written.
+            `CSV` states the dialect of a CSV file.
             Columns are matched to the schema by name and value.
-        seed: for tests and simulation only: the release then protects nobody, and says so.
+        seed: for tests and simulation only: a release with a seed protects nobody, and says so.
         noise: "rounded" (Gaussian rounded to integers: every budget is spent by the exact Gaussian
             formulas), "discrete" (discrete Gaussian, accounted through zCDP), "opendp" (the same from
             OpenDP), or "gaussian" (floating point, for simulation only).
         unknown: "refuse" a table with missing values or values outside the schema, or "drop" such records
             (not with replace-one neighbours: the number of records left would be published).
-        max_records: a public cap on the number of records, known without looking; a longer table is refused.
-        budget: what you mean to spend. A plan from a file carries its own budget; one that differs from this
-            is refused.
+        max_records: a public cap on the number of records, stated without looking; a larger table is refused.
+        budget: the budget you intend to spend. A plan from a file carries its own budget; it is refused if it
+            differs.
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
         msg = f"plan: expected a Plan, got {type(plan).__name__}"
         raise PlanError(msg)
     if budget is not None and plan.budget != budget:
-        msg = f"budget: the plan is made for another, {plan.budget!r}, than the {budget!r} you mean to spend"
+        msg = f"budget: the plan has budget {plan.budget!r}, not the {budget!r} you intend to spend"
         raise PrivacyError(msg)
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        msg = f"max_records: expected a whole number from 1 to 2^40, got {max_records!r}"
+        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
         raise DataError(msg)
     if unknown == "drop" and plan.budget.unit.total_is_public:
         msg = (

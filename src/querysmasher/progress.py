@@ -1,4 +1,4 @@
-"""Progress bars for people: shown on a terminal, silent everywhere else."""
+"""Progress bars, shown on a terminal only."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """A progress bar over some steps; `shown=None` means: if standard error is a terminal.
+    """A progress bar; with `shown=None`, it appears if standard error is a terminal.
 
-    `steps=None` says that their number is not known, or must not be seen: the bar then only moves.
+    With `steps=None` their number is unknown, or must not be shown: the bar then only moves.
     """
 
     def __init__(self, title: str, steps: int | None, shown: bool | None = None) -> None:
@@ -44,16 +44,16 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 
     def advance(self, steps: int = 1) -> None:
-        """Go on by some steps."""
+        """Advance by some steps."""
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0], steps)
 
     def note(self, text: str) -> None:
-        """Say something beside the bar."""
+        """Show a note beside the bar."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], note=text)

@@ -1,6 +1,6 @@
-"""The public domain: which attributes there are and which values each can take.
+"""The public domain: the attributes and the values of each.
 
-A schema is stated by the user and never read from data, because a domain learnt from a table says
+The user states the schema. It is never read from data, because a domain learnt from a table reveals
 something about the people in it.
 """
 
@@ -57,7 +57,7 @@ class Schema:
     def of(cls, sizes: Mapping[str, int] | None = None, /, **more: int) -> Schema:
         """Build ordinal attributes with values 0 .. size - 1, from names and sizes.
 
-        A mapping serves names that are no Python identifiers.
+        Use a mapping for names that are not Python identifiers.
 
         >>> Schema.of({"hours per week": 99}, age=100)
         Schema(hours per week: ordinal 99, age: ordinal 100)
@@ -68,7 +68,7 @@ class Schema:
         merged = {**(sizes or {}), **more}
         for name, size in merged.items():
             if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-                msg = f"size of attribute {name!r}: expected a whole number of at least 1, got {size!r}"
+                msg = f"size of attribute {name!r}: expected an integer of at least 1, got {size!r}"
                 raise SchemaError(msg)
         return cls([Ordinal(name, range(size)) for name, size in merged.items()])
 
@@ -87,14 +87,14 @@ class Schema:
         return {name: position for position, name in enumerate(self.names)}
 
     def position(self, name: str) -> int:
-        """Return the place of the attribute called `name`."""
+        """Return the index of the attribute called `name`."""
         try:
             return self._positions[name]
         except (KeyError, TypeError):
             raise UnknownAttributeError(name, self.names) from None
 
     def positions(self, names: Iterable[str]) -> tuple[int, ...]:
-        """Return the places of several attributes, each named once, in the order given."""
+        """Return the indexes of several attributes, each named once, in the order given."""
         if isinstance(names, str):
             names = (names,)
         places = tuple(map(self.position, names))
@@ -113,11 +113,11 @@ class Schema:
         return self.attributes[self.position(name)]
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether there is an attribute called `name`."""
+        """Return whether there is an attribute called `name`."""
         return name in self._positions
 
     def __iter__(self) -> Iterator[Attribute]:
-        """Go through the attributes in order."""
+        """Iterate over the attributes in order."""
         return iter(self.attributes)
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ class Schema:
     def _repr_html_(self) -> str:
         """Show the attributes in a notebook."""
         rows = [(a.name, a.kind, f"{a.size:,}", preview(a.labels)) for a in self]
-        listed = table(["attribute", "kind", "values", "such as"], rows, numbers=[2])
+        listed = table(["attribute", "kind", "values", "examples"], rows, numbers=[2])
         return notebook(f"Schema of {count(len(self), 'attribute')}", listed)
 
     def to_json(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""True answers, for demonstrations on public tables: exact, hence private for nobody."""
+"""True answers, for demonstrations on public tables: exact, so without any privacy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXACT = 2**53
 
 @scrubbed
 def true_answers(workload: Workload, data: Any) -> NDArray[Any]:
-    """Return the exact answers, without noise: only for tables that are public, or made up.
+    """Return the exact answers, without noise: only for public or fictitious tables.
 
     Answers of queries that count, or that have integer coefficients, are integers. They are NOT private.
 
@@ -45,7 +45,7 @@ def _answers(group: Group, table: NDArray[Any]) -> NDArray[Any]:
 
 
 def _exact(family: Family, table: NDArray[Any]) -> NDArray[Any]:
-    """Return the answers to a family's queries: integers where the table and the coefficients are."""
+    """Return the answers to a family's queries: integers if the table and the coefficients are."""
     answers = family.answers(table)
     if answers.dtype.kind == "i" or table.dtype.kind != "i":
         return answers

@@ -21,7 +21,7 @@ from tests.cli.conftest import SPEC, names
 from tests.cli.test_interrupt import SCRIPT
 
 FULL = OSError(28, "No space left on device")
-SPENT = "The table has been measured, and the budget is spent. The release is kept in "
+SPENT = "The table was measured, and the budget is spent. The release is kept in "
 
 
 def draft_of(folder, name="out"):
@@ -48,7 +48,7 @@ def cut_short(run, folder, monkeypatch):
 
 def test_a_full_disk_while_writing_answers_keeps_the_release(cut_short, folder):
     ran, draft = cut_short
-    command = f"`querysmasher release --resume {draft.name}` finishes the folder at no further cost."
+    command = f"`querysmasher release --resume {draft.name}` completes the folder at no further privacy cost."
     ran.fails(4, f"No space left on device. {SPENT}{draft.name!r}: {command}")
     assert names(draft) == ["plan.qs", "release.qs", "summary.json"]
     assert qs.Release.load(draft / "release.qs").noise.is_private
@@ -60,8 +60,8 @@ def test_the_next_run_offers_what_is_left_and_does_not_measure(cut_short, run, f
     monkeypatch.setattr(spec_module, "measure", None)
     ran = run("release", code=4)
     assert f"`querysmasher release --resume {draft.name}`" in ran.err
-    assert "spent the budget, but was cut short" in ran.err
-    assert "spends the budget once more" in ran.err
+    assert "spent the budget, but did not finish" in ran.err
+    assert "spends the budget again" in ran.err
     assert run("release", "--json", code=4).json["error"]["code"] == 4
     (draft / "plan.qs").unlink()  # then it is planned again, and the release is the same
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_the_next_run_offers_what_is_left_and_does_not_measure(cut_short, run, f
             assert SPENT in run("release", "--resume", draft, code=4).err
         assert (draft / "release.qs").read_bytes() == before
     ran = run("release", "--resume", draft.name)
-    assert "Every measuring spends the budget anew" in ran.words
+    assert "Every measurement spends the budget again" in ran.words
     assert (folder / "out" / "release.qs").read_bytes() == before
     assert names(folder / "out") == ["answers.parquet", "plan.qs", "release.qs", "summary.json"]
     assert names(folder) == ["out", "people.csv", "release.toml"]
@@ -85,7 +85,7 @@ def test_what_is_left_is_asked_as_it_is(cut_short, run):
 def test_force_measures_again_and_says_what_is_left(cut_short, run, folder):
     _, draft = cut_short
     ran = run("release", "--force")
-    assert ran.err == f"Left as it is: '{draft.name}', the release of an earlier run that was cut short.\n"
+    assert ran.err == f"Left unchanged: '{draft.name}', the release of an earlier run that did not finish.\n"
     assert names(folder) == ["out", draft.name, "people.csv", "release.toml"]
 
 
@@ -122,7 +122,7 @@ def test_what_another_spec_left_is_not_taken(cut_short, run, folder, old, new, w
     _, draft = cut_short
     (folder / "release.toml").write_text(SPEC.replace(old, new))
     ran = run("release", "--resume", draft.name, code=2)
-    ran.fails(2, f"--resume: '{draft.name}' was measured with another {what} than that of release.toml")
+    ran.fails(2, f"--resume: '{draft.name}' was measured with a different {what} than release.toml")
     assert (draft / "release.qs").is_file()
 
 
@@ -130,7 +130,7 @@ def test_nothing_to_resume(run, folder):
     run("release", "--resume", "none", code=4)
     run("release", "--resume", "people.csv", code=4)
     run("release")
-    assert "holds a release already" in run("release", "--resume", "out", code=4).err
+    assert "already has a release" in run("release", "--resume", "out", code=4).err
     assert names(folder) == ["out", "people.csv", "release.toml"]
 
 
@@ -161,7 +161,7 @@ def test_a_release_that_is_lost_says_that_the_budget_is_spent(run, folder, monke
     monkeypatch.setattr(release_module.Release, "save", fail(FULL))
     ran = run("release", "--json", code=4)
     assert ran.err == (
-        "error: No space left on device. The table has been measured, and its release is lost: count the "
+        "error: No space left on device. The table was measured, but its release is lost: count the "
         "budget as spent.\n"
     )
     assert ran.json["error"]["kept"] is None
@@ -203,7 +203,7 @@ def test_an_unwritable_place_is_found_before_anything_is_planned_or_measured(run
     monkeypatch.setattr(spec_module, "plan", None)
     monkeypatch.setattr(spec_module, "measure", None)
     ran = run("release", "--out", "/proc/out", code=4)
-    assert "nothing can be written in '/proc'" in ran.err
+    assert "cannot write in '/proc'" in ran.err
     assert "nothing was measured" in ran.err
 
 
@@ -320,9 +320,9 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work
                 ran = run("release", *force, code=4)
                 ran.fails(
                     4,
-                    "another run is at work on 'out' right now; wait for it, or choose another folder",
+                    "another run is writing 'out' right now; wait for it, or choose another folder",
                 )
-            assert "another run is at work" in run("release", "--resume", draft_of(folder), code=4).err
+            assert "another run is writing" in run("release", "--resume", draft_of(folder), code=4).err
         run("release", "--out", "elsewhere")
     finally:
         process.kill()
@@ -336,8 +336,8 @@ def test_of_two_runs_at_once_one_wins_and_the_other_keeps_its_release_or_measure
     codes = sorted(code for _, code in ended)
     assert codes in ([0, 4], [4, 4])
     for (_, err), code in ended:
-        if code == 4 and "at work" not in err and "holds a release already" not in err:
-            assert "written by another run meanwhile" in err
+        if code == 4 and "another run is writing" not in err and "already has a release" not in err:
+            assert "written by another run in the meantime" in err
             assert SPENT in err
             assert (draft_of(folder) / "release.qs").is_file()
     if codes[0] == 0:
@@ -360,7 +360,7 @@ def test_the_loser_of_two_runs_says_that_it_measured_and_keeps_its_release(run, 
     monkeypatch.setattr(spec_module, "measure", slowly)
     ran = run("release", *force, code=4)
     draft = draft_of(folder)
-    assert "'out' was written by another run meanwhile, and is left as it is." in ran.err
+    assert "'out' was written by another run in the meantime and is left unchanged." in ran.err
     assert SPENT + repr(draft.name) in ran.err
     assert (folder / "out" / "release.qs").read_text() == "another run's"
     assert names(folder) == ["out", draft.name, "people.csv", "release.toml"]

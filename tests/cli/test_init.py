@@ -14,7 +14,7 @@ def test_the_tour_of_the_help_runs_as_printed(run, tmp_path, monkeypatch):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["people.csv", "release.toml"]
     assert (tmp_path / "release.toml").read_text() == template()
     assert "Expected error" in run("plan").out
-    assert "Every measuring spends the budget anew" in run("release").words
+    assert "Every measurement spends the budget again" in run("release").words
     assert "age >= 18" in run("answer", "out", "age >= 18").out
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "people.csv", "release.toml"]
 
@@ -34,9 +34,9 @@ def test_with_a_codebook(run, tmp_path, monkeypatch):
 
 def test_nothing_is_overwritten_unless_forced(run, folder):
     before = (folder / "release.toml").read_text()
-    run("init", code=4).fails(4, "'release.toml' is there already; --force replaces it")
+    run("init", code=4).fails(4, "'release.toml' already exists; --force replaces it")
     run("init", "other.toml", "--example", code=4).fails(
-        4, "'people.csv' is there already; --force replaces it"
+        4, "'people.csv' already exists; --force replaces it"
     )
     assert (folder / "release.toml").read_text() == before
     assert not (folder / "other.toml").exists()
@@ -50,5 +50,5 @@ def test_mistakes(run, folder):
     run("init", "x.toml", "--codebook", "none.csv", code=4)
     run("init", "none/x.toml", code=4)
     ran = run("init", "x.toml", "--codebook", "people.csv", "--example", code=2)
-    assert "give one of the two" in ran.err
+    assert "only one of the two" in ran.err
     assert not (folder / "x.toml").exists()

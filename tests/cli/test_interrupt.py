@@ -73,11 +73,11 @@ def test_nothing_is_left_behind(run, folder, tmp_path_factory, stage, signal_num
     finally:
         process.kill()
     assert marker.exists(), err
-    message = "error: interrupted; nothing is left half-written."
+    message = "error: interrupted; no partial output is left."
     assert (process.returncode, out) == (130, "")
     kept = [p for p in folder.iterdir() if "unfinished" in p.name]
     if stage == "writing":
-        assert err.startswith(f"{message} The table has been measured, and the budget is spent.")
+        assert err.startswith(f"{message} The table was measured, and the budget is spent.")
         assert f"--resume {kept[0].name}`" in err
         assert sorted(p.name for p in kept[0].iterdir()) == ["plan.qs", "release.qs", "summary.json"]
         shutil.rmtree(kept[0])

@@ -31,8 +31,8 @@ def test_reports(run, folder, reported):
         assert run("report", what, "--force").out == "Written: report.html\n"
         assert (folder / "report.html").read_text() == kind
     assert run("report", "out", "--out", "x.html", "--json").json == {"written": "x.html"}
-    run("report", "out", code=4).fails(4, "'report.html' is there already; --force replaces it")
-    run("report", "none", "--out", "y.html", code=4).fails(4, "there is no folder or file 'none'")
+    run("report", "out", code=4).fails(4, "'report.html' already exists; --force replaces it")
+    run("report", "none", "--out", "y.html", code=4).fails(4, "no folder or file 'none'")
     run("report", "people.csv", "--out", "y.html", code=4)
 
 
@@ -59,16 +59,14 @@ def test_compare(run, folder):
     assert ran.json[0]["rmse"] == pytest.approx(read_spec("release.toml").plan().weighted_rmse, rel=1e-3)
     assert ran.err == "Written: chart.svg\n"
     assert (folder / "chart.svg").read_text().startswith("<svg")
-    run("compare", "--chart", "chart.svg", code=4).fails(
-        4, "'chart.svg' is there already; --force replaces it"
-    )
+    run("compare", "--chart", "chart.svg", code=4).fails(4, "'chart.svg' already exists; --force replaces it")
 
 
 def test_the_demo_on_made_up_people(run, folder, monkeypatch):
     monkeypatch.setattr(demo, "MADE_UP", 3_000)
     monkeypatch.setattr(demo, "STATES", [*demo.STATES[:4], "New York", "New Jersey"])
     ran = run("demo", "--made-up")
-    assert "3,000 made-up people" in ran.out
+    assert "3,000 fictitious people" in ran.out
     for page in ("plan.html", "release.html"):
         assert str(Path("demo-output", page)) in ran.out
         assert (folder / "demo-output" / page).exists()
@@ -85,4 +83,4 @@ def test_people_are_made_up_where_the_package_is_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "causaldata", None)
     people, words = demo.load_people()
     assert people.num_rows == 100
-    assert words.startswith("100 made-up people")
+    assert words.startswith("100 fictitious people")

@@ -87,7 +87,7 @@ def test_many_groups_are_summed_up_unless_all_are_wanted(run, folder, monkeypatc
 def test_a_plan_can_be_kept(run, folder):
     assert "Written: my.plan" in run("plan", "--save", "my.plan").out
     assert qs.Plan.load("my.plan").workload == read_spec("release.toml").workload
-    run("plan", "--save", "my.plan", code=4).fails(4, "'my.plan' is there already; --force replaces it")
+    run("plan", "--save", "my.plan", code=4).fails(4, "'my.plan' already exists; --force replaces it")
     run("plan", "--save", "my.plan", "--force")
 
 
@@ -95,7 +95,9 @@ def test_what_is_large_is_told_first(run, folder, monkeypatch):
     assert not estimate(read_spec("release.toml").workload).is_big
     monkeypatch.setattr(estimate_module, "BIG_SECONDS", 0.0)
     ran = run("plan", "--json")
-    assert ran.err.startswith("This is large: planning may take about a second, measuring about a second")
+    assert ran.err.startswith(
+        "This is a large task: planning may take about a second, measuring about a second"
+    )
     assert ran.json["queries"] > 0
 
 

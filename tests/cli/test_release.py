@@ -24,7 +24,7 @@ def test_the_folder(run, folder):
     assert names(folder / "out") == FILES
     release = qs.Release.load("out/release.qs")
     assert release.guarantee in ran.words
-    assert "Every measuring spends the budget anew" in ran.words
+    assert "Every measurement spends the budget again" in ran.words
     assert "querysmasher answer out \"sex == 'F'\"" in ran.out
     answers = release.answer()
     table = pq.read_table("out/answers.parquet")
@@ -42,7 +42,7 @@ def test_json(run, folder):
     read = run("release", "--json", "--answers", "none").json
     assert read["folder"] == "out"
     assert read["files"] == ["release.qs", "plan.qs", "summary.json"]
-    assert "spends the budget anew" in read["note"]
+    assert "spends the budget again" in read["note"]
     assert names(folder / "out") == sorted(read["files"])
 
 
@@ -123,10 +123,10 @@ def test_answers_that_cannot_be(run, folder):
     run("answer", "out", "age > 3", "--level", "1.5", code=2).fails(
         2, "level: expected a number between 0 and 1, got 1.5"
     )
-    run("answer", "none", "age > 3", code=4).fails(4, "there is no folder or file 'none'")
+    run("answer", "none", "age > 3", code=4).fails(4, "no folder or file 'none'")
     (folder / "empty").mkdir()
     run("answer", "empty", "age > 3", code=4).fails(
-        4, "'empty' is no release folder: there is no 'release.qs' in it"
+        4, "'empty' is not a release folder: it has no 'release.qs' in it"
     )
     run("answer", "people.csv", "age > 3", code=4)
     run("answer", "out/plan.qs", "age > 3", code=4)
@@ -137,18 +137,18 @@ def test_nothing_is_replaced_unless_forced_nor_anything_that_is_no_release(run, 
     before = (folder / "out" / "release.qs").read_bytes()
     ran = run("release", code=4)
     assert ran.err.startswith(
-        "error: 'out' holds a release already. Ask that one, or choose another folder; "
+        "error: 'out' already has a release. Query that one, or choose another folder; "
     )
-    assert "spends the budget once more" in ran.err
+    assert "spends the budget again" in ran.err
     assert (folder / "out" / "release.qs").read_bytes() == before
     run("release", "--seed", "2", "--force", "--answers", "none")
     assert names(folder / "out") == FILES[1:]
     assert (folder / "out" / "release.qs").read_bytes() != before
     (folder / "out" / "thesis.docx").write_text("precious")
     ran = run("release", "--force", code=4)
-    ran.fails(4, "'out' holds 'thesis.docx', which is no part of a release; choose another folder")
+    ran.fails(4, "'out' holds 'thesis.docx', which is not part of a release; choose another folder")
     run("release", "--force", "--out", "people.csv", code=4).fails(
-        4, "'people.csv' is a file; expected a folder that is yet to be written"
+        4, "'people.csv' is a file; expected a folder that does not exist yet"
     )
     run("release", "--out", "no/where", code=4)
     assert (folder / "people.csv").read_text().startswith("sex")
@@ -163,10 +163,10 @@ def test_a_stored_plan(run, folder):
     run("release", "--plan", "my.plan")
     (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", "rho = 0.6"))
     ran = run("release", "--plan", "my.plan", "--out", "b", code=2)
-    ran.fails(2, "--plan: 'my.plan' was made for another budget than that of release.toml; plan again")
+    ran.fails(2, "--plan: 'my.plan' has a different budget than release.toml; plan again")
     (folder / "release.toml").write_text(SPEC.replace("k = [1, 2]", "k = 1"))
     ran = run("release", "--plan", "my.plan", "--out", "b", code=2)
-    ran.fails(2, "--plan: 'my.plan' was made for another workload than that of release.toml; plan again")
+    ran.fails(2, "--plan: 'my.plan' has a different workload than release.toml; plan again")
 
 
 def test_a_plan_over_its_budget_is_refused_with_its_own_code(run, folder):
@@ -187,7 +187,7 @@ def test_a_plan_over_its_budget_is_refused_with_its_own_code(run, folder):
         (
             "sex,age,hour,income\nF,77,0,3\n",
             5,
-            "attribute 'age': the data hold a value outside",
+            "attribute 'age': the data has a value outside",
         ),
         ("sex,years,hour,income\nF,7,0,3\n", 5, "data: no column 'age' for the attribute of that name"),
         ("", 5, "data: "),
@@ -203,13 +203,11 @@ def test_tables_that_do_not_fit(run, folder, table, code, message):
 
 def test_data_that_are_not_there(run, folder):
     (folder / "people.csv").unlink()
-    run("release", code=4).fails(4, "data: there is no file 'people.csv'")
+    run("release", code=4).fails(4, "data: no file 'people.csv'")
     (folder / "release.toml").write_text(SPEC.replace('[data]\npath = "people.csv"', ""))
-    run("release", code=2).fails(
-        2, "release.toml: data: missing; name the table under [data], or with --data"
-    )
+    run("release", code=2).fails(2, "release.toml: data: missing; name the table under [data] or with --data")
     run("release", "none.toml", code=4).fails(
-        4, "there is no file 'none.toml'; `querysmasher init` writes one to begin with"
+        4, "there is no file 'none.toml'; `querysmasher init` writes a first one"
     )
 
 
@@ -217,8 +215,8 @@ def test_data_that_are_not_there(run, folder):
     ("error", "code", "message"),
     [
         (OSError(28, "No space left on device"), 4, "No space left on device."),
-        (MemoryError(), 6, "there is not enough memory."),
-        (KeyboardInterrupt(), 130, "interrupted; nothing is left half-written."),
+        (MemoryError(), 6, "not enough memory."),
+        (KeyboardInterrupt(), 130, "interrupted; no partial output is left."),
     ],
 )
 def test_a_failure_while_writing_leaves_the_release_and_nothing_else(
@@ -232,7 +230,7 @@ def test_a_failure_while_writing_leaves_the_release_and_nothing_else(
     monkeypatch.setattr(writing, "_tables", failing)
     for arguments in ([], ["--out", "old", "--force"]):
         ran = run("release", *arguments, code=code)
-        assert ran.err.startswith(f"error: {message} The table has been measured")
+        assert ran.err.startswith(f"error: {message} The table was measured")
     new, left = sorted(p for p in folder.iterdir() if "unfinished" in p.name)
     assert names(folder) == sorted(["old", new.name, left.name, "people.csv", "release.toml"])
     assert names(new) == names(left) == ["plan.qs", "release.qs", "summary.json"]

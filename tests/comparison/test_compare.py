@@ -54,8 +54,8 @@ def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():
     result = qs.compare(WORKLOAD + qs.affine(SCHEMA, "sex", "age"), BUDGET)
     row = result.rows[-1]
     assert (row.mechanism, row.rmse, row.worst) == ("hdmm", None, None)
-    assert row.note.startswith("It does not take this workload: HDMM takes products")
-    assert repr(result).splitlines()[-1].startswith("HDMM: It is here for its errors only")
+    assert row.note.startswith("It does not support this workload: HDMM accepts only products")
+    assert repr(result).splitlines()[-1].startswith("HDMM: It computes errors here")
 
 
 def test_table_and_json(comparison):

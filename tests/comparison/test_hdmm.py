@@ -127,7 +127,7 @@ def test_published_figures():
 @pytest.mark.parametrize(
     ("workload", "template", "message"),
     [
-        (qs.affine(qs.Schema.of(a=3, b=3), "a", "b"), "kronecker", "is none"),
+        (qs.affine(qs.Schema.of(a=3, b=3), "a", "b"), "kronecker", "is not one"),
         (qs.marginals(qs.Schema.of(a=3), 1), "tree", "expected one of kronecker, union, marginals"),
         (qs.marginals(qs.Schema.of({f"a{i}": 2 for i in range(15)}), 1), "marginals", "at most 14"),
     ],

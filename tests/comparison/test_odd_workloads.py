@@ -49,7 +49,7 @@ def test_one_mechanism_out_of_memory_leaves_the_others(monkeypatch):
 
     monkeypatch.setitem(TEMPLATES, "union", full)
     rows = {row.mechanism: row for row in qs.compare(ASKED, COST, ["hdmm", "residual"], progress=False).rows}
-    assert rows["hdmm"].note == "It does not take this workload: there is not enough memory."
+    assert rows["hdmm"].note == "It does not support this workload: not enough memory."
     assert rows["residual"].rmse
 
 

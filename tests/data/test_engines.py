@@ -205,7 +205,7 @@ def test_messages_hold_no_value_and_no_count(engine, name):
 
 def test_mixed_objects_are_refused_without_being_shown():
     frame = pd.DataFrame({"age": [1, PRIVATE, 2.5, None]})
-    with pytest.raises(DataError, match="attribute 'age': the data hold a value of another kind") as caught:
+    with pytest.raises(DataError, match="attribute 'age': the data has a value of another kind") as caught:
         open_table(SCHEMA, frame, ["age"]).records()
     assert PRIVATE not in str(caught.value)
     assert caught.value.__context__ is None
@@ -270,7 +270,7 @@ def test_marginal_beyond_memory():
 @pytest.mark.parametrize("field", ["read_rows", "chunk_rows", "keep_bytes", "batch_cells"])
 @pytest.mark.parametrize("value", [-1, 1.5, "8", True])
 def test_bad_limits(field, value):
-    with pytest.raises(QuerySmasherError, match=f"{field}: expected a whole number"):
+    with pytest.raises(QuerySmasherError, match=f"{field}: expected an integer"):
         Limits(**{field: value})
 
 

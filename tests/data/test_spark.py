@@ -233,7 +233,7 @@ def test_a_refusal_goes_all_the_way_as_a_message(spark):
     (summed,) = tasks.sum_partition(iter([slabs]))
     for sent in (*codes, slabs, summed):
         assert "SENTINEL77" not in str(sent.to_pylist())
-    with pytest.raises(DataError, match="attribute 'sex': the data hold"):
+    with pytest.raises(DataError, match="attribute 'sex': the data has"):
         list(tasks.read_slabs(summed))
 
 

@@ -244,7 +244,7 @@ def test_factors_too_large_for_the_bound_are_refused(refuses):
 @pytest.mark.parametrize("entry", [-(2**63), 2**63 - 1, 2**62, -(2**62)])
 def test_entries_at_the_end_of_a_word_cannot_hide(entry, refuses):
     """|-2^63| is -2^63 in a word, and its square is 0: such a row would seem to cost nothing."""
-    with refuses(PrivacyError, ValueError, "whole numbers"):
+    with refuses(PrivacyError, ValueError, "integer"):
         Matrix(np.array([[entry, 1]], dtype=np.int64))
 
 
@@ -265,7 +265,7 @@ def test_entries_at_the_end_of_a_word_cannot_hide(entry, refuses):
     ids=lambda m: f"{type(m).__name__} {m.dtype} {m.shape}",
 )
 def test_what_is_no_matrix_of_whole_numbers_is_refused(matrix, refuses):
-    with refuses(PrivacyError, ValueError, "whole numbers"):
+    with refuses(PrivacyError, ValueError, "integer"):
         IntegerStrategy((2,), (((0,), Matrix(matrix)),))
 
 

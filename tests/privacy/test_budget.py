@@ -310,8 +310,8 @@ def test_describe():
     assert "unit of privacy is the record" in text
     text = ApproxDP(1.0, 1e-6, neighbours="replace_one", records_per_person=3).describe()
     assert "epsilon = 1.0 and delta = 1e-06" in text
-    assert "replacing all records of one person, who has 3 at most" in text
-    assert "number of records being the same and public" in text
+    assert "replacing all records of one person, who has at most 3" in text
+    assert "with the same, public number of records" in text
     assert "unit of privacy is the person" in text
     assert "mu = 1.1" in GaussianDP(1.1).describe()
     assert "rho = 0.35" in PrivacyCost(0.7).describe()
@@ -377,7 +377,7 @@ def test_options_are_keyword_only():
 
 
 def test_the_base_cannot_be_built():
-    with pytest.raises(BudgetError, match="Budget itself cannot be built"):
+    with pytest.raises(BudgetError, match="Budget is abstract"):
         Budget()
 
 

@@ -245,7 +245,7 @@ def truth(counts):
 
 
 def test_without_its_line_it_is_refused(refuses):
-    with refuses(PrivacyError, ValueError, "not a known one"):
+    with refuses(PrivacyError, ValueError, "not a known kind"):
         build_plan()
 
 

@@ -397,7 +397,7 @@ ONE = Matrix(np.array([[1]]))
 )
 def test_a_factor_without_axes_stands_beside_no_other(own, refuses):
     """It hid the filter from the accountant: a cost of 1 was accounted, and the true one was 2·10¹²."""
-    with refuses(PrivacyError, ValueError, "stands on no axis"):
+    with refuses(PrivacyError, ValueError, "without axes"):
         IntegerStrategy((3,), own)
 
 
@@ -409,7 +409,7 @@ def test_the_number_of_records_is_one_factor(refuses):
             IntegerStrategy((), own)
     with refuses(PrivacyError, ValueError, "without multipliers"):
         IntegerStrategy((), (((), ONE),), np.array([2]))
-    with refuses(PrivacyError, ValueError, "its axes' cells"):
+    with refuses(PrivacyError, ValueError, "the cells of its axes"):
         IntegerStrategy((), (((), Filter(np.array(5))),))
 
 
@@ -434,11 +434,11 @@ def test_the_number_of_records_is_one_factor(refuses):
         ((3, 3), (((0,), ROW), ((0,), ROW)), "once"),
         ((3, 3), (((0, 0), Matrix(np.ones((1, 9), dtype=np.int64))),), "once"),
         ((3, 3), (((0,), ROW), ((-1,), ROW)), "once"),
-        ((3, 3), (((0,), KERNEL), ((1,), KERNEL)), "alone"),
-        ((3,), (((0,), OddFilter(KERNEL.kernel)),), "whole numbers"),
-        ((3,), (((0,), OddMatrix(ROW.entries)),), "whole numbers"),
-        ((3,), (((0,), ROW.entries),), "whole numbers"),
-        ((3,), (((0,), None),), "whole numbers"),
+        ((3, 3), (((0,), KERNEL), ((1,), KERNEL)), "the only factor"),
+        ((3,), (((0,), OddFilter(KERNEL.kernel)),), "integer matrix"),
+        ((3,), (((0,), OddMatrix(ROW.entries)),), "integer matrix"),
+        ((3,), (((0,), ROW.entries),), "integer matrix"),
+        ((3,), (((0,), None),), "integer matrix"),
     ],
 )
 def test_odd_strategies_are_refused(shape, own, words, refuses):
@@ -464,8 +464,8 @@ def plan_of(one=((0,), (((0,), 1),), Fraction(1)), **changes):
 @pytest.mark.parametrize(
     ("measured", "words"),
     [
-        (((0,), (((0,), 1), ((), 0)), Fraction(1)), "on no attribute"),
-        (((), (((), 0), ((), 0)), Fraction(1)), "on no attribute"),
+        (((0,), (((0,), 1), ((), 0)), Fraction(1)), "without attributes"),
+        (((), (((), 0), ((), 0)), Fraction(1)), "without attributes"),
         (((0,), (((0,), 1),), 1), "Fraction"),
         (((0,), (((0,), 1),), 0.5), "Fraction"),
         (((0,), (((0,), 1),), math.inf), "Fraction"),

@@ -184,7 +184,7 @@ def test_one_product_by_itself(seed, bound_bits, bits):
 
 def test_answers_beyond_a_word_are_refused(refuses):
     plan = one_factor([[2**31, 1]], 2**31)
-    with refuses(PrivacyError, ValueError, "fit a word"):
+    with refuses(PrivacyError, ValueError, "exceed 64 bits"):
         exact_answers(plan, plan.measured[0], np.array([1, 0]))
     plan = one_factor([[2**31 - 1, 1]], 2**31)
     check_exact(plan, np.array([2**31, 0]))
@@ -268,7 +268,7 @@ def test_noise_too_large_for_a_word_is_refused(refuses):
     plan = one_factor([[2**20, 1]], 2**20)
     counter = TableCounter(plan.schema, np.array([2**20, 0]))
     for sign in (1, -1):
-        with refuses(PrivacyError, ValueError, "too large"):
+        with refuses(PrivacyError, ValueError, "exceeds 64 bits"):
             list(measure_table(plan, counter, Wild(sign * WORD)))
         ((_, answers),) = measure_table(plan, counter, Wild(sign * (WORD - 1)))
         assert answers.tolist() == [2**40 + sign * (WORD - 1)]
@@ -345,7 +345,7 @@ def test_counts_that_do_not_add_up_are_refused(prefixes, change, refuses):
                 yield change(table)
 
     counter = Changing(plan.schema, np.arange(6).reshape(3, 2) + 1)
-    with refuses(DataError, ValueError, "add up"):
+    with refuses(DataError, ValueError, "inconsistent"):
         list(measure_table(plan, counter, Telltale(0)))
 
 

@@ -192,7 +192,7 @@ def test_a_public_total_is_exact(schema):
     low, high = answers.interval(0.99)
     np.testing.assert_array_equal(low, high)
     assert not release.covariance(totals).any()
-    assert "the number of records being the same and public" in budget.describe()
+    assert "with the same, public number of records" in budget.describe()
 
 
 def test_without_a_public_total_it_has_noise(release, schema):
@@ -247,7 +247,7 @@ def test_marginals_outside_what_is_measured_are_refused_by_name(narrow, refuses)
 
 def test_a_marginal_of_which_only_a_part_is_measured_is_refused(narrow, refuses):
     """A single contrast of c is measured: a table of c would be nearly all made up."""
-    with refuses(OutsideMeasuredSpaceError, ValueError, "{c}", "not all"):
+    with refuses(OutsideMeasuredSpaceError, ValueError, "{c}", "only in part"):
         narrow.marginal("c")
     schema = qs.Schema.of(a=4, b=3)
     for workload in (qs.affine(schema, "a", "b"), qs.where(schema, "a + b <= 2"), qs.marginals(schema, 0)):
@@ -264,7 +264,7 @@ def test_arguments_are_checked(release, schema, refuses):
         release.marginal("a", "a")
     other = qs.marginals(qs.Schema.of(b=4), 1)
     for ask in (release.answer, release.variances, release.covariance):
-        with refuses(OutsideMeasuredSpaceError, ValueError, "another schema"):
+        with refuses(OutsideMeasuredSpaceError, ValueError, "differs from that of the release"):
             ask(other)
         for nothing in ([], 0, "", "a", 3.5):
             with refuses(OutsideMeasuredSpaceError, ValueError, "expected a Workload"):

@@ -89,7 +89,7 @@ def test_a_file_cut_short_is_noticed(plan, table, monkeypatch):
     monkeypatch.setattr(store_module, "MEMORY_BYTES", 0)
     release = qs.measure(plan, table, seed=3)
     release.store._stream.truncate(8)
-    with pytest.raises(OSError, match="cut short"):
+    with pytest.raises(OSError, match="truncated"):
         release.answer()
 
 

@@ -151,8 +151,8 @@ def test_guarantees_in_words():
         "3 records",
     ):
         assert words in said
-    assert "promises little" in guarantee(qs.zCDP(10.0))
-    assert "promises little" not in guarantee(qs.zCDP(0.1))
+    assert "gives little protection" in guarantee(qs.zCDP(10.0))
+    assert "gives little protection" not in guarantee(qs.zCDP(0.1))
     assert scientific(1e-10) == "10⁻¹⁰"
 
 

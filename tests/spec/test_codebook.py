@@ -70,7 +70,7 @@ def test_a_spec_may_name_one(tmp_path):
             "expected a header with the columns attribute, kind and values",
         ),
         ("b.csv", "", "expected a header with the columns attribute, kind and values"),
-        ("b.csv", "attribute,kind,values\n", "there is no attribute in it"),
+        ("b.csv", "attribute,kind,values\n", "it has no attribute"),
         ("b.csv", "attribute,kind,values\n,ordinal,1\n", "line 2: attribute: missing"),
         (
             "b.csv",

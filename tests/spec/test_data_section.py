@@ -39,7 +39,7 @@ def test_parquet_has_no_dialect(tmp_path):
         ('path = "a.csv"\ndecimal = ";"', "data.decimal: expected one of"),
         ('path = "a.csv"\nencoding = "klingon"', "data.encoding: expected an encoding such as"),
         ('path = "a.csv"\nquote = 3', "data.quote: expected a single character"),
-        ('database = "a.db"\ntable = "t"\nquote = "+"', "data.quote: this says how a CSV file is written"),
+        ('database = "a.db"\ntable = "t"\nquote = "+"', "data.quote: this describes a CSV file"),
     ],
 )
 def test_mistakes(tmp_path, lines, words):

@@ -82,16 +82,16 @@ MISTAKES = [
     (
         SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nmissing = "F"')
         + '[data]\nmissing = {sex = "M"}',
-        "line 29: data.missing.sex: the schema says 'F', got 'M'; say it once",
+        "line 29: data.missing.sex: the schema has 'F', got 'M'; state it once",
     ),
     (
         SMALL + '[data]\nmissing = "?"',
-        "line 28: data.missing: expected a table of attributes and the value that stands for missing ones, got '?'",
+        "line 28: data.missing: expected a table of attributes and the value that missing ones count as, got '?'",
     ),
     (SMALL + '[data]\nunknown = "drop"', "line 28: data.unknown: unknown key; it belongs under [measure]"),
     (
         SMALL.replace("range = [0, 9]", "range = [2024-01-01, 9]"),
-        'line 9: schema[1].range: expected two dates and perhaps an integer number of days, got ["2024-01-01", 9, 1]',
+        'line 9: schema[1].range: expected two dates and optionally an integer number of days, got ["2024-01-01", 9, 1]',
     ),
     (
         SMALL.replace("range = [0, 9]", "range = [2024-01-02, 2024-01-01]"),
@@ -99,10 +99,10 @@ MISTAKES = [
     ),
     (
         SMALL.replace("range = [0, 9]", "values = [2024-01-02T12:00:00]"),
-        "line 9: schema[1].values: values of attribute 'age': expected dates without a time of day or a time zone, got 2024-01-02 12:00:00",
+        "line 9: schema[1].values: values of attribute 'age': expected dates without time or time zone, got 2024-01-02 12:00:00",
     ),
     (SMALL.replace('"age"', '"sex"'), "line 1: schema: attributes: the name 'sex' is used more than once"),
-    (SMALL.replace('"age"', "5"), "line 7: schema[1].name: expected a name as text, got 5"),
+    (SMALL.replace('"age"', "5"), "line 7: schema[1].name: expected a name as a string, got 5"),
     (
         SMALL.replace('"all_kway"', '"all_kwy"'),
         f"line 22: workload[0].kind: expected one of {KINDS}, got 'all_kwy'; did you mean 'all_kway'?",
@@ -110,15 +110,15 @@ MISTAKES = [
     (entry("k = 1"), f"line 25: workload[1].kind: missing; expected one of {KINDS}"),
     (
         entry('kind = "marginals"'),
-        "line 25: workload[1].k: missing; expected a whole number of attributes, or a list of them",
+        "line 25: workload[1].k: missing; expected an integer number of attributes, or a list of them",
     ),
     (
         entry('kind = "marginals"\nk = "2"'),
-        "line 27: workload[1].k: expected a whole number of attributes, or a list of them, got '2'",
+        "line 27: workload[1].k: expected an integer number of attributes, or a list of them, got '2'",
     ),
     (
         entry('kind = "marginals"\nk = 5'),
-        "line 27: workload[1].k: expected a whole number from 0 to 4, the number of attributes, got 5",
+        "line 27: workload[1].k: expected an integer from 0 to 4, the number of attributes, got 5",
     ),
     (
         entry('kind = "marginals"\nk = 2\nweight = 0'),
@@ -166,7 +166,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "random_queries"\nattributes = ["age"]\ncount = 0'),
-        "line 28: workload[1].count: expected a whole number of at least 1, up to 10^9, got 0",
+        "line 28: workload[1].count: expected an integer from 1 to 10^9, got 0",
     ),
     (
         entry('kind = "linear"\nattributes = ["sex"]'),
@@ -211,7 +211,7 @@ MISTAKES = [
     ),
     (
         SMALL + "records_per_person = 0",
-        "line 27: budget.records_per_person: expected a whole number of at least 1, up to 10^9, got 0",
+        "line 27: budget.records_per_person: expected an integer from 1 to 10^9, got 0",
     ),
     (SMALL + '[data]\ndatabase = "x"', "line 27: data: expected path, or database and table, got database"),
     (
@@ -224,11 +224,11 @@ MISTAKES = [
     ),
     (
         SMALL + '[plan]\nsolver = "fourier"\ncentering = "optimized"',
-        "line 29: plan.centering: expected uniform, the only one for mechanism = 'fourier', got 'optimized'",
+        "line 29: plan.centering: expected uniform, the only choice for mechanism = 'fourier', got 'optimized'",
     ),
     (
         SMALL + '[plan]\nbases = {age = "prefix"}',
-        "line 28: plan.bases: these need mechanism = 'basis', got 'querysmasher'",
+        "line 28: plan.bases: allowed only with mechanism = 'basis', got 'querysmasher'",
     ),
     (
         SMALL + '[plan]\nsolver = "basis"\nbases = {agee = "prefix"}',
@@ -245,7 +245,7 @@ MISTAKES = [
     ),
     (
         SMALL + "[measure]\nmax_records = 0",
-        "line 28: measure.max_records: expected a whole number from 1 to 2^40, got 0",
+        "line 28: measure.max_records: expected an integer from 1 to 2^40, got 0",
     ),
     (
         SMALL.replace("rho = 0.5", "mu = 1") + '[measure]\nnoise = "discrete"',
@@ -274,7 +274,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_lines(tmp_path):
     assert str(caught.value).splitlines() == [
         "release.toml has 3 problems:",
         "  line 9: schema[1].range: expected first <= last and a step above 0, got [9, 0, 1]",
-        "  line 21: workload[0].k: missing; expected a whole number of attributes, or a list of them",
+        "  line 21: workload[0].k: missing; expected an integer number of attributes, or a list of them",
         "  line 26: budget.roh: unknown key; did you mean 'rho'? (allowed: cost, rho, mu, epsilon, delta, neighbours, records_per_person)",
     ]
 
@@ -290,9 +290,9 @@ def test_long_values_are_cut(tmp_path):
     [
         (
             ["sex,level", "F,x", "M,y", f"{PRIVATE},x"],
-            "line 4: its first column is no value of attribute 'sex'",
+            "line 4: its first column is not a value of attribute 'sex'",
         ),
-        (["sex,level", "F,x", "", "M,y", f'F,"{PRIVATE}\nz"'], "line 6: its value has a line already"),
+        (["sex,level", "F,x", "", "M,y", f'F,"{PRIVATE}\nz"'], "line 6: its value already has a line"),
         (["sex,level", f"F,{PRIVATE},x", "M,y"], "line 2: expected 2 columns, as in the header, got 3"),
         (["sex,level", f"F,{PRIVATE}"], "a value of attribute 'sex' has no line; expected one for each of 2"),
         ([f"{PRIVATE}"], "expected a header, then in each line a value and its group at each level"),

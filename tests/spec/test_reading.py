@@ -190,11 +190,11 @@ def test_a_file_that_cannot_be_read(tmp_path, refuses):
         read_spec(tmp_path / "none.toml")
     with refuses(FileError, ValueError, "cannot be read"):
         read_spec(tmp_path)
-    with refuses(SpecError, ValueError, "release.toml is no valid TOML", "line 1"):
+    with refuses(SpecError, ValueError, "release.toml is not valid TOML", "line 1"):
         read(tmp_path, "[[schema]\n")
     path = write(tmp_path, "")
     path.write_bytes(b"\xff\xfe")
-    with refuses(SpecError, ValueError, "no valid TOML"):
+    with refuses(SpecError, ValueError, "not valid TOML"):
         read_spec(path)
 
 

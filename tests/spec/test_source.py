@@ -25,7 +25,7 @@ def test_a_table_of_a_database(tmp_path):
 
 def test_what_is_not_there(tmp_path, refuses):
     for source in (Source(tmp_path / "none.csv"), Source(tmp_path / "none.duckdb", "people")):
-        with refuses(FileError, ValueError, "data: there is no file", "none."):
+        with refuses(FileError, ValueError, "data: no file", "none."):
             source.open()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "no.duckdb").write_text("Ann Private")

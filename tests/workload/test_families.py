@@ -239,7 +239,7 @@ def test_a_hierarchy_counts_every_group_of_every_level_and_every_leaf():
     ("levels", "leaves", "words"),
     [
         ([{0: "a", 1: "a"}], True, ["level 1", "value 2"]),
-        ([["a"] * 3, ["a", "b"]], True, ["level 2", "expected 3, got 2"]),
+        ([["a"] * 3, ["a", "b"]], True, ["level 2", "expected 3 groups, one per value, got 2"]),
         ([], False, ["at least one level"]),
         ([5], True, ["level 1", "groups"]),
         ([[[1], [1], [2]]], True, ["level 1", "groups"]),

@@ -168,7 +168,7 @@ def test_a_bin_is_counted_whole_or_not_at_all_or_the_predicate_is_refused(sign, 
     if all(len(truth) == 1 for truth in truths):
         np.testing.assert_array_equal(asked(BINNED, text), [float(t.pop()) for t in truths])
     else:
-        with refuses(PredicateError, ValueError, "no bin is cut"):
+        with refuses(PredicateError, ValueError, "no bin is split"):
             qs.where(BINNED, text)
 
 
@@ -197,22 +197,22 @@ def test_texts_with_an_order_are_compared_by_their_place():
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("", "expected a text"),
-        ("   ", "expected a text"),
-        (None, "expected a text"),
-        (5, "expected a text"),
+        ("", "expected a string"),
+        ("   ", "expected a string"),
+        (None, "expected a string"),
+        (5, "expected a string"),
         ("age >=", "cannot be read"),
         ("age >= 1 and", "cannot be read"),
         ("(age == 1", "cannot be read"),
         ("age = 1", "cannot be read; equality is written =="),
-        ("sex == F", "texts need quotes, as in sex == 'F'"),
+        ("sex == F", "strings need quotes, as in sex == 'F'"),
         ("age == 1; sex == 'F'", "cannot be read"),
         ("age\0 == 1", "cannot be read"),
         ("`age == 1", "cannot be read"),
         ("(" * 300 + "age == 1" + ")" * 300, "cannot be read"),
-        ("not " * 20_000 + "age == 1", "cannot be read"),
-        ("-" * 20_000 + "1 < age", "cannot be read"),
-        ("+".join(["age"] * 20_000) + " < 1", "cannot be read"),
+        ("not " * 20_000 + "age == 1", "nested too deeply"),
+        ("-" * 20_000 + "1 < age", "nested too deeply"),
+        ("+".join(["age"] * 20_000) + " < 1", "nested too deeply"),
         ("age", "not a condition"),
         ("1", "not a condition"),
         ("age + 1", "not a condition"),
@@ -223,7 +223,7 @@ def test_texts_with_an_order_are_compared_by_their_place():
         ("__import__('os').system('true')", "not a condition"),
         ("1 < 2", "name no attribute"),
         ("1 + 1 == 2", "name no attribute"),
-        ("'a' == 'a'", "not one attribute"),
+        ("'a' == 'a'", "other than one attribute"),
         ("age is 1", "only < <= > >= == != in"),
         ("age is not 1", "only < <= > >= == != in"),
         ("age in 5", "'in' needs"),
@@ -248,9 +248,9 @@ def test_texts_with_an_order_are_compared_by_their_place():
         ("sex < 'M'", "categorical"),
         ("'M' >= sex", "categorical"),
         ("age < 'x'", "no value 'x'"),
-        ("sex == age", "no numbers"),
-        ("sex + 1 == 2", "no numbers"),
-        ("age + 'x' == 2", "not one attribute"),
+        ("sex == age", "not numbers"),
+        ("sex + 1 == 2", "not numbers"),
+        ("age + 'x' == 2", "other than one attribute"),
         ("age / 2 == 1", "+ - *"),
         ("age ** 2 == 1", "+ - *"),
         ("age % 2 == 1", "+ - *"),
@@ -408,11 +408,11 @@ def test_dates_in_lists_and_chains():
     [
         ("day < 2024-03-01", "dates need quotes, as in '2024-03-01'"),
         ("day < 2024-10-12", "dates need quotes, as in '2024-10-12'"),
-        ("day < '1.3.2024'", "'1.3.2024' is no date; write it as in '2024-03-01'"),
-        ("day < '20240301'", "is no date"),
-        ("day < '2024-02-30'", "is no date"),
+        ("day < '1.3.2024'", "'1.3.2024' is not a date; write it as in '2024-03-01'"),
+        ("day < '20240301'", "is not a date"),
+        ("day < '2024-02-30'", "is not a date"),
         ("day < 3", "no value 3"),
-        ("day + 1 < 3", "no numbers"),
+        ("day + 1 < 3", "not numbers"),
     ],
 )
 def test_what_is_no_date_is_refused(text, word, refuses):

@@ -128,7 +128,7 @@ def test_workloads_on_different_schemas_do_not_add(refuses):
 @pytest.mark.parametrize(
     ("groups", "error", "builtin", "words"),
     [
-        ((), WorkloadError, ValueError, ["no query"]),
+        ((), WorkloadError, ValueError, ["at least one query"]),
         ((Group(("z",), (Identity((3,)),)),), UnknownAttributeError, KeyError, ["'z'"]),
         ((Group(("a", "a"), (Identity((3,)),) * 2),), SchemaError, ValueError, ["'a'", "more than once"]),
         ((Group(("a",), (Prefix((2,)),)),), WorkloadError, ValueError, ["(2,)", "'a'"]),

@@ -1,6 +1,6 @@
-"""The command `querysmasher`: spec files in, plans, releases and answers out.
+"""The command `querysmasher`: makes plans, releases and answers from spec files.
 
-One file per command. Commands import what they need when they run, so that `--help` is there at once.
+One file per command. Commands import what they need when they run, so that `--help` starts fast.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ def main() -> None:
     try:
         signal.signal(
             signal.SIGTERM, signal.default_int_handler
-        )  # whoever ends us leaves nothing half-written
+        )  # no partial output, however the process is terminated
         from querysmasher.cli.app import app
 
         app(prog_name="querysmasher")
-    except KeyboardInterrupt:  # before a command has begun
+    except KeyboardInterrupt:  # before a command starts
         sys.exit(130)

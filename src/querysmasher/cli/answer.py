@@ -1,4 +1,4 @@
-"""`querysmasher answer`: ask a release."""
+"""`querysmasher answer`: query a release."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from querysmasher.release.release import Release
 
 NAMES = ("value", "std", "low", "high")
-"""What an answer has."""
+"""The fields of an answer."""
 
 MOST_SETS = 40
-"""More sets of attributes are not listed."""
+"""Maximum number of attribute sets listed."""
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "answer",
-        short_help="Ask a release: value, standard error, interval.",
+        short_help="Query a release: value, standard error, interval.",
         epilog=examples(
             "querysmasher answer out",
             "querysmasher answer out \"age >= 18 and sex == 'F'\"",
@@ -43,17 +43,17 @@ def answer(
     release: ReleasePath,
     predicates: Annotated[
         list[str] | None,
-        typer.Argument(help='What to count: "age >= 18". Without any: what can be asked.'),
+        typer.Argument(help='What to count: "age >= 18". Without one, list what can be asked.'),
     ] = None,
-    level: Annotated[float, typer.Option(help="How often intervals hold the true count.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Probability that an interval covers the true count.")] = 0.95,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how many records satisfy a predicate: the answer, its standard error and an interval.
+    """Estimate how many records satisfy a predicate: value, standard error and interval.
 
-    This reads the release only, not the data, and costs no privacy: ask as often as you like. Predicates
-    compare attributes with values and are joined by `and`, `or`, `not`. Texts and dates need quotes of their
-    own, and names with spaces or signs need brackets: "[hours-per-week] >= 40". A predicate that cannot be
-    answered does not keep the others from it.
+    This reads only the release, not the data, and has no privacy cost: ask as often as you like. Predicates
+    compare attributes with values and are joined by `and`, `or`, `not`. Strings and dates need quotes, and
+    names with spaces or special characters need brackets: "[hours-per-week] >= 40". If one predicate cannot
+    be answered, the others still are.
     """
     from querysmasher.cli.folder import load_release
     from querysmasher.workload.predicates import where
@@ -102,21 +102,21 @@ def answer(
 
 
 def _describe(stored: Release, as_json: bool) -> None:
-    """Tell what can be asked."""
+    """Print what can be asked."""
     schema, groups = stored.plan.schema, stored.workload.groups
-    planned = [" × ".join(g.attributes) or "the number of records" for g in groups]
+    planned = [" × ".join(g.attributes) or "total" for g in groups]
     sets = list(dict.fromkeys(planned))
     if as_json:
         print_json({"guarantee": stored.guarantee, "schema": schema.to_json(), "asked_about": sets})
         return
     more = f" and {len(sets) - MOST_SETS:,} more" if len(sets) > MOST_SETS else ""
-    print_pairs([("Guarantee", stored.guarantee), ("Asked about", "; ".join(sets[:MOST_SETS]) + more)])
+    print_pairs([("Guarantee", stored.guarantee), ("Attributes", "; ".join(sets[:MOST_SETS]) + more)])
     print_table(
         ("attribute", "kind", "values"), ((a.name, a.kind, _values(a)) for a in schema), numbers=False
     )
     say(
-        "Ask with predicates on these sets of attributes, such as \"age >= 18 and sex == 'F'\". Names with "
-        'spaces or signs stand in brackets: "[hours-per-week] >= 40".'
+        "Ask predicates on these attribute sets, such as \"age >= 18 and sex == 'F'\". Names with "
+        'spaces or special characters need brackets: "[hours-per-week] >= 40".'
     )
 
 

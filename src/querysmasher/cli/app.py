@@ -16,10 +16,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog=f"""\b
 A first tour, in an empty folder:
-  querysmasher init --example            a spec file, and a table of made-up people
-  querysmasher plan                      the error of every count, before any data is touched
+  querysmasher init --example            writes a spec file and an example table
+  querysmasher plan                      predicts the error of every count, without data
   querysmasher release                   measures the table and writes the folder out/
-  querysmasher answer out "age >= 18"    asks the release, as often as you like
+  querysmasher answer out "age >= 18"    queries the release, as often as you like
 
 \b
 Exit codes:

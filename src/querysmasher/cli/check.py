@@ -1,4 +1,4 @@
-"""`querysmasher check`: what in the table does not fit the schema, for the custodian."""
+"""`querysmasher check`: shows the custodian what in the table does not fit the schema."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def check(
     data: Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what in the table does not fit the schema: for the custodian's eyes only.
+    """Show what in the table does not fit the schema. For the custodian only.
 
-    What it prints shows values of single records: it is for those who may see the table, and must not be
-    published. All columns that the queries ask about are looked at: missing ones, types, missing values,
-    values outside the schema, and how many records would be refused or dropped. Nothing is written, and no
-    budget is spent. Mend the schema from public knowledge only, never from what is shown here.
+    The output shows values of single records. It is for those who may see the table, and must not be
+    published. The command inspects all columns that the queries use: missing columns, types, missing values,
+    values outside the schema, and the number of records that would be refused or dropped. It writes nothing
+    and spends no budget. Correct the schema from public knowledge only, never from what is shown here.
     """
     from querysmasher.data.check import HEAD, NOTICE
     from querysmasher.data.check import check as look

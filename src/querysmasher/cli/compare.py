@@ -1,4 +1,4 @@
-"""`querysmasher compare`: the planned error beside that of other methods."""
+"""`querysmasher compare`: compares the expected error with that of other mechanisms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "compare",
-        short_help="Compare the expected error with that of other methods.",
+        short_help="Compare the expected error with that of other mechanisms.",
         epilog=examples("querysmasher compare", "querysmasher compare survey.toml --chart methods.svg"),
     )(compare)
 
@@ -25,13 +25,13 @@ def add_to(app: typer.Typer) -> None:
 @guarded
 def compare(
     spec: SpecPath = SPEC,
-    chart: Annotated[Path | None, typer.Option(help="Also draw a chart into this file.")] = None,
+    chart: Annotated[Path | None, typer.Option(help="Also write a chart to this file.")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the expected error of the spec's queries with that of other methods, at the same budget.
+    """Compare the expected error of the spec's queries with that of other mechanisms, at the same budget.
 
-    No data is read, and no budget is spent.
+    This reads no data and spends no budget.
     """
     import querysmasher as qs
     from querysmasher.cli.folder import check_free

@@ -1,4 +1,4 @@
-"""`querysmasher demo`: the whole way, on a table that ships with a package or is made up."""
+"""`querysmasher demo`: every step, on a table that ships with a package or on fictitious people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "demo",
-        short_help="Show the whole way on a public table.",
+        short_help="Run every step on a public table.",
         epilog=examples("querysmasher demo", "querysmasher demo --made-up --json"),
     )(demo)
 
@@ -25,15 +25,15 @@ def add_to(app: typer.Typer) -> None:
 def demo(
     folder: Annotated[Path, typer.Option(help="Where to write the pages.")] = Path("demo-output"),
     made_up: Annotated[
-        bool, typer.Option("--made-up", help="Use made-up people, also where the real table is installed.")
+        bool, typer.Option("--made-up", help="Use fictitious people, even if the real table is installed.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Plan a workload without data; then plan, measure and answer a table, and check what was promised.
+    """Plan a workload without data; then plan, measure and answer a table, and compare with the truth.
 
-    Ends with two pages to look at: one about the plan, one about the release.
+    The demo writes two pages: one about the plan, one about the release.
 
-    The table is public, and part of the optional package causaldata; without it, people are made up.
+    The table is public and part of the optional package causaldata; without it, the people are fictitious.
     """
     from querysmasher.demo import run_demo
 

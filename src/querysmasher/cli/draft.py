@@ -1,8 +1,8 @@
-"""A release folder in the making, which keeps what was measured, whatever happens then.
+"""A release folder while it is written, which keeps what was measured if a later step fails.
 
-A draft stands beside the folder that it becomes, as NAME.unfinished-XXXX, and is held while a command works
-on it. Before it has a release it goes with the command; from then on it is never deleted. So a draft that
-nobody holds is what a run left behind that was cut short.
+A draft is beside the folder that it becomes, as NAME.unfinished-XXXX, and is locked while a command writes
+it. Until it has a release, it is deleted when the command ends; from then on it is never deleted. So an
+unlocked draft is what an unfinished run left behind.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from querysmasher.release.release import Release
 
 @dataclass(frozen=True)
 class Draft:
-    """A folder that is being written, and the place that it is for."""
+    """A folder that is being written, and its target."""
 
     folder: Path
     target: Path
     before: object
-    """What was at the target when this was begun."""
+    """What was at the target when the draft was created."""
     command: str
-    """What was called, without --resume."""
+    """The command line, without --resume."""
 
     @contextmanager
     def spent(self) -> Iterator[None]:
-        """Say of whatever fails in this context that the budget is spent, and where the release is."""
+        """Add to every error in this context that the budget is spent, and where the release is."""
         try:
             yield
         except CutShortError:
@@ -49,7 +49,7 @@ class Draft:
             raise CutShortError(error, self._what_is_left(kept), kept) from None
 
     def keep(self, measured: Release) -> None:
-        """Save a release here or, if that fails, in a temporary folder; then raise what it failed with."""
+        """Save a release here; if that fails, save it in a temporary folder and raise the error."""
         try:
             with Bar("Saving", None):
                 measured.save(self.folder / RELEASE)
@@ -58,7 +58,7 @@ class Draft:
             raise CutShortError(error, self._what_is_left(kept), kept) from None
 
     def publish(self) -> None:
-        """Put the folder in its place, unless another run has come first."""
+        """Move the folder to its target, unless another run has written it."""
         old = beside(self.target, "replaced-")
         try:
             if _identity(self.target) == self.before:
@@ -70,7 +70,7 @@ class Draft:
             if _identity(self.target) is None and _identity(old) is not None:
                 old.rename(self.target)
         if self.folder.exists():
-            msg = f"{str(self.target)!r} was written by another run meanwhile, and is left as it is."
+            msg = f"{str(self.target)!r} was written by another run in the meantime and is left unchanged."
             raise FileError(msg)
         remove(old)
 
@@ -79,20 +79,21 @@ class Draft:
             self.folder.rename(self.target)
         except OSError:
             if _identity(self.target) is None:
-                raise  # else a folder with files in it has come meanwhile
+                raise  # else the target is now a folder with files
 
     def _what_is_left(self, kept: Path | None) -> str:
         if kept is None:
-            return "The table has been measured, and its release is lost: count the budget as spent."
+            return "The table was measured, but its release is lost: count the budget as spent."
         return (
-            f"The table has been measured, and the budget is spent. The release is kept in {str(kept)!r}: "
-            f"`{self.command} --resume {shlex.quote(str(kept))}` finishes the folder at no further cost."
+            f"The table was measured, and the budget is spent. The release is kept in {str(kept)!r}: "
+            f"`{self.command} --resume {shlex.quote(str(kept))}` completes the folder at no further "
+            "privacy cost."
         )
 
 
 @contextmanager
 def drafting(path: Path, force: bool, command: str, size: int) -> Iterator[Draft]:
-    """Give a draft for a release folder, on a disk with room for so many bytes."""
+    """Create a draft for a release folder, on a disk with space for `size` bytes."""
     check_taken(path, force, command)
     check_room(path, size)
     forget_lost(path)
@@ -100,7 +101,7 @@ def drafting(path: Path, force: bool, command: str, size: int) -> Iterator[Draft
     draft = beside(path, MARK)
     hidden = draft.with_name(f".{draft.name}")
     hidden.mkdir()
-    with held(hidden):  # and only then in sight of other runs
+    with held(hidden):  # only then visible to other runs
         hidden.rename(draft)
         try:
             yield Draft(draft, path, before, command)
@@ -111,11 +112,11 @@ def drafting(path: Path, force: bool, command: str, size: int) -> Iterator[Draft
 
 @contextmanager
 def resuming(path: Path, left: Path, force: bool, command: str) -> Iterator[Draft]:
-    """Give the draft that a run left behind, or a copy of it where it is not beside the folder."""
+    """Open the draft that a run left behind, or a copy of it if it is not beside the folder."""
     check_folder(path, force)
     folder = left if left.is_dir() else left.parent
     if is_held(folder):
-        msg = f"another run is at work on {str(folder)!r} right now; wait for it"
+        msg = f"another run is writing {str(folder)!r} right now; wait for it"
         raise FileError(msg)
     here = next((d for d in drafts(path) if d.samefile(folder)), None)
     draft = here or beside(path, MARK)
@@ -139,7 +140,7 @@ def _copy(folder: Path, target: Path) -> Path:
 
 
 def _identity(path: Path) -> object:
-    """Return what differs when a folder, or the release in it, is replaced; None if there is nothing."""
+    """Return a fingerprint that changes if a folder, or its release, is replaced; None if there is none."""
     try:
         found: list[object] = [os.lstat(path).st_ino]
     except FileNotFoundError:
@@ -151,7 +152,7 @@ def _identity(path: Path) -> object:
 
 
 def _keep_elsewhere(measured: Release) -> Path | None:
-    """Save a release in a temporary folder, and return where, or None if that fails as well."""
+    """Save a release in a temporary folder and return its path, or None if that fails as well."""
     try:
         spare = Path(tempfile.mkdtemp(prefix="querysmasher-"))
     except OSError:

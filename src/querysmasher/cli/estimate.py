@@ -1,6 +1,6 @@
-"""A rough guess, before anything is started, of the time and the memory it will take.
+"""A rough estimate, in advance, of the time and the memory that a workload takes.
 
-The rates are those of one core of an ordinary machine, and only the order of magnitude is meant.
+The constants are those of one core of an ordinary machine; only the order of magnitude is meaningful.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 SET_SECONDS = 1e-4
-"""To plan one attribute set."""
+"""Seconds to plan one attribute set."""
 DENSE_SECONDS = 1.2e-9
-"""To solve a block of n cells, times n cubed."""
+"""Seconds to solve a block of n cells, times n cubed."""
 STRUCTURED_SECONDS = 2e-5
-"""To solve a large block, times its cells."""
+"""Seconds to solve a large block, times its cells."""
 CLOSED = ("identity", "circular")
 """Families of one attribute that are solved by a formula."""
 SEARCH = 40
-"""How often a block is solved, in all, to choose the centres."""
+"""Number of times a block is solved to choose the centres."""
 NOISE_SECONDS = 4e-7
-"""To measure one number."""
+"""Seconds to measure one number."""
 BASE_BYTES = 200_000_000
-"""Python and the libraries."""
+"""Bytes for Python and the libraries."""
 GRAM_BYTES = 32
-"""For the matrices of an attribute, times its values squared."""
+"""Bytes for the matrices of an attribute, times its squared number of values."""
 BIG_SECONDS, BIG_BYTES = 20.0, 2e9
 MOST_SETS = 3_000_000
-"""More attribute sets than this are counted, but not told apart."""
+"""Maximum number of attribute sets considered separately; more are only counted."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What planning and measuring a workload may take, reading the table aside."""
+    """Time and memory to plan and measure a workload, without reading the table."""
 
     planning_seconds: float
     measuring_seconds: float
@@ -47,14 +47,14 @@ class Estimate:
 
     @property
     def is_big(self) -> bool:
-        """Whether someone should be told before it starts."""
+        """Whether to warn the user before it starts."""
         return self.planning_seconds + self.measuring_seconds > BIG_SECONDS or self.memory_bytes > BIG_BYTES
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the estimate in words."""
         return (
             f"planning may take about {_duration(self.planning_seconds)}, measuring about "
-            f"{_duration(self.measuring_seconds)} beside reading the table, with about "
+            f"{_duration(self.measuring_seconds)} in addition to reading the table, with about "
             f"{self.memory_bytes / 1e9:.1f} GB of memory"
         )
 
@@ -68,7 +68,7 @@ class Estimate:
 
 
 def estimate(workload: Workload, searches_centres: bool) -> Estimate:
-    """Guess what planning and measuring will take, from the shape of the workload alone."""
+    """Estimate time and memory of planning and measuring from the shape of the workload alone."""
     sizes = dict(zip(workload.schema.names, workload.schema.sizes, strict=True))
     kinds: dict[frozenset[str], set[tuple[bool, object]]] = {}
     for group in workload:
@@ -95,7 +95,7 @@ def estimate(workload: Workload, searches_centres: bool) -> Estimate:
 
 
 def _kind(group: Group) -> tuple[bool, object]:
-    """Return whether attributes are tied together, and what the group asks."""
+    """Return whether the group ties attributes together, and its families."""
     parts = sorted((len(names), str(family)) for names, family in group.parts())
     return any(width > 1 for width, _ in parts), tuple(parts)
 
@@ -105,7 +105,7 @@ def _solving(cells: int) -> float:
 
 
 def _closure(sets: list[frozenset[str]], sizes: dict[str, int]) -> tuple[int, int]:
-    """Return how many sets there are below those asked, and how many numbers are measured on them."""
+    """Return the number of subsets of the attribute sets, and the number of values measured on them."""
     upper = sum(2 ** len(one) for one in sets)
     if upper > MOST_SETS:
         return upper, sum(math.prod(sizes[a] for a in one) for one in sets)

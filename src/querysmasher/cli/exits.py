@@ -1,4 +1,4 @@
-"""The exit codes: the only place where they are given out."""
+"""The exit codes, defined in this file only."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ExitCode(IntEnum):
 
 
 MEANINGS = {
-    ExitCode.OK: "all went well",
-    ExitCode.BUG: "an error of querysmasher itself: please report it",
-    ExitCode.INPUT: "bad input: an option, the spec, a codebook, or a query that cannot be answered",
-    ExitCode.PRIVACY: "refused, because the promised privacy would not be kept",
-    ExitCode.FILES: "a file is missing, damaged, there already, or cannot be written",
+    ExitCode.OK: "success",
+    ExitCode.BUG: "a bug in querysmasher: please report it",
+    ExitCode.INPUT: "invalid input: an option, the spec, a codebook, or a query that cannot be answered",
+    ExitCode.PRIVACY: "refused: the privacy guarantee would not hold",
+    ExitCode.FILES: "a file is missing or damaged, exists already, or cannot be written",
     ExitCode.DATA: "the table does not fit the schema",
-    ExitCode.TOO_LARGE: "too large for any method here, or for the memory of this machine",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; nothing is left half-written",
+    ExitCode.TOO_LARGE: "too large for every available method, or for the memory of this machine",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C; no partial output is left",
 }
 
 _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
@@ -46,9 +46,9 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (QuerySmasherError, ExitCode.INPUT),
     (MemoryError, ExitCode.TOO_LARGE),
     (OSError, ExitCode.FILES),
-    (ImportError, ExitCode.INPUT),  # an option asks for a package that is not installed
+    (ImportError, ExitCode.INPUT),  # an option needs a package that is not installed
 )
-"""The first kind that fits decides."""
+"""Error types with their exit codes; the first match counts."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -57,5 +57,5 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def listing() -> str:
-    """Return the codes and their meanings, a line each."""
+    """Return the codes and their meanings, one per line."""
     return "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())

@@ -20,14 +20,14 @@ MOST_ROWS = 40
 
 @dataclass(frozen=True)
 class Expectations:
-    """A plan beside the spec it was made for."""
+    """A plan and the spec it was made for."""
 
     plan: Plan
     spec: Spec
 
     @property
     def factor(self) -> float:
-        """How much larger errors are for the noise of the spec than for the default one."""
+        """Ratio of the errors under the noise of the spec to those under the default noise."""
         allowed = distribution_of(self.spec.measuring.noise).allowed_cost(self.plan.budget)
         return math.sqrt(self.plan.budget.privacy_cost / allowed)
 
@@ -56,7 +56,7 @@ class Expectations:
                 yield together(f"{entry.kind}: {ways_words(ways)}", own)
 
     def equivalents(self) -> str:
-        """Return the budget in other currencies."""
+        """Return the budget in other definitions of privacy."""
         budget, noise = self.plan.budget, distribution_of(self.spec.measuring.noise)
         cost = noise.allowed_cost(budget)
         epsilon = budget.epsilon_at(1e-6, discrete=not noise.is_gaussian)

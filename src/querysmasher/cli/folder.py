@@ -1,4 +1,4 @@
-"""A release folder: what is in it, and how it is read."""
+"""A release folder: its files, and how to read them."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ KNOWN = {RELEASE, PLAN, SUMMARY, f"{ANSWERS}.parquet", f"{ANSWERS}.csv", "report
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Refuse a path where something is already, or whose folder does not exist."""
+    """Refuse a path that exists already, or whose folder does not exist."""
     if not path.absolute().parent.is_dir():
-        msg = f"the folder {str(path.absolute().parent)!r} does not exist; make it first"
+        msg = f"the folder {str(path.absolute().parent)!r} does not exist; create it first"
         raise FileError(msg)
     if path.exists() and not force:
-        msg = f"{str(path)!r} is there already; --force replaces it"
+        msg = f"{str(path)!r} already exists; --force replaces it"
         raise FileError(msg)
 
 
 def check_folder(path: Path, force: bool) -> None:
-    """Refuse to write a release folder where one is, or where, even with force, anything else is."""
+    """Refuse to overwrite a release folder without `force`, and anything else always."""
     if (path.exists() or path.is_symlink()) and not path.is_dir():
-        what = "a file" if path.exists() else "a link to nothing"
-        msg = f"{str(path)!r} is {what}; expected a folder that is yet to be written"
+        what = "a file" if path.exists() else "a broken link"
+        msg = f"{str(path)!r} is {what}; expected a folder that does not exist yet"
         raise FileError(msg)
     if path.is_dir() and not any(path.iterdir()):
         return
     strangers = sorted(p.name for p in path.iterdir() if p.name not in KNOWN) if path.is_dir() else []
     if strangers:
-        msg = f"{str(path)!r} holds {strangers[0]!r}, which is no part of a release; choose another folder"
+        msg = f"{str(path)!r} holds {strangers[0]!r}, which is not part of a release; choose another folder"
         raise FileError(msg)
     if path.is_dir() and not force:
         msg = (
-            f"{str(path)!r} holds a release already. Ask that one, or choose another folder; --force "
-            "replaces it, and measuring spends the budget once more"
+            f"{str(path)!r} already has a release. Query that one, or choose another folder; --force "
+            "replaces it, and measuring spends the budget again"
         )
         raise FileError(msg)
     check_free(path, force)
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder, or a link to one, also when interrupted once more."""
+    """Remove a folder, or a link to one, even if interrupted again."""
     if folder.is_symlink():
         folder.unlink()
         return
@@ -79,9 +79,9 @@ def load_any(path: Path) -> Plan | Release:
 
 def _file(path: Path, name: str) -> os.PathLike[str]:
     if path.is_dir() and not (path / name).is_file():
-        msg = f"{str(path)!r} is no release folder: there is no {name!r} in it"
+        msg = f"{str(path)!r} is not a release folder: it has no {name!r} in it"
         raise FileError(msg)
     if not path.exists():
-        msg = f"there is no folder or file {str(path)!r}"
+        msg = f"no folder or file {str(path)!r}"
         raise FileError(msg)
     return path / name if path.is_dir() else path

@@ -1,4 +1,4 @@
-"""What happens when a command fails: one paragraph on standard error, an exit code, no traceback."""
+"""How commands fail: with one paragraph on standard error and an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ P = ParamSpec("P")
 
 
 class CutShortError(Exception):
-    """An error that came up when the budget was spent already, and what became of the release."""
+    """An error after the budget was spent, and what became of the release."""
 
     def __init__(self, error: BaseException, left: str, kept: Path | None) -> None:
-        """Take the error, what is left in words, and where the release is kept."""
+        """Take the error, a text about what is left, and the path of the release."""
         super().__init__(left)
         self.error = error
         self.left = left
@@ -29,13 +29,13 @@ class CutShortError(Exception):
 
 
 def guarded(command: Callable[P, None]) -> Callable[P, None]:
-    """Let a command fail politely; with its option `as_json` the error is also JSON on standard output."""
+    """Report a command's errors; with its option `as_json`, also as JSON on standard output."""
 
     @functools.wraps(command)
     def polite(*arguments: P.args, **options: P.kwargs) -> None:
         try:
             command(*arguments, **options)
-        except (typer.Exit, BrokenPipeError):  # the second: whoever read our output has enough of it
+        except (typer.Exit, BrokenPipeError):  # the second: the reader of our output has closed it
             raise
         except CutShortError as error:
             code, message = exit_code(error.error), f"{_sentence(_message(error.error))} {error.left}"
@@ -44,7 +44,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             code, message, more = exit_code(error), _message(error), {}
         else:
             return
-        # Out here the error, whose frames may hold what must not be shown, is gone.
+        # Here the error is gone, whose frames may contain private data.
         complain(message)
         if options.get("as_json"):
             print_json({"error": {"code": int(code), "message": message, **more}})
@@ -56,10 +56,10 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 def _message(error: BaseException) -> str:
     code = exit_code(error)
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted; nothing is left half-written."
+        return "interrupted; no partial output is left."
     if code is ExitCode.BUG:
         return (
-            f"this is an error of querysmasher itself, {type(error).__name__} at {_place(error)}. Please "
+            f"this is a bug in querysmasher, {type(error).__name__} at {_place(error)}. Please "
             "report it. Its message is withheld, because it might quote the data."
         )
     if isinstance(error, OSError):
@@ -67,7 +67,7 @@ def _message(error: BaseException) -> str:
         return f"{error.strerror or type(error).__name__}{where}"
     if isinstance(error, QuerySmasherError):
         return error.for_spec()
-    return str(error) or "there is not enough memory."
+    return str(error) or "not enough memory."
 
 
 def _sentence(text: str) -> str:
@@ -75,7 +75,7 @@ def _sentence(text: str) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the file and line where the error came up, in this package if it was there at all."""
+    """Return the file and line of the error, in this package if possible."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "querysmasher" in Path(frame.filename).parts]
     last = (own or frames)[-1]

@@ -1,4 +1,4 @@
-"""`querysmasher init`: a spec file to begin with."""
+"""`querysmasher init`: writes a first spec file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "init",
-        short_help="Write a spec file to begin with.",
+        short_help="Write a first spec file.",
         epilog=examples(
             "querysmasher init",
             "querysmasher init --example",
@@ -32,24 +32,24 @@ def init(
     spec: SpecPath = SPEC,
     codebook: Annotated[
         Path | None,
-        typer.Option(help="Take the attributes from this CSV or JSON of attribute, kind, values."),
+        typer.Option(help="Take the attributes from this CSV or JSON file with attribute, kind and values."),
     ] = None,
     example: Annotated[
-        bool, typer.Option("--example", help="Also write people.csv: made-up people.")
+        bool, typer.Option("--example", help="Also write people.csv, a table of fictitious people.")
     ] = False,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a commented spec file, valid as it stands, to be changed to your needs.
+    """Write a commented, valid spec file for you to edit.
 
-    The schema is never read from the data: what a table happens to hold says something about people.
+    The schema is never read from the data, because the values in a table reveal something about people.
     """
     from querysmasher.cli.folder import check_free
     from querysmasher.files import replacing
     from querysmasher.spec import read_codebook, template
 
     if codebook is not None and example:
-        msg = "--example: its made-up people do not fit a codebook of yours; give one of the two"
+        msg = "--example: its fictitious people do not fit your codebook; use only one of the two options"
         raise SpecError(msg)
     check_ending(spec, (".toml",))
     people = spec.parent / "people.csv"
@@ -76,6 +76,6 @@ def init(
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """Return the path as seen from the folder, where it is in it."""
+    """Return the path relative to the folder, if it is inside."""
     path, folder = path.resolve(), folder.resolve()
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.as_posix()

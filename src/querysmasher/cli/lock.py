@@ -1,4 +1,4 @@
-"""Folders that a process holds: the lock goes with the process, however that ends."""
+"""Locks on folders, released when the process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # where there are no such locks, nothing is ever held
+except ImportError:  # without such locks, no folder is ever locked
     fcntl = None  # type: ignore[assignment]
 
 CAN_LOCK = fcntl is not None
@@ -18,7 +18,7 @@ CAN_LOCK = fcntl is not None
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder while this context lasts."""
+    """Lock a folder for the duration of this context."""
     if fcntl is None:
         yield
         return
@@ -32,7 +32,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Tell whether a process holds a folder."""
+    """Return whether a process has locked a folder."""
     if fcntl is None:
         return False
     try:

@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDTH = 110
-"""Of tables that do not go to a terminal."""
+"""Width of tables that are not printed to a terminal."""
 
 
 def print_json(data: Any) -> None:
-    """Print plain data as JSON on standard output, where nothing else is printed then."""
+    """Print plain data as JSON, the only output on standard output."""
     typer.echo(escaped(json.dumps(data, ensure_ascii=False, indent=2)))
 
 
 def say(text: str) -> None:
-    """Say something on standard output."""
+    """Print a line on standard output."""
     typer.echo(shown(text))
 
 
 def note(text: str) -> None:
-    """Say something on standard error."""
+    """Print a line on standard error."""
     typer.echo(shown(text), err=True)
 
 
 def complain(message: str) -> None:
-    """Say what went wrong on standard error."""
+    """Print an error message on standard error."""
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     note(message)
 
 
 def console() -> Console:
-    """Return a console for standard output that takes texts as they are."""
+    """Return a console for standard output that does not interpret markup."""
     from rich.console import Console
 
     on_terminal = sys.stdout.isatty()
@@ -48,7 +48,7 @@ def console() -> Console:
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Print names and texts in two columns."""
+    """Print names and strings in two columns."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -60,7 +60,7 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> None:
-    """Print a table, in which all columns but the first hold numbers, or none does."""
+    """Print a table; with `numbers`, all columns but the first are numeric."""
     from rich.table import Table
 
     table = Table()

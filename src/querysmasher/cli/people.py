@@ -1,4 +1,4 @@
-"""Made-up people, who fit the schema of the template."""
+"""Fictitious people that fit the schema of the template."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNT = 5_000
 
 
 def write_people(path: Path) -> None:
-    """Write a CSV table of made-up people, the same each time."""
+    """Write a CSV table of fictitious people, the same each time."""
     draw = np.random.default_rng(2026)
     age = np.minimum(99, draw.gamma(4.0, 10.0, COUNT)).astype(int)
     income = np.minimum(100_000, draw.lognormal(10.0, 0.7, COUNT)).round(2)

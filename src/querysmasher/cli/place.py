@@ -1,4 +1,4 @@
-"""The place of a release folder: tried before anything is measured, and what earlier runs left beside it."""
+"""Checks of where a release folder is written, before measuring, and of what earlier runs left there."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ def drafts(path: Path) -> list[Path]:
 
 
 def beside(path: Path, mark: str) -> Path:
-    """Return a new path beside another, with a mark in its name."""
+    """Return a new path beside another, with `mark` in its name."""
     path = path if path.name else path.absolute()
     return path.with_name(f"{path.name}.{mark}{secrets.token_hex(3)}")
 
 
 def check_place(path: Path, force: bool, command: str) -> None:
-    """Refuse a place where no release folder can be written; see also `check_taken`."""
+    """Refuse a path where no release folder can be written; see also `check_taken`."""
     check_taken(path, force, command)
     for folder in _left(path):
-        note(f"Left as it is: {str(folder)!r}, the release of an earlier run that was cut short.")
+        note(f"Left unchanged: {str(folder)!r}, the release of an earlier run that did not finish.")
     parent = path.absolute().parent
     try:
         with tempfile.TemporaryDirectory(dir=parent, prefix=f".{path.absolute().name}.") as tried:
             (Path(tried) / RELEASE).write_bytes(bytes(4096))
     except OSError as error:
         why = error.strerror or type(error).__name__
-        msg = f"nothing can be written in {str(parent)!r} ({why}); nothing was measured"
+        msg = f"cannot write in {str(parent)!r} ({why}); nothing was measured"
         raise FileError(msg) from None
 
 
 def check_taken(path: Path, force: bool, command: str) -> None:
-    """Refuse a place at which another run is at work, or for which a release was measured already.
+    """Refuse a path that another run is writing, or for which a release was already measured.
 
-    `command` is what was called: with --resume it finishes what an earlier run left behind.
+    `command` is the command line; with --resume it completes what an earlier run left behind.
     """
     check_folder(path, force)
     for folder in drafts(path):
         if is_held(folder):
-            msg = f"another run is at work on {str(path)!r} right now; wait for it, or choose another folder"
+            msg = f"another run is writing {str(path)!r} right now; wait for it, or choose another folder"
             raise FileError(msg)
     left = _left(path)
     if left and not force:
         name = shlex.quote(str(left[0]))
         msg = (
-            f"an earlier run measured the table for {str(path)!r} and spent the budget, but was cut short. "
-            f"Its release is whole, in {str(left[0])!r}: `{command} --resume {name}` finishes the folder at "
-            f"no further cost, and `querysmasher answer {name}` asks it as it is. To measure again, which "
-            "spends the budget once more, delete it, or give --force"
+            f"an earlier run measured the table for {str(path)!r} and spent the budget, but did not finish. "
+            f"Its release is complete, in {str(left[0])!r}: `{command} --resume {name}` completes the folder "
+            f"at no further privacy cost, and `querysmasher answer {name}` queries it as it is. To measure "
+            "again, which spends the budget again, delete it, or use --force"
         )
         raise FileError(msg)
 
 
 def check_room(path: Path, size: int) -> None:
-    """Refuse a disk that has no room for a release of so many bytes."""
+    """Refuse a disk without space for a release of `size` bytes."""
     parent = path.absolute().parent
     free = shutil.disk_usage(parent).free
     if free < size:
@@ -79,13 +79,13 @@ def check_room(path: Path, size: int) -> None:
 
 
 def forget_lost(path: Path) -> None:
-    """Remove what runs left behind that were killed before they had a release, and say so."""
+    """Remove and report drafts of runs that were killed before they had a release."""
     for folder in drafts(path):
         if CAN_LOCK and not is_held(folder) and not (folder / RELEASE).is_file():
             remove(folder)
             note(
-                f"An earlier run for {str(path)!r} was killed before its release was saved; nothing of it is "
-                "left. To be on the safe side, count its budget as spent."
+                f"An earlier run for {str(path)!r} was killed before it saved its release, and nothing is "
+                "left of it. To be safe, count its budget as spent."
             )
 
 

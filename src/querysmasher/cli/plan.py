@@ -1,4 +1,4 @@
-"""`querysmasher plan`: what to expect, before any data is touched."""
+"""`querysmasher plan`: what to expect, without data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from querysmasher.endings import check_archive_name
 from querysmasher.formatting import count
 
 FAMILIES = {
-    "identity": "how many have each single value",
-    "prefix": "how many have at most each value",
-    "range": "how many have a value from one to another, for all pairs",
-    "circular": "how many have a value from one to another, also round past the last, for all pairs",
+    "identity": "records with each value",
+    "prefix": "records up to each value",
+    "range": "records from one value to another, for all pairs",
+    "circular": "records from one value to another, for all pairs, wrapping around at the end",
 }
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command(
         "plan",
-        short_help="Tell the error of every count, before any data is touched.",
+        short_help="Predict the error of every count, without data.",
         epilog=examples(
             "querysmasher plan",
             "querysmasher plan survey.toml --all",
@@ -42,18 +42,18 @@ def add_to(app: typer.Typer) -> None:
 def plan(
     spec: SpecPath = SPEC,
     every: Annotated[
-        bool, typer.Option("--all", help="Show every group of queries, however many there are.")
+        bool, typer.Option("--all", help="Show every group of queries, even if there are many.")
     ] = False,
     save: Annotated[
-        Path | None, typer.Option(help="Keep the plan in this file, for `release --plan`.")
+        Path | None, typer.Option(help="Save the plan to this file, for `release --plan`.")
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Plan without data: the expected error of every group of queries, and the guarantee in words.
+    """Plan without data: show the expected error of every group of queries, and the guarantee in words.
 
-    Nothing is measured and no budget is spent: plan as often as you like, and change the spec until the
-    errors are what you need.
+    This measures nothing and spends no budget. Plan as often as you like, and change the spec until the
+    errors suit you.
     """
     from querysmasher.cli.estimate import estimate
     from querysmasher.cli.expectations import Expectations
@@ -66,7 +66,7 @@ def plan(
         check_free(save, force)
     guess = estimate(read.workload, read.searches_centres)
     if guess.is_big:
-        note(f"This is large: {guess}.")
+        note(f"This is a large task: {guess}.")
     planned = read.plan()
     if save is not None:
         planned.save(save)
@@ -93,14 +93,14 @@ def show(expected: Expectations, every: bool) -> None:
             ),
             *((name.capitalize(), text) for name, text in facts(planned, expected.factor)),
             ("In other words", expected.equivalents()),
-            ("Data", str(source.path) if source else "none named in the spec; give `release --data`"),
+            ("Data", str(source.path) if source else "none named in the spec; pass `release --data`"),
         ]
     )
     rows = expected.rows(every)
     print_table(HEADER, (row.cells() for row in rows))
     say(
-        "The expected error is the standard error of a count. The share is what is spent on just these\n"
-        "attributes together; answers also draw on what is measured on fewer of them."
+        "The expected error is the root mean square of the standard errors of the queries. The budget share "
+        "is\nspent on exactly this attribute set; answers also use measurements on its subsets."
     )
     for family, words in FAMILIES.items():
         if any(f"({family})" in row.label for row in rows):

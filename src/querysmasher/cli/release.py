@@ -1,4 +1,4 @@
-"""`querysmasher release`: measure a table as planned, and write what may be published."""
+"""`querysmasher release`: measures a table as planned and writes what may be published."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from querysmasher.spec import Spec
 
 SPENT = (
-    "Every measuring spends the budget anew: releases of the same people add up, also those that are "
-    "replaced or thrown away. Ask this release again instead, which costs nothing."
+    "Every measurement spends the budget again: releases about the same people add up, including those that "
+    "are replaced or discarded. Query this release instead, which has no privacy cost."
 )
 
 
 class AnswerFormat(enum.StrEnum):
-    """How answers to all queries are written."""
+    """File format of the answers to all queries."""
 
     parquet = "parquet"
     csv = "csv"
@@ -58,27 +58,26 @@ def release(
     data: Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder, instead of the one in the spec.")] = None,
     answers: Annotated[
-        AnswerFormat | None, typer.Option(help="How to write the answers, instead of what the spec says.")
+        AnswerFormat | None, typer.Option(help="Format of the answers, instead of the one in the spec.")
     ] = None,
-    plan: Annotated[
-        Path | None, typer.Option(help="A plan that `plan --save` kept, made for this spec.")
-    ] = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan for this spec that `plan --save` wrote.")] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Finish what a run left behind that was cut short, without measuring again."),
+        typer.Option(help="Complete the draft of an unfinished run, without measuring again."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="For tests only: the release then protects nobody, and says so.", min=0)
+        int | None,
+        typer.Option(help="For tests only: a release with a seed protects nobody, and says so.", min=0),
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan, measure the table, and write a folder that may be published. This spends the budget.
 
-    The folder appears when it is whole, or not at all; what was measured is kept if anything fails then, and
-    --resume finishes it. It holds the noisy measurements (release.qs), the plan (plan.qs), a summary
-    (summary.json) and, unless you say otherwise, the answers to all queries. Every measuring spends the
-    budget anew.
+    The folder appears only when it is complete. If a step fails after the measurement, the draft is kept, and
+    --resume completes it. The folder contains the noisy measurements (release.qs), the plan (plan.qs), a
+    summary (summary.json) and, by default, the answers to all queries. Every measurement spends the budget
+    again.
     """
     from querysmasher.cli.draft import drafting, resuming
     from querysmasher.cli.folder import PLAN
@@ -112,7 +111,7 @@ def release(
     print_pairs(
         [
             ("Guarantee", measured.guarantee),
-            ("Answers", f"{summary['queries']:,} queries, standard error ± {summary['expected_error']:.3g}"),
+            ("Answers", f"{summary['queries']:,} queries, expected error ± {summary['expected_error']:.3g}"),
             ("Written", ", ".join(str(folder / name) for name in names)),
             ("Remember", SPENT),
         ]
@@ -121,41 +120,41 @@ def release(
 
 
 def _with_data(read: Spec, data: Path | None) -> Spec:
-    """Return the spec with the table named on the command line, if one is."""
+    """Return the spec with the table from the command line, if given."""
     from querysmasher.spec.source import Source
 
     if data is not None:
         return replace(read, source=Source(data, style=read.source.style if read.source else {}))
     if read.source is None:
-        msg = f"{read.path.name}: data: missing; name the table under [data], or with --data"
+        msg = f"{read.path.name}: data: missing; name the table under [data] or with --data"
         raise SpecError(msg)
     return read
 
 
 def _planned(read: Spec) -> Plan:
-    """Plan, and say so where it takes long."""
+    """Plan, with a note if it takes long."""
     from querysmasher.cli.estimate import estimate
 
     guess = estimate(read.workload, read.searches_centres)
     if guess.is_big:
-        note(f"This is large: {guess}.")
+        note(f"This is a large task: {guess}.")
     return read.plan()
 
 
 def _stored(path: Path, read: Spec) -> Plan:
-    """Return a plan kept by `plan --save`, if it was made for this spec."""
+    """Return a plan saved by `plan --save`; refuse one for another spec."""
     from querysmasher.cli.folder import load_plan
 
     stored = load_plan(path)
     if stored.workload != read.workload or stored.budget != read.budget:
         what = "budget" if stored.workload == read.workload else "workload"
-        msg = f"--plan: {str(path)!r} was made for another {what} than that of {read.path.name}; plan again"
+        msg = f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again"
         raise PlanError(msg)
     return stored
 
 
 def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
-    """Return what is known of a release, all of it public."""
+    """Return a summary of a release, all of it public."""
     from querysmasher import __version__
 
     return {
@@ -174,7 +173,7 @@ def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
 def _finish(
     draft: Draft, read: Spec, planned: Plan, measured: Release, form: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """Write what else a release folder has, and put it in its place; return its summary and its files."""
+    """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import ANSWERS, PLAN, RELEASE, SUMMARY
 
@@ -192,7 +191,7 @@ def _finish(
 
 
 def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
-    """Return the plan and the release that a run left behind, if they are of this spec."""
+    """Return the plan and the release that a run left behind; refuse those of another spec."""
     from querysmasher.cli.folder import PLAN, load_plan, load_release
 
     measured = load_release(path)
@@ -203,14 +202,14 @@ def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
     }
     for what, is_same in same.items():
         if not is_same:
-            msg = f"--resume: {str(path)!r} was measured with another {what} than that of {read.path.name}"
+            msg = f"--resume: {str(path)!r} was measured with a different {what} than {read.path.name}"
             raise PlanError(msg)
     stored = (path if path.is_dir() else path.parent) / PLAN
     return load_plan(stored) if stored.is_file() else read.plan(), measured
 
 
 def _command(spec: Path, out: Path | None) -> str:
-    """Return what is to be called again to go on with this release."""
+    """Return the command line with which to continue this release."""
     words = ["querysmasher", "release", *([] if spec == SPEC else [str(spec)])]
     return shlex.join(words + ([] if out is None else ["--out", str(out)]))
 

@@ -1,4 +1,4 @@
-"""`querysmasher report`: a plan or a release as a page for people."""
+"""`querysmasher report`: writes a page about a plan or a release."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def add_to(app: typer.Typer) -> None:
 
 @guarded
 def report(
-    what: Annotated[Path, typer.Argument(help="A release folder, a plan that was saved, or a spec file.")],
+    what: Annotated[Path, typer.Argument(help="A release folder, a saved plan, or a spec file.")],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a page about a release, or about a plan: errors, shares of the budget, the guarantee.
+    """Write a page about a release or a plan: errors, shares of the budget, the guarantee.
 
-    A spec file is planned first. No data is read, and no budget is spent.
+    For a spec file, this plans first. It reads no data and spends no budget.
     """
     from querysmasher.cli.folder import check_free
     from querysmasher.report.page import checked_path

@@ -9,11 +9,11 @@ import typer
 
 SpecPath = Annotated[Path, typer.Argument(help="The spec file.", show_default=True)]
 ReleasePath = Annotated[Path, typer.Argument(help="A folder that `querysmasher release` wrote.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what exists already.")]
 
 SPEC = Path("release.toml")
-"""The spec file that is meant where none is named."""
+"""The default spec file."""
 
 
 def examples(*lines: str) -> str:

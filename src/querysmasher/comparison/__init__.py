@@ -1,1 +1,1 @@
-"""Mechanisms side by side: what each would make of a workload."""
+"""Comparison of mechanisms on one workload."""

@@ -1,4 +1,4 @@
-"""One workload, every mechanism: what each would reach, at what price, and what it cannot do."""
+"""Every mechanism on one workload: its error, its cost in time and memory, and its limitations."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from querysmasher.report.words import promise
 from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30
-"""Mechanisms that plan more slowly than this are not run again for their memory."""
+"""Maximum planning time for which a mechanism is run again to measure its memory."""
 
 Result = tuple[float, float | None, str]
-"""The weighted RMSE, the worst query's standard error where it is known, and a note."""
+"""The weighted RMSE, the largest standard error if known, and a note."""
 
 CHARTS = (".html", ".svg", ".png", ".json")
 
-HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB", "what it cannot do")
+HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB", "limitations")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A mechanism to compare: its name here, what it is known as, and what it cannot do, in sentences."""
+    """A mechanism to compare: its name in the API, its published name, and its limitations in sentences."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Row:
-    """What a mechanism makes of the workload; what it was not able to, or was not measured, is None."""
+    """The result of one mechanism; None for what it does not support or was not measured."""
 
     mechanism: str
     title: str
@@ -59,21 +59,21 @@ class Row:
     """The largest standard error of a query."""
     seconds: float | None
     megabytes: float | None
-    """The most memory in use at once, beyond what was in use before."""
+    """Peak memory, in addition to what was in use before."""
     cannot: str
     note: str
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Mechanisms side by side, the most accurate first."""
+    """The results of several mechanisms, the most accurate first."""
 
     workload: Workload
     budget: Budget
     rows: tuple[Row, ...]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return plain data, a record per mechanism."""
+        """Return plain data, one entry per mechanism."""
         return [asdict(row) for row in self.rows]
 
     def chart(self, path: str | os.PathLike[str] | None = None) -> Any:
@@ -112,7 +112,7 @@ class Comparison:
         return notebook(f"{self.workload}; {promise(self.budget)}", listed)
 
     def cells(self, row: Row) -> tuple[str, ...]:
-        """Return a row as texts, under `HEAD`."""
+        """Return a row as strings, under `HEAD`."""
         best = min((r.rmse for r in self.rows if r.rmse is not None), default=math.nan)
 
         def number(value: float | None, form: str) -> str:
@@ -130,7 +130,7 @@ class Comparison:
 
 
 def chart_format(path: str | os.PathLike[str]) -> str:
-    """Return the kind of file that a chart's name asks for, or refuse the name."""
+    """Return the file format that the name of a chart implies; refuse an unknown one."""
     suffix = Path(path).suffix.lower()
     if suffix not in CHARTS:
         msg = f"path: expected a name that ends in one of {', '.join(CHARTS)}, got {os.fspath(path)!r}"
@@ -147,7 +147,7 @@ def _planned(mechanism: str, centering: str | None = None) -> Callable[[Workload
 
 
 def _hdmm(workload: Workload, budget: Budget) -> Result:
-    """Take the best of HDMM's templates."""
+    """Return the result of the best of HDMM's templates."""
     found, refused = [], []
     for template in TEMPLATES:
         try:
@@ -160,31 +160,30 @@ def _hdmm(workload: Workload, budget: Budget) -> Result:
     scale = budget.unit.squared_change() / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
-    secret = " It takes the number of records for a secret." if budget.unit.total_is_public else ""
+    secret = " It treats the number of records as secret." if budget.unit.total_is_public else ""
     return rmse, worst, f"These are the errors of its {template} template.{secret}"
 
 
 def _compared() -> tuple[Compared, ...]:
-    """Return what can be planned, ours also around uniform centres, and what is here for its errors only."""
+    """Return the mechanisms to compare: ours also with uniform centres, and HDMM for its errors only."""
     known = [Compared(m.name, m.title, m.cannot, _planned(m.name)) for m in MECHANISMS.values()]
     uniform = Compared(
         "uniform",
         f"{MECHANISMS[DEFAULT].title}, uniform centres",
-        "It does not choose centres.",
+        "It does not optimise centres.",
         _planned(DEFAULT, "uniform"),
     )
     peer = Compared(
         "hdmm",
         "HDMM",
-        "It is here for its errors only, and cannot measure. It certifies nothing, and takes no queries but "
-        "products.",
+        "It computes errors here and cannot measure. It has no certificate and accepts only products.",
         _hdmm,
     )
     return (known[0], uniform, *known[1:], peer)
 
 
 COMPARED = _compared()
-"""What `compare` knows."""
+"""The mechanisms that `compare` supports."""
 
 
 def compare(
@@ -194,7 +193,7 @@ def compare(
     *,
     progress: bool | None = None,
 ) -> Comparison:
-    """Plan a workload with every mechanism, without data, and return them side by side.
+    """Plan a workload with every mechanism, without data, and return the comparison.
 
     Args:
         workload: the queries.
@@ -227,17 +226,17 @@ def compare(
 
 
 def _row(mechanism: Compared, workload: Workload, budget: Budget) -> Row:
-    """Run a mechanism for its errors and time, and once more for its memory."""
+    """Run a mechanism to measure its errors and time, and again to measure its memory."""
     head = (mechanism.name, mechanism.title)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a library has to say of numbers is no part of the table
+        warnings.simplefilter("ignore")  # numerical warnings of libraries are not part of the table
         start = time.perf_counter()
         try:
             rmse, worst, note = mechanism.run(workload, budget)
         except (QuerySmasherError, MemoryError) as error:
-            why = "there is not enough memory" if isinstance(error, MemoryError) else error
+            why = "not enough memory" if isinstance(error, MemoryError) else error
             return Row(
-                *head, None, None, None, None, mechanism.cannot, f"It does not take this workload: {why}."
+                *head, None, None, None, None, mechanism.cannot, f"It does not support this workload: {why}."
             )
         seconds = time.perf_counter() - start
         megabytes = _megabytes(mechanism, workload, budget) if seconds < MEASURED_SECONDS else None
@@ -245,7 +244,7 @@ def _row(mechanism: Compared, workload: Workload, budget: Budget) -> Row:
 
 
 def _megabytes(mechanism: Compared, workload: Workload, budget: Budget) -> float | None:
-    if tracemalloc.is_tracing():  # someone else is counting
+    if tracemalloc.is_tracing():  # someone else is tracing memory
         return None
     tracemalloc.start()
     try:

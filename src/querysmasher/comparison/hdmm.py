@@ -1,4 +1,4 @@
-"""HDMM, the High-Dimensional Matrix Mechanism with Gaussian noise: errors only, nothing is measured.
+"""HDMM, the High-Dimensional Matrix Mechanism with Gaussian noise: errors only, without measurement.
 
 Three templates for one strategy over the whole table, each with a privacy cost of 1:
 
@@ -6,8 +6,8 @@ Three templates for one strategy over the whole table, each with a privacy cost 
 - ``union``: every product of families has its own strategy and its own share of the budget.
 - ``marginals``: all marginals, each with a weight.
 
-Queries must be products of families on one attribute each; an attribute that a query does not mention
-counts as asked for its total.
+Queries must be products of families on one attribute each. On an attribute that a query does not mention,
+it asks for the total.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from querysmasher.workload.workload import Workload
 
 SWEEPS = 60
 CONVERGED = 1e-6
-"""Coordinate descent ends when a sweep gains less than this fraction."""
+"""Minimum relative gain of a sweep; below it, coordinate descent ends."""
 
 MOST_ATTRIBUTES = 14
-"""The marginals template has 2^d weights."""
+"""Maximum number d of attributes for the marginals template, which has 2^d weights."""
 
 RANK = 1e-11
 
 LARGEST = 300 * math.log(10)
-"""The logarithm of the largest sum of variances that is told."""
+"""Logarithm of the largest sum of variances reported."""
 
 
 @dataclass(frozen=True)
 class Errors:
-    """What a template is expected to reach at privacy cost 1: sums and maxima over the queries."""
+    """The expected errors of a template at privacy cost 1: sums and maxima over the queries."""
 
     weighted_loss: float
     """The sum of weight × variance."""
     worst: float | None
-    """The largest variance of a query, or None where there are too many queries to look at each."""
+    """The largest variance of a query, or None if there are too many queries."""
 
 
 def hdmm(workload: Workload, template: str) -> Errors:
@@ -58,7 +58,7 @@ def hdmm(workload: Workload, template: str) -> Errors:
         raise WorkloadError(msg)
     for group in workload:
         if any(len(family.shape) > 1 for family in group.families):
-            msg = f"HDMM takes products of queries on single attributes; {group.describe()} is none"
+            msg = f"HDMM accepts only products of queries on single attributes; {group.describe()} is not one"
             raise WorkloadError(msg)
     groups = tuple(g for g in workload if not any(_is_zero(family) for family in g.families))
     if not groups:
@@ -69,12 +69,12 @@ def hdmm(workload: Workload, template: str) -> Errors:
 
 
 def _is_zero(family: Family) -> bool:
-    """Tell whether a family asks for nothing: such queries are answered by zero, at no cost."""
+    """Return whether all queries of a family are zero: their answer is zero, at no privacy cost."""
     return not family.closed_form and not family.matrix().any()
 
 
 def _can_look(workload: Workload) -> bool:
-    """Tell whether every query can be looked at."""
+    """Return whether the queries are few enough to inspect each."""
     return all(g.rows <= limits().worst_queries and all(f.fits_memory for f in g.families) for g in workload)
 
 
@@ -115,7 +115,7 @@ def _kronecker(workload: Workload) -> Errors:
         if total > before + math.log1p(-CONVERGED):
             break
     if total > LARGEST:
-        msg = f"its strategy on all {len(schema)} attributes together has an error beyond 10^150"
+        msg = f"its strategy on all {len(schema)} attributes together has an error above 10^150"
         raise TooLargeError(msg)
     worst: dict[tuple[int, int], float] = {}
     families = list(kinds.values())
@@ -183,7 +183,9 @@ def _marginals(workload: Workload) -> Errors:
     schema = workload.schema
     d = len(schema)
     if d > MOST_ATTRIBUTES:
-        msg = f"HDMM's marginals template has 2^{d} weights; at most {MOST_ATTRIBUTES} attributes are taken"
+        msg = (
+            f"HDMM's marginals template has 2^{d} weights; at most {MOST_ATTRIBUTES} attributes are supported"
+        )
         raise TooLargeError(msg)
     sizes = np.array(schema.sizes, dtype=float)
     energy = np.zeros(2**d)

@@ -1,7 +1,7 @@
-"""Exact counts of a table, from wherever it lives.
+"""Exact counts of a table, wherever it lives.
 
-Nothing here is private by itself: what comes out is meant for `privacy/measurement` and for nobody else.
-The way of a table: batches of Arrow rows -> small integer codes -> dense tables of counts.
+Nothing here is private by itself: the counts are for `privacy/measurement` only. The steps are: batches of
+Arrow rows -> small integer codes -> dense tables of counts.
 """
 
 from querysmasher.data.counter import Limits

@@ -22,7 +22,7 @@ MOST_AXES = 32  # numpy has at most 64
 
 @dataclass(frozen=True)
 class Block:
-    """A table counted in one pass, and the sets that are summed from it."""
+    """A table counted in one pass, and the attribute sets that are summed from it."""
 
     names: AttributeSet
     members: tuple[AttributeSet, ...]
@@ -30,19 +30,19 @@ class Block:
 
     @property
     def cells(self) -> int:
-        """How many cells the table has."""
+        """Number of cells of the table."""
         return prod(self.shape)
 
     @property
     def alone(self) -> bool:
-        """Whether the table is counted for itself only."""
+        """Whether the table is counted for a single attribute set."""
         return self.cells > SHARED_CELLS
 
 
 def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[Block]:
-    """Share the sets out among blocks: greedily, from the largest set on.
+    """Distribute the sets among blocks, greedily, starting with the largest set.
 
-    A block takes in the attribute that completes the most sets still open, while its cells are few.
+    A block adds the attribute that completes the most open sets, as long as it has few cells.
 
     Args:
         sets: different sets, the names of each in the order of `sizes`.
@@ -66,7 +66,7 @@ def blocks(sets: Sequence[AttributeSet], sizes: Mapping[str, int]) -> list[Block
 
 
 class _Cover:
-    """The sets still open, and how far each is from lying in the block being built."""
+    """The open sets, and how many attributes each lacks in the current block."""
 
     def __init__(self, sets: list[list[int]], sizes: list[int]) -> None:
         self.open = np.ones(len(sets), dtype=bool)
@@ -81,7 +81,7 @@ class _Cover:
         self._holders = [np.array(places, dtype=np.int64) for places in holders]
 
     def take(self, place: int, cells: int) -> tuple[list[int], list[int]]:
-        """Build a block from one open set, close what it covers, and return both."""
+        """Build a block from one open set, close the sets it covers, and return both."""
         if cells > SHARED_CELLS:
             self.open[place] = False
             return self._sets[place], [place]
@@ -108,7 +108,7 @@ class _Cover:
         return sorted(block), members.tolist()
 
     def _include(self, rank: int, missing: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Note that the block holds an attribute, and return how many sets each other now completes."""
+        """Add an attribute to the block, and return how many sets each other attribute now completes."""
         holders = self._holders[rank]
         holders = holders[missing[holders] > 0]
         missing[holders] -= 1

@@ -1,8 +1,8 @@
-"""`check`: what in a table does not fit a schema, for the custodian's eyes only.
+"""`check`: what in a table does not fit a schema, for the custodian only.
 
-This is the one place that shows records on purpose. It stands apart from the private path: nothing that
-plans, measures, releases or reports imports it (`tests/test_layers.py`), nothing is written, and what it
-returns refuses to be pickled. It is not differentially private.
+This is the only file that shows records on purpose. It is separate from the private path: no code that plans,
+measures, releases or reports imports it (`tests/test_layers.py`), it writes nothing, and its result cannot be
+pickled. It is not differentially private.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from querysmasher.formatting import count
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
 
-NOTICE = "For the custodian's eyes only: this shows values of single records. Do not publish it."
-HEAD = ("attribute", "column", "missing", "do not match", "what is wrong")
+NOTICE = "For the custodian only: this shows values of single records. Do not publish it."
+HEAD = ("attribute", "column", "missing", "do not match", "problem")
 MOST_SHOWN = 5
-"""Maximum number of values that are shown of a column."""
+"""Maximum number of values shown per column."""
 
 
 @dataclass(frozen=True)
 class ColumnCheck:
-    """What a column has to do with its attribute."""
+    """How a column matches its attribute."""
 
     name: str
     type: str
-    """The type of the column; empty where there is none, or no record."""
+    """The type of the column; empty if there is no column or no record."""
     problem: str
-    """Why the column as a whole does not fit, or nothing."""
+    """Why the whole column does not fit; empty if it does."""
     missing: int
     stand_in: str
-    """The value that missing ones count as, as the schema declares, or nothing."""
+    """The value that missing ones count as, if the schema declares one."""
     unmatched: int
-    """How many values are outside the domain."""
+    """Number of values outside the domain."""
     values: tuple[tuple[str, int], ...]
-    """The most frequent values outside the domain, and how often each comes up."""
+    """The most frequent values outside the domain, with their frequencies."""
     more_values: int
-    """How many further distinct values are outside the domain."""
+    """Number of further distinct values outside the domain."""
 
     @property
     def ok(self) -> bool:
@@ -57,7 +57,7 @@ class ColumnCheck:
         return not self.problem and not self.unmatched and not (self.missing and not self.stand_in)
 
     def cells(self) -> tuple[str, ...]:
-        """Return the column as texts, under `HEAD`."""
+        """Return the column as strings, under `HEAD`."""
         shown = [f"{value} × {times:,}" for value, times in self.values]
         more = [f"{self.more_values:,} other values"] if self.more_values else []
         missing = f"{self.missing:,}" + (f" as {self.stand_in}" if self.missing and self.stand_in else "")
@@ -67,15 +67,15 @@ class ColumnCheck:
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """What in a table does not fit a schema; `ok` says whether everything does."""
+    """What in a table does not fit a schema; `ok` if everything does."""
 
     columns: tuple[ColumnCheck, ...]
     records: int
     bad_records: int
-    """How many records have a missing value, or one outside the domain, in any of the columns."""
+    """Number of records with a missing value, or one outside the domain, in any of the columns."""
     max_records: int
     problem: str
-    """Why the table as a whole cannot be read, or nothing."""
+    """Why the table cannot be read; empty if it can."""
 
     @property
     def ok(self) -> bool:
@@ -89,19 +89,19 @@ class Check:
         return fits and not any(column.problem for column in self.columns)
 
     def verdict(self, drop: str = "unknown='drop'") -> str:
-        """Say in a sentence what measuring would do; `drop` is how the reader asks to drop records."""
+        """Return in one sentence what `measure` would do; `drop` is the option that drops records."""
         if self.problem:
             return f"The table is refused: {self.problem}" + ("" if self.problem.endswith("?") else ".")
         if self.records > self.max_records:
             return f"The table is refused: it has more than max_records = {self.max_records:,} records."
         if not self.readable:
             names = ", ".join(repr(column.name) for column in self.columns if column.problem)
-            return f"The table is refused, whatever is done about single records: see {names}."
+            return f"The table is refused, even if single records are dropped: see {names}."
         if self.ok:
             return f"All {count(self.records, 'record')} fit."
         return (
             f"{self.bad_records:,} of {count(self.records, 'record')} do not fit: the table is refused, or "
-            f"with {drop} these records are left out."
+            f"with {drop} these records are dropped."
         )
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
@@ -111,15 +111,15 @@ class Check:
         return nw.from_dict(columns, backend=backend).to_native()
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data, with the notice of whom it is for."""
+        """Return plain data, including the notice."""
         return {"notice": NOTICE, "ok": self.ok, **asdict(self)}
 
     def __iter__(self) -> Iterator[ColumnCheck]:
-        """Go through the columns."""
+        """Iterate over the columns."""
         return iter(self.columns)
 
     def __getitem__(self, name: str) -> ColumnCheck:
-        """Return what was found in the column called `name`."""
+        """Return the findings about the column called `name`."""
         found = {column.name: column for column in self.columns}
         if name not in found:
             msg = f"name: expected one of {', '.join(map(repr, found))}, got {name!r}"
@@ -127,15 +127,15 @@ class Check:
         return found[name]
 
     def __repr__(self) -> str:
-        """Say whom this is for, then show every column."""
+        """Show the notice, then every column."""
         lines = [HEAD, *(column.cells() for column in self.columns)]
         widths = [max(len(line[place]) for line in lines) for place in range(len(HEAD) - 1)]
         shown = ["  ".join([*map(str.ljust, line, widths), line[-1]]).rstrip() for line in lines]
         return "\n".join([NOTICE, self.verdict(), *shown])
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: a check shows records, and is not to be kept."""
-        msg = "a check shows records of the table, and is not written to a file"
+        """Refuse to be pickled: a check shows records and must not be stored."""
+        msg = "a check shows records of the table and cannot be written to a file"
         raise DataError(msg)
 
 
@@ -147,25 +147,25 @@ def check(
     *,
     max_records: int = 100_000_000,
 ) -> Check:
-    """Tell the custodian what in a table does not fit a schema, in all columns at once.
+    """Show the custodian what in a table does not fit a schema, in all columns at once.
 
-    What is returned shows values of single records. It is for those who may see the table, protects nobody
-    and must not be published. Nothing is written, and no budget is spent. It says what `measure` would do
-    with the same table: which columns are missing or there twice, which types do not fit, how many values
-    are missing or outside the domain, which these are, and how many records that concerns.
+    The result shows values of single records. It is for those who may see the table, protects nobody and must
+    not be published. This function writes nothing and spends no budget. It applies the rules of `measure`:
+    the result lists missing and repeated columns, types that do not fit, the number of missing values, the
+    values outside the domain, and the number of records concerned.
 
     Args:
-        schema: the domain. Mend it from public knowledge only: a domain read off this table says something
-            about the people in it.
-        data: whatever `measure` takes.
-        attributes: the attributes to look at; by default all. `measure` looks at those that are measured.
-        max_records: the public cap on the number of records that `measure` is to be given.
+        schema: the domain. Correct it from public knowledge only: a domain read from this table would reveal
+            something about the people in it.
+        data: anything that `measure` accepts.
+        attributes: the attributes to inspect; by default all. `measure` reads only those it measures.
+        max_records: the public cap on the number of records, as for `measure`.
 
     >>> import pyarrow
     >>> schema = Schema.of(age=3, sex=2)
     >>> found = check(schema, pyarrow.table({"age": [0, 7, 7, None], "Sex": [0, 1, 1, 0]}))
     >>> found.ok, found["age"].values, found["sex"].problem
-    (False, (('7', 2),), "there is no such column; the nearest is 'Sex'")
+    (False, (('7', 2),), "no such column; the nearest is 'Sex'")
     """
     if not isinstance(schema, Schema):
         msg = f"schema: expected a Schema, got {type(schema).__name__}"
@@ -178,7 +178,7 @@ def check(
         else tuple(attributes)
     )
     schema.positions(names)
-    open_table(schema, data, [], "drop")  # refuses what is no table at all
+    open_table(schema, data, [], "drop")  # refuses what is not a table
     problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
     readable = [name for name in names if name not in problems]
     found, problem = _inspected(open_table(schema, data, readable, "drop"))
@@ -190,7 +190,7 @@ def check(
 
 
 def _problem(schema: Schema, data: Any, name: str) -> str:
-    """Say why the column of an attribute cannot be read at all, or nothing."""
+    """Return why the column of an attribute cannot be read; empty if it can."""
     with noting_columns() as columns:
         try:
             open_table(schema, data, [name], "drop")
@@ -199,13 +199,13 @@ def _problem(schema: Schema, data: Any, name: str) -> str:
         else:
             return ""
     if columns.count(name) > 1:
-        return f"there are {columns.count(name)} columns of this name"
+        return f"{columns.count(name)} columns have this name"
     if not columns or name in columns:
         return problem
     near = [c for c in columns if plain_name(c) == plain_name(name)]
     near += difflib.get_close_matches(name, [c for c in columns if c not in near], n=3)
     hint = f"; the nearest {'is' if len(near) == 1 else 'are'} {', '.join(map(repr, near))}" if near else ""
-    return f"there is no such column{hint}"
+    return f"no such column{hint}"
 
 
 def _unnamed(schema: Schema, data: Any, names: Sequence[str]) -> str:
@@ -219,7 +219,7 @@ def _unnamed(schema: Schema, data: Any, names: Sequence[str]) -> str:
 
 
 def _inspected(counter: Any) -> tuple[Inspection, str]:
-    """Return what is found in a table, and why it could not be read to its end, or nothing."""
+    """Return the findings about a table, and why it could not be read completely, if so."""
     rows = counter.rows
     try:
         if isinstance(counter, SparkCounter):

@@ -1,4 +1,4 @@
-"""How much memory an engine may take."""
+"""Memory limits of an engine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from querysmasher.errors import DataError
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is held at a time; the answers do not depend on it.
+    """Maximum sizes held in memory at a time; the counts do not depend on them.
 
     Attributes:
         read_rows: rows read from a file or a frame in one step.
         chunk_rows: encoded rows counted in one step.
         keep_bytes: encoded rows are kept between steps up to this size (one byte per record and attribute
-            of fewer than 256 values), and read anew for each batch of marginals beyond it.
+            of fewer than 256 values); beyond it, they are read again for each batch of marginals.
         batch_cells: cells of the marginals counted in one pass over the rows, 8 bytes each.
     """
 
@@ -25,9 +25,9 @@ class Limits:
     batch_cells: int = 2**24
 
     def __post_init__(self) -> None:
-        """Check that each limit is a whole number of at least 1, or 0 for what is kept."""
+        """Check that each limit is an integer of at least 1, or 0 for what is kept."""
         for field in fields(self):
             given, least = getattr(self, field.name), 0 if field.name == "keep_bytes" else 1
             if isinstance(given, bool) or not isinstance(given, int) or given < least:
-                msg = f"{field.name}: expected a whole number of at least {least}, got {given!r}"
+                msg = f"{field.name}: expected an integer of at least {least}, got {given!r}"
                 raise DataError(msg)

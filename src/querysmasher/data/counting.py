@@ -22,23 +22,23 @@ MOST_CELLS = 2**31 - 1
 
 @dataclass(frozen=True, repr=False)
 class Codes:
-    """Some records, as one column of codes per attribute."""
+    """Records as one column of codes per attribute."""
 
     columns: Mapping[str, Code]
     rows: int
 
     @property
     def size(self) -> int:
-        """The bytes that the columns take."""
+        """Size of the columns in bytes."""
         return sum(column.nbytes for column in self.columns.values())
 
     def __repr__(self) -> str:
-        """Name the attributes, and show nothing of the records."""
+        """Name the attributes without showing records."""
         return f"Codes({', '.join(self.columns)})"
 
 
 class Tally:
-    """Tables of some attribute sets, to which chunks of records are added."""
+    """Counts on several attribute sets, to which chunks of records are added."""
 
     def __init__(self, schema: Schema, sets: Sequence[AttributeSet]) -> None:
         """Start from zero, for one table per set."""
@@ -51,11 +51,11 @@ class Tally:
         self._blocks = blocks(list(dict.fromkeys(own for _, own in self._sets)), self._sizes)
 
     def __repr__(self) -> str:
-        """Say how many tables there are, and nothing of the counts."""
+        """Show the number of attribute sets without showing counts."""
         return f"Tally({len(self._sets)} attribute sets)"
 
     def add(self, codes: Codes) -> None:
-        """Count some records more."""
+        """Count further records."""
         prefixes: list[tuple[str, NDArray[Any]]] = []
         for block in self._blocks if codes.rows else ():
             code = _combined(block, codes, prefixes)
@@ -80,7 +80,7 @@ class Tally:
 
 
 def check_cells(schema: Schema, sets: Sequence[AttributeSet]) -> list[int]:
-    """Return the number of cells of each set, or refuse a set whose table is beyond any memory."""
+    """Return the number of cells of each set; refuse a set that exceeds any memory."""
     cells = [prod(schema.shape(one)) for one in sets]
     for one, count in zip(sets, cells, strict=True):
         if count > MOST_CELLS:
@@ -92,7 +92,7 @@ def check_cells(schema: Schema, sets: Sequence[AttributeSet]) -> list[int]:
 def batches(
     sets: Sequence[AttributeSet], cells: Sequence[int], most_cells: int
 ) -> Iterator[Sequence[AttributeSet]]:
-    """Cut the sets into runs of at most `most_cells` cells, or of a single set."""
+    """Split the sets into batches of at most `most_cells` cells, or of a single set."""
     start, held = 0, 0
     for place, count in enumerate(cells):
         if place > start and held + count > most_cells:
@@ -104,7 +104,7 @@ def batches(
 
 
 def _combined(block: Block, codes: Codes, prefixes: list[tuple[str, NDArray[Any]]]) -> NDArray[Any]:
-    """Return each record's cell in the block, reusing what the block before had combined."""
+    """Return each record's cell in the block, reusing the combinations of the previous block."""
     shared = 0
     for (name, _), own in zip(prefixes, block.names, strict=False):
         if name != own:

@@ -1,4 +1,4 @@
-"""Reading CSV files: records framed by the stated dialect, their fields as texts."""
+"""Reading CSV files: records framed by the stated dialect, their fields as strings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MARKS = {
 
 @dataclass(frozen=True)
 class CSVFile:
-    """One file, its dialect, and where the columns that are needed stand."""
+    """One file, its dialect, and the indexes of the needed columns."""
 
     path: str
     dialect: CSV
@@ -54,7 +54,7 @@ class CSVFile:
     places: dict[str, int]
 
     def batches(self) -> Generator[Batch]:
-        """Go through the records."""
+        """Iterate over the records."""
         with closing(_blocks(self.path, self.dialect)) as parts:
             for number, block in enumerate(parts):
                 start = 0 if number else first_record(block, self.dialect.quote)
@@ -78,14 +78,14 @@ class CSVFile:
         return Batch(texts, len(columns[0]))
 
     def _slowly(self, block: Block, wanted: list[int]) -> list[Any] | None:
-        """Return the texts of some columns, field by field, or None if a record is ragged."""
+        """Return the strings of some columns, field by field, or None if a record is ragged."""
         if ragged(block, self.columns, self.delimiter, self.dialect.quote):
             return None
         columns = fields(block.data, self.columns, self.delimiter, self.dialect.quote)
         return [pa.array([text.decode() for text in columns[place]], pa.large_string()) for place in wanted]
 
     def _quickly(self, block: Block, wanted: list[int]) -> list[Any] | None:
-        """Return the texts of some columns by way of Arrow, or None if it refuses them."""
+        """Return the strings of some columns through Arrow, or None if it refuses them."""
         names = [str(place) for place in range(self.columns)]
         chosen = [names[place] for place in wanted]
         try:
@@ -114,17 +114,15 @@ class CSVFile:
     def _misread(self, block: Block) -> DataError:
         wrong = ragged(block, self.columns, self.delimiter, self.dialect.quote)
         if wrong is None:
-            words = "the records that begin here cannot be read"
+            words = "the records that start here cannot be read"
             return mistake(_words(self.path), block.line, words)
         line, count = wrong
-        words = (
-            f"a record of {count} {'field' if count == 1 else 'fields'}, where the header has {self.columns}"
-        )
+        words = f"a record of {count} {'field' if count == 1 else 'fields'}; the header has {self.columns}"
         return mistake(_words(self.path), line, words)
 
 
 def open_csv(path: str, dialect: CSV, names: Sequence[str]) -> CSVFile:
-    """Read the header of a file, and return the file; the records are not looked at."""
+    """Read the header of a file, and return the file; do not read the records."""
     with closing(_blocks(path, dialect)) as parts:
         block = next(parts, None)
     if block is None:
@@ -137,14 +135,14 @@ def open_csv(path: str, dialect: CSV, names: Sequence[str]) -> CSVFile:
 
 @dataclass(frozen=True, repr=False)
 class _Header:
-    """The first record of a file, from which the delimiter is taken if it is not stated."""
+    """The first record of a file, which determines the delimiter if it is not stated."""
 
     block: Block
     dialect: CSV
     path: str
 
     def read(self, names: Sequence[str]) -> tuple[str, list[str]]:
-        """Return the delimiter and the columns, among them all that are needed."""
+        """Return the delimiter and the columns, which include all needed ones."""
         source = _words(self.path)
         if has_lone_returns(self.block.data, self.dialect.quote):
             words = "a carriage return that no line feed follows; save the file with line feeds"
@@ -154,18 +152,18 @@ class _Header:
         candidates = [self.dialect.delimiter] if self.dialect.delimiter else usual
         headers = {d: columns for d in candidates if (columns := self._columns(d))}
         if not headers:
-            check(self.block, candidates[0], self.dialect.quote, source)  # which says what is wrong
+            check(self.block, candidates[0], self.dialect.quote, source)  # which raises the precise error
             raise mistake(source, 1, "empty; expected a header")
         named = {d: len(set(names) & set(columns)) for d, columns in headers.items()}
         delimiter = max(headers, key=lambda d: (named[d], len(headers[d]) if not any(named.values()) else 0))
         hint = ""
         if not named[delimiter]:
-            hint = f"; the first line of {source} names no attribute: is it a header?"
+            hint = f"; the first line of {source} has no name of an attribute: is it a header?"
         check_columns(names, headers[delimiter], place=source, hint=hint)
         return delimiter, headers[delimiter]
 
     def _columns(self, delimiter: str) -> list[str]:
-        """Return the names of the columns, or none where quotation marks do not go with the delimiter."""
+        """Return the names of the columns, or none if quotation marks do not fit the delimiter."""
         quote = self.dialect.quote
         try:
             check(self.block, delimiter, quote, "")
@@ -187,7 +185,7 @@ def _opened(path: str) -> BinaryIO:
 
 
 def _reader(file: BinaryIO, dialect: CSV, path: str) -> Callable[[int], bytes]:
-    """Return what reads the next bytes of a file, as UTF-8 and without a byte order mark."""
+    """Return a function that reads the next bytes of a file, as UTF-8 without a byte order mark."""
 
     def read(size: int) -> bytes:
         return quietly("reading the table", file.read, size)
@@ -197,7 +195,7 @@ def _reader(file: BinaryIO, dialect: CSV, path: str) -> Callable[[int], bytes]:
     start = read(4)
     mark = next((m for m in MARKS if start.startswith(m)), b"")
     if MARKS.get(mark, "utf-8") != "utf-8":
-        msg = f"data: {_words(path)} is not UTF-8: it begins like {MARKS[mark]}; state its encoding"
+        msg = f"data: {_words(path)} is not UTF-8: it starts like {MARKS[mark]}; state its encoding"
         raise DataError(msg)
     rest = start.removeprefix(mark)
     file.seek(len(start) - len(rest))
@@ -215,7 +213,7 @@ class _Decoded:
         self._line = 1
 
     def __call__(self, size: int) -> bytes:
-        """Return some bytes more, or none at the end."""
+        """Return further bytes, or none at the end."""
         while True:
             raw = self._read(size)
             text = self._decoded(raw)

@@ -1,7 +1,7 @@
-"""Columns of dates: whole days, however the column stores them.
+"""Columns of dates: complete days, however the column stores them.
 
 A date matches a date32 or date64 value of that day, and a timestamp at its midnight. A timestamp with a
-time zone is read by the clock of that zone. Any other moment of a day matches no date.
+time zone is read in that zone. Any other time of day matches no date.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 EPOCH = date(1970, 1, 1)
 TICKS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-"""How many units make a day."""
+"""Number of units per day."""
 
 NO_DAY = np.iinfo(np.int64).min
-"""What is no whole day, or missing."""
+"""Code for a missing value, or one that is not a complete day."""
 
 
 def is_date_column(kind: Any) -> bool:
-    """Tell whether a column of this Arrow type holds dates or timestamps."""
+    """Return whether a column of this Arrow type holds dates or timestamps."""
     return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
 
 
 def days(column: Any) -> NDArray[np.int64]:
-    """Return the day of each value of a date column, counted from 1970, or `NO_DAY`."""
+    """Return the day number of each value of a date column, counted from 1970, or `NO_DAY`."""
     kind = column.type
     if pa.types.is_date32(kind):
         return np.asarray(column.cast(pa.int32()).cast(pa.int64()).fill_null(NO_DAY))
@@ -46,7 +46,7 @@ def day_number(value: date) -> int:
 
 
 def midnight(value: object) -> object:
-    """Return a moment at midnight as the date of its day, by its own clock; any other value as it is."""
+    """Return a timestamp at midnight as its date, in its own time zone; any other value unchanged."""
     if not isinstance(value, datetime):
         return value
     nanoseconds = getattr(value, "nanosecond", 0)  # pandas' timestamps have them

@@ -1,6 +1,6 @@
-"""How a CSV file is written. It is stated, never guessed from the records.
+"""The dialect of a CSV file. It is stated, never inferred from the records.
 
-One record that changed the guess would change how all others are read.
+If it were inferred, one record could change how all others are read.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from querysmasher.errors import DataError
 
 DELIMITERS = (",", ";", "\t", "|")
-"""What may separate fields where nothing is stated; the header line decides."""
+"""Possible delimiters if none is stated; the header line decides."""
 
 
 @dataclass(frozen=True)
 class CSV:
-    r"""A CSV file and how it is written: what `measure` takes instead of a path.
+    r"""A CSV file and its dialect, which `measure` accepts instead of a path.
 
     The file has a header on its first line. Records end with a line feed, or a carriage return and a line
-    feed. A field that holds the delimiter, a quotation mark or a line break is quoted, and a quotation mark
-    in it is doubled. An empty line is no record, unless the file has a single column.
+    feed. A field that contains the delimiter, a quotation mark or a line break is quoted, and a quotation
+    mark in it is doubled. An empty line is not a record, unless the file has a single column.
 
     Attributes:
-        path: the file, packed with gzip if its name ends in ``.gz``; or a glob.
-        delimiter: what separates fields; if None, the first of comma, semicolon, tab and ``|`` by which the
+        path: the file, compressed with gzip if its name ends in ``.gz``; or a glob.
+        delimiter: the delimiter; if None, the first of comma, semicolon, tab and ``|`` by which the
             header line names every attribute needed.
         quote: the quotation mark; None if no field is quoted.
         encoding: the file's encoding, as Python names it.
-        decimal: the decimal sign of numbers, ``.`` or ``,``.
+        decimal: the decimal separator of numbers, ``.`` or ``,``.
 
     >>> CSV("people.csv", delimiter=";", decimal=",")
     CSV(path='people.csv', delimiter=';', quote='"', encoding='utf-8', decimal=',')
@@ -55,7 +55,7 @@ class CSV:
                 msg = f"{name}: expected a single ASCII character other than a line break, got {given!r}"
                 raise DataError(msg)
         if self.delimiter is not None and self.delimiter == self.quote:
-            msg = f"delimiter: expected another character than the quotation mark, got {self.delimiter!r}"
+            msg = f"delimiter: expected a character other than the quotation mark, got {self.delimiter!r}"
             raise DataError(msg)
         if self.decimal not in (".", ","):
             msg = f"decimal: expected '.' or ',', got {self.decimal!r}"
@@ -70,5 +70,5 @@ class CSV:
 
     @property
     def is_utf8(self) -> bool:
-        """Whether the file's bytes are read as they are."""
+        """Whether the file's bytes need no decoding."""
         return codecs.lookup(self.encoding).name == "utf-8"

@@ -1,4 +1,4 @@
-"""Frames in memory in which several columns have one name."""
+"""Frames in memory with repeated column names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from querysmasher.data.foreign import check_columns
 
 
 def without_doubles(native: Any, names: Sequence[str]) -> Any:
-    """Return a pandas or Arrow frame with the needed columns only, if a name is there twice.
+    """Return a pandas or Arrow frame with only the needed columns, if a name is repeated.
 
-    Where a needed column is there twice, the frame is refused.
+    Refuse a frame in which a needed column is repeated.
     """
     if isinstance(native, pa.Table):
         columns = native.column_names

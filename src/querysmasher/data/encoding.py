@@ -1,7 +1,7 @@
-"""From the values of a column to codes: the places of the values in the attribute's domain.
+"""From the values of a column to codes: the indexes of the values in the attribute's domain.
 
-Columns come as Arrow arrays, as Python objects, or as the texts of a CSV file. All follow the rule of
-`Places`, which is written there for one value; here it is applied to whole columns.
+Columns come as Arrow arrays, as Python objects, or as the strings of a CSV file. All follow the rule of
+`Places`, which states it for one value; this file applies it to whole columns.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from querysmasher.data.values import EXACT_FLOATS, Places
 from querysmasher.errors import DataError
 
 Code = NDArray[np.unsignedinteger[Any]]
-"""Places of values in a domain, in the smallest type that holds the domain's size and `Places`' codes."""
+"""Indexes of values in a domain, in the smallest type for the domain's size and the codes of `Places`."""
 
 INT64 = range(-(2**63), 2**63)
 EXACT = {"halffloat": 2**11, "float": 2**24, "double": EXACT_FLOATS}
-"""From here on, a column of such floats cannot tell integers apart."""
+"""From here on, a column of such floats cannot distinguish integers."""
 SURE = (pa.string(), pa.large_string(), pa.bool_(), pa.int64(), pa.null())
 """Types that Arrow infers only for objects that are all of this kind."""
 
@@ -46,21 +46,21 @@ class Encoder:
 
     @property
     def unknown(self) -> int:
-        """The least code that is no place in the domain."""
+        """The smallest code that is not an index of the domain."""
         return self.places.unknown
 
     def encode(self, column: Any) -> Code:
-        """Return the code of each value, where a missing one counts as its stand-in."""
+        """Return the code of each value; a missing one counts as the declared value."""
         return self.stood_in(self.codes(column))
 
     def stood_in(self, codes: Code) -> Code:
-        """Return the codes with the value that stands for missing ones in their place, if there is one."""
+        """Replace the codes of missing values by that of the declared value, if there is one."""
         if self.places.stand_in is not None:
             codes[codes == self.places.missing] = self.places.stand_in
         return codes
 
     def codes(self, column: Any) -> Code:
-        """Return the code of each value of an Arrow array, of Python objects, or of texts."""
+        """Return the code of each value of an Arrow array, of Python objects, or of strings."""
         if isinstance(column, Texts):
             return column.codes(self.places)
         if isinstance(column, np.ndarray):
@@ -83,7 +83,7 @@ class Encoder:
                 if key not in memory:
                     memory[key] = self.places.place(value)
                 codes[row] = memory[key]
-            except TypeError:  # a list, for example, cannot be looked up
+            except TypeError:  # a list, for example, is not hashable
                 codes[row] = self.places.place(value)
         return codes
 
@@ -126,9 +126,9 @@ class Encoder:
             return self._numbers(column.cast(pa.float64())) if binned else self._distinct(column)
         if pa.types.is_floating(kind) and self.places.largest_integer >= EXACT[str(kind)]:
             msg = (
-                f"attribute {self.attribute.name!r}: a column of type {kind} cannot tell its large integers "
-                "apart; give it as a column of integers (in pandas Int64, which also holds missing values) "
-                "or of texts"
+                f"attribute {self.attribute.name!r}: a column of type {kind} cannot represent its large "
+                "integers exactly; pass a column of integers (in pandas Int64, which also allows missing "
+                "values) or of strings"
             )
             raise DataError(msg)
         values = _filled(column.cast(pa.float32()) if pa.types.is_float16(kind) else column, 0)
@@ -139,7 +139,7 @@ class Encoder:
         return self._distinct(column) if self.places.has_large_floats else self._integers(values)
 
     def _distinct(self, column: Any) -> Code:
-        """Return the codes by way of the distinct values, one at a time."""
+        """Compute the codes of the distinct values, one at a time."""
         encoded = column.dictionary_encode()
         lookup = [self.places.place(value) for value in encoded.dictionary.to_pylist()]
         codes = np.array([*lookup, self.places.missing], self.places.dtype)
@@ -182,7 +182,7 @@ class Encoder:
         return codes
 
     def _lookup(self, places: Any) -> Code:
-        """Return the given places as codes, with `unknown` at the end."""
+        """Return the given indexes as codes, with `unknown` at the end."""
         return np.array([*places, self.unknown], dtype=self.places.dtype)
 
     def _mismatch(self, kind: object) -> DataError:
@@ -223,7 +223,7 @@ def _kind(kind: Any) -> type | None:
 
 
 def _filled(column: Any, missing: int) -> NDArray[Any]:
-    """Return an Arrow array as a numpy one, with `missing` for what is missing."""
+    """Return an Arrow array as a NumPy array, with `missing` for missing values."""
     if column.null_count:
         if pa.types.is_integer(column.type):
             column = column.cast(pa.int64()) if column.type != pa.uint64() else column

@@ -1,4 +1,4 @@
-"""Rows of CSV and Parquet files and of DuckDB relations, streamed: the table need not fit in memory."""
+"""Streams rows of CSV and Parquet files and of DuckDB relations: the table need not fit in memory."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def count_file(rows: RowEncoder, data: str | os.PathLike[str] | CSV, limits: Lim
         return ScanCounter(rows, partial(_parquet_batches, parquet, limits.read_rows), limits)
     for encoder in rows.encoders.values():
         if len(encoder.places.kinds) > 1:
-            text_labels(encoder.attribute)  # which refuses labels that are the same text
+            text_labels(encoder.attribute)  # which refuses labels that are the same string
     dialect = data if isinstance(data, CSV) else CSV(data)
     texts = [open_csv(one, dialect, rows.names) for one in paths]
     return ScanCounter(rows, partial(_csv_batches, texts), limits)
 
 
 def count_relation(rows: RowEncoder, relation: Any, limits: Limits) -> ScanCounter:
-    """Return a counter of a DuckDB relation, which is run when it is read."""
+    """Return a counter of a DuckDB relation, which is evaluated when it is read."""
     columns = relation.columns
     check_columns(rows.names, columns)
     chosen = rows.names or columns[:1]  # one column at least, to know the number of rows
@@ -75,7 +75,7 @@ def _relation_batches(relation: Any, selection: str, rows: int) -> Generator[Any
 
 
 def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
-    """Return the files that a path means, and their kind. An existing file is itself, whatever its name."""
+    """Return the files of a path, and their kind. An existing file is never read as a glob."""
     if Path(path).is_dir():
         found = sorted(map(str, Path(path).rglob("*.parquet")))
         kind = kind or "Parquet"
@@ -84,9 +84,7 @@ def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
         found = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))  # noqa: PTH207
         found = [one for one in found if Path(one).is_file()]
     if kind is None:
-        msg = (
-            f"data: cannot tell the kind of file of {path!r}; expected a name ending in {', '.join(SUFFIXES)}"
-        )
+        msg = f"data: unknown kind of file {path!r}; expected a name ending in {', '.join(SUFFIXES)}"
         raise DataError(msg)
     if not found:
         folder = Path(path).is_dir()
@@ -96,7 +94,7 @@ def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
 
 
 def _fixed_part(path: str) -> str:
-    """Return the folder of a glob above the first part that is a pattern."""
+    """Return the folder above the first pattern of a glob."""
     folder = Path(path).parent
     while glob.has_magic(str(folder)):
         folder = folder.parent

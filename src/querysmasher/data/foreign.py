@@ -16,20 +16,20 @@ _noted: ContextVar[list[str] | None] = ContextVar("noted", default=None)
 
 
 def quietly(doing: str, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Return what `call` returns, and turn its errors into a `DataError` that says nothing of the data."""
+    """Return the result of `call`; turn its errors into a `DataError` that does not quote data."""
     try:
         return call(*arguments, **options)
     except (QuerySmasherError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a foreign library raises may quote a record
         cause = type(error).__name__
-    # Raised out here so that the foreign error is not even the context of ours.
+    # Raised here so that the foreign error is not the context of ours.
     msg = f"data: {doing} failed with {cause}, whose message is withheld because it may quote the data"
     raise DataError(msg)
 
 
 def quiet_iterator(doing: str, items: Iterable[T]) -> Iterator[T]:
-    """Go through `items`, with the errors of each step turned as in `quietly`."""
+    """Iterate over `items`; turn the errors of each step as in `quietly`."""
     iterator = quietly(doing, iter, items)
     while (item := quietly(doing, _step, iterator)) is not None:
         yield item
@@ -40,23 +40,23 @@ def _step(iterator: Iterator[T]) -> T | None:
 
 
 def check_columns(names: Sequence[str], columns: Sequence[object], place: str = "", hint: str = "") -> None:
-    """Refuse data that lack a column, or have it twice.
+    """Refuse data with a missing or repeated column.
 
-    A column is named only if it is the attribute's own name, written differently: what stands in the place
-    of the names may be the first record of a file without a header.
+    The error quotes a column only if it is a spelling variant of the attribute's name: in a file without a
+    header, the names are the first record.
 
     Args:
-        names: the columns that are needed.
-        columns: those that are there.
-        place: where, in words, if there are several places.
-        hint: what else to say about a column that is not there.
+        names: the needed columns.
+        columns: the existing columns.
+        place: which of several files, in words.
+        hint: a remark to add about a missing column.
     """
     where = f" in {place}" if place else ""
     if (noted := _noted.get()) is not None:
         noted[:] = map(str, columns)
     for name in names:
         if columns.count(name) > 1:
-            msg = f"data: the column {name!r} is there more than once{where}"
+            msg = f"data: the column {name!r} occurs more than once{where}"
             raise DataError(msg)
         if name not in columns:
             alike = [str(c) for c in columns if plain_name(str(c)) == plain_name(name) != ""]
@@ -67,9 +67,9 @@ def check_columns(names: Sequence[str], columns: Sequence[object], place: str = 
 
 @contextmanager
 def noting_columns() -> Iterator[list[str]]:
-    """Give a list that holds the columns of the table last opened in this context: for `check` alone.
+    """Provide a list of the columns of the table last opened in this context, for `check` only.
 
-    They never go into an error, because they may be a record.
+    They never appear in an error, because they may be a record.
     """
     columns: list[str] = []
     token = _noted.set(columns)
@@ -80,5 +80,5 @@ def noting_columns() -> Iterator[list[str]]:
 
 
 def plain_name(name: str) -> str:
-    """Return a name without case, spaces and signs."""
+    """Return a name in lower case, with letters and digits only."""
     return "".join(filter(str.isalnum, name.casefold()))

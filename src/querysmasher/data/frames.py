@@ -1,4 +1,4 @@
-"""Rows of a dataframe in memory: pandas, Polars, PyArrow and whatever else narwhals knows."""
+"""Rows of a dataframe in memory: pandas, Polars, PyArrow and others that narwhals supports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from querysmasher.data.scan import ScanCounter
 
 
 def count_frame(rows: RowEncoder, frame: Any, limits: Limits) -> ScanCounter:
-    """Return a counter of a narwhals frame; a lazy one is collected when it is read, needed columns only."""
+    """Return a counter of a narwhals frame; a lazy one is collected when read, with needed columns only."""
     lazy = isinstance(frame, nw.LazyFrame)
     columns = quietly(
         "reading the columns", lambda: frame.collect_schema().names() if lazy else frame.columns
@@ -39,7 +39,7 @@ def _batches(frame: Any, names: list[str], rows: int) -> Generator[Batch]:
 
 
 def _column(series: Any) -> Any:
-    """Return a column as one Arrow array, or as the Python objects that it holds."""
+    """Return a column as one Arrow array, or as its Python objects."""
     native = series.to_native()
     kind = getattr(native, "dtype", None)
     categories = getattr(kind, "categories", None)  # which Arrow would convert because of one another

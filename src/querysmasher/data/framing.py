@@ -1,10 +1,10 @@
-r"""Where records of a CSV file begin and end, by the stated dialect alone.
+r"""Finds where records of a CSV file start and end, from the stated dialect alone.
 
 Quotation marks alternate: the first opens, the next closes, and a doubled one inside a field closes and
-opens again. So a line feed ends a record if an even number of marks stand before it. That is true of every
-file in which a mark opens only at the beginning of a field and closes only at its end, and this is checked
-for each mark. What does not keep to it is refused by the number of its line and the kind of mistake; the
-line itself is never shown.
+opens again. So a line feed ends a record if an even number of marks precede it. This holds for every file
+in which a mark opens only at the start of a field and closes only at its end, which is checked for each
+mark. Otherwise the file is refused with the line number and the kind of mistake; the line itself is never
+shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from querysmasher.errors import DataError
 
 BLOCK_BYTES = 2**24
 LONGEST_RECORD = 2**28
-"""Maximum number of bytes of a record: a quotation mark that is never closed would take in the whole file."""
+"""Maximum number of bytes of a record: an unclosed quotation mark would extend to the end of the file."""
 
 LINE_FEED, CARRIAGE_RETURN = b"\n\r"
 
@@ -41,10 +41,10 @@ def mistake(source: str, line: int, words: str) -> DataError:
 
 
 def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iterator[Block]:
-    """Cut a stream of UTF-8 into blocks of complete records.
+    """Split a stream of UTF-8 into blocks of complete records.
 
     Args:
-        read: returns up to so many bytes, and none at the end.
+        read: returns at most the given number of bytes, and none at the end.
         quote: the quotation mark, or None.
         source: the file in words, for messages.
     """
@@ -60,9 +60,7 @@ def blocks(read: Callable[[int], bytes], quote: str | None, source: str) -> Iter
             line += held.count(b"\n", 0, end)
             held = held[end:]
         elif len(held) > LONGEST_RECORD:
-            words = (
-                f"a record of more than {LONGEST_RECORD >> 20} MiB, as if a quotation mark were never closed"
-            )
+            words = f"a record of more than {LONGEST_RECORD >> 20} MiB; a quotation mark may not be closed"
             raise mistake(source, line, words)
     if held:
         yield Block(held if held.endswith(b"\n") else held + b"\n", line)
@@ -86,9 +84,9 @@ def check(block: Block, delimiter: str, quote: str | None, source: str) -> None:
 
 
 def has_lone_returns(data: bytes, quote: str | None) -> bool:
-    """Tell whether a carriage return stands outside quotation marks that no line feed follows.
+    """Return whether an unquoted carriage return is not followed by a line feed.
 
-    Some writers leave it unquoted. It is part of its field: only a line feed ends a record.
+    Some writers do not quote it. It is part of its field: only a line feed ends a record.
     """
     if b"\r" not in data:
         return False
@@ -98,13 +96,13 @@ def has_lone_returns(data: bytes, quote: str | None) -> bool:
 
 
 def record_ends(data: bytes, quote: str | None) -> Positions:
-    """Return the positions of the line feeds that end records, in bytes that begin with a record."""
+    """Return the positions of the line feeds that end records, in bytes that start with a record."""
     feeds = _positions(data, LINE_FEED)
     return feeds[_outside(feeds, _quotes(data, quote))]
 
 
 def blank_lines(data: bytes, ends: Positions) -> NDArray[np.bool_]:
-    """Tell for each record whether its line is empty."""
+    """Return for each record whether its line is empty."""
     lengths = np.diff(ends, prepend=-1)
     before = _bytes(data)[np.maximum(ends - 1, 0)]
     return (lengths == 1) | ((lengths == 2) & (before == CARRIAGE_RETURN))
@@ -122,7 +120,7 @@ def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> tup
 
 
 def fields(data: bytes, columns: int, delimiter: str, quote: str | None) -> list[list[bytes]]:
-    """Return the fields of each record, one list per column: slowly, and of records that are not ragged."""
+    """Return the fields of each record, one list per column: slow, and only for records of equal length."""
     ends = record_ends(data, quote)
     kept = ~blank_lines(data, ends) if columns > 1 else np.ones(len(ends), dtype=bool)
     starts, ends = np.concatenate([[0], ends[:-1] + 1])[kept], ends[kept]
@@ -161,7 +159,7 @@ def _check_quotes(block: Block, delimiter: str, quote: str, source: str) -> None
     ended = returned | (after == ord(delimiter)) | (after == LINE_FEED) | (after == ord(quote))
     trailing = closing[~ended]
     if len(bare) and not (len(trailing) and trailing[0] < bare[0]):
-        words = "a quotation mark inside a field that does not begin with one"
+        words = "a quotation mark inside a field that does not start with one"
         raise mistake(source, _line(block, int(bare[0])), words)
     if len(trailing):
         words = "text after the closing quotation mark of a field"
@@ -179,7 +177,7 @@ def _end_of_records(data: bytes, quote: str | None) -> int:
 
 
 def _outside(positions: Positions, quotes: Positions) -> Any:
-    """Tell which positions lie outside quotation marks."""
+    """Return which positions lie outside quotation marks."""
     return np.searchsorted(quotes, positions) % 2 == 0
 
 

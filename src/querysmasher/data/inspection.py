@@ -1,7 +1,7 @@
-"""What does not match in a table, column by column: for `check`, which shows it to the custodian.
+"""Finds what does not match in a table, column by column, for `check`, which shows it to the custodian.
 
-Every verdict comes from the encoder that measuring uses, so the two cannot disagree. What is gathered here
-quotes records. It is plain data, so that Spark's partitions can send it.
+Every verdict comes from the encoder that `measure` uses, so the two always agree. The findings quote records.
+They are plain data, so that Spark's partitions can send them.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from querysmasher.data.texts import Texts
 from querysmasher.errors import DataError
 
 MOST_VALUES = 10_000
-"""Maximum number of distinct values that are told apart in a column."""
+"""Maximum number of distinct values listed per column."""
 
 LONGEST = 40
-"""Maximum number of characters that are shown of a value."""
+"""Maximum number of characters shown of a value."""
 
 
 @dataclass
 class ColumnTally:
-    """What was found in a column so far."""
+    """Findings about a column so far."""
 
     type: str = ""
     problem: str = ""
-    """Why the column as a whole does not fit."""
+    """Why the whole column does not fit."""
     missing: int = 0
     unmatched: int = 0
     values: dict[str, int] = field(default_factory=dict)
-    """The first distinct values that match nothing, and how often each came up."""
+    """The first distinct values without a match, with their frequencies."""
 
     def count(self, values: Any) -> None:
-        """Take in values that match nothing."""
+        """Record values without a match."""
         self.unmatched += len(values)
         for shown, times in _counted(values).items():
             self._add(shown, times)
@@ -55,7 +55,7 @@ class ColumnTally:
             self.values[shown] = self.values.get(shown, 0) + times
 
     def __add__(self, other: ColumnTally) -> ColumnTally:
-        """Join what was found in two parts of a table."""
+        """Merge the findings about two parts of a table."""
         joined = ColumnTally(
             self.type or other.type,
             self.problem or other.problem,
@@ -70,16 +70,16 @@ class ColumnTally:
 
 @dataclass
 class Inspection:
-    """What was found in some columns of a table so far."""
+    """Findings about some columns of a table so far."""
 
     columns: dict[str, ColumnTally]
     records: int = 0
     bad_records: int = 0
-    """How many records have a value that does not fit in any of the columns."""
+    """Number of records with a value that does not fit in any of the columns."""
 
     @classmethod
     def of(cls, rows: RowEncoder, batches: Iterable[Any]) -> Inspection:
-        """Look through a table's batches of rows."""
+        """Inspect a table's batches of rows."""
         found = cls({name: ColumnTally() for name in rows.names})
         forms = Forms(rows.encoders)
         for batch in batches:
@@ -96,17 +96,17 @@ class Inspection:
         return found
 
     def __add__(self, other: Inspection) -> Inspection:
-        """Join what was found in two parts of a table."""
+        """Merge the findings about two parts of a table."""
         columns = {name: own + other.columns[name] for name, own in self.columns.items()}
         return Inspection(columns, self.records + other.records, self.bad_records + other.bad_records)
 
     def to_bytes(self) -> bytes:
-        """Return plain data from which `joined` rebuilds what was found."""
+        """Return plain data from which `joined` restores the findings."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def joined(cls, names: Iterable[str], parts: Iterable[bytes]) -> Inspection:
-        """Join what was found in several parts."""
+        """Merge the findings about several parts."""
         nothing = cls({name: ColumnTally() for name in names})
         return reduce(add, map(cls._from_bytes, parts), nothing)
 
@@ -118,7 +118,7 @@ class Inspection:
 
 
 def _inspect(encoder: Encoder, column: Any, tally: ColumnTally) -> Code:
-    """Take in a column of a batch, and return the codes of its values."""
+    """Record a column of a batch, and return the codes of its values."""
     places = encoder.places
     tally.type = "text" if isinstance(column, Texts) else str(getattr(column, "type", "object"))
     values = column.column if isinstance(column, Texts) else column
@@ -137,7 +137,7 @@ def _inspect(encoder: Encoder, column: Any, tally: ColumnTally) -> Code:
 
 
 def _counted(values: Any) -> Counter[str]:
-    """Count values, as they are shown."""
+    """Count values by their shown form."""
     try:
         pairs = [(pair["values"], pair["counts"]) for pair in values.value_counts().to_pylist()]
     except (AttributeError, pa.ArrowException, TypeError):  # Python objects; lists and the like

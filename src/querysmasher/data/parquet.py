@@ -19,14 +19,14 @@ NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """One file, the columns that are read from it, and those that its folders state (`year=2024/`)."""
+    """One file, the columns read from it, and those given by its folders (`year=2024/`)."""
 
     path: str
     columns: tuple[str, ...]
     stated: dict[str, str]
 
     def batches(self, rows: int) -> Generator[Batch]:
-        """Go through the records."""
+        """Iterate over the records."""
         with quietly("reading the table", pa.parquet.ParquetFile, self.path) as file:
             parts = quietly(
                 "reading the table", file.iter_batches, batch_size=rows, columns=list(self.columns)
@@ -44,8 +44,8 @@ def open_parquet(path: str, names: Sequence[str], root: str) -> ParquetFile:
 
     Args:
         path: the file.
-        names: the columns that are needed; a column that the file lacks may be stated by its folders.
-        root: the folder below which folders state columns.
+        names: the needed columns; a column missing from the file may be given by its folders.
+        root: the folder below which folder names give columns.
     """
     columns = quietly(f"opening {path!r}", lambda: pa.parquet.read_schema(path).names)
     folders = Path(path).parent.parts[len(Path(root).parts) :]

@@ -1,4 +1,4 @@
-"""From batches of Arrow rows to codes, whatever the rows come from."""
+"""From batches of Arrow rows to codes, whatever their source."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ STRANGERS = (
     "a missing value",
     "a value of another kind than the schema's",
 )
-"""Values without a place in the domain, by how far their code is above `Places.unknown`."""
+"""Values outside the domain, by the offset of their code from `Places.unknown`."""
 MENDING = Remedy(
-    "mend the data or the schema (an attribute's `missing` stands for missing values), or leave such records "
-    "out with unknown='drop'; `qs.check` shows the custodian which they are",
-    "mend the data or the schema ([[schema]] missing stands for missing values), or leave such records out "
-    'with [measure] unknown = "drop"; `querysmasher check` shows the custodian which they are',
+    "correct the data or the schema (an attribute's `missing` is the value that missing ones count as), or "
+    "drop such records with unknown='drop'; `qs.check` shows the custodian which they are",
+    "correct the data or the schema ([[schema]] missing is the value that missing ones count as), or drop "
+    'such records with [measure] unknown = "drop"; `querysmasher check` shows the custodian which they are',
 )
 
 
 @dataclass(frozen=True, repr=False)
 class Batch:
-    """Some rows of a table whose columns are not all Arrow arrays: what `RowEncoder` needs of a batch."""
+    """Rows of a table whose columns are not all Arrow arrays: the interface of a batch for `RowEncoder`."""
 
     columns: Mapping[str, Any]
     num_rows: int
 
     def column(self, name: str) -> Any:
-        """Return the column of that name, in a form that `Encoder.encode` takes."""
+        """Return the column of that name, in a form that `Encoder.encode` accepts."""
         return self.columns[name]
 
 
 class Forms:
-    """For each attribute, whether any value had the form of its kind, and whether any had not."""
+    """For each attribute, whether some value has the form of its kind, and whether some has not."""
 
     def __init__(self, encoders: Mapping[str, Encoder]) -> None:
         """Start with no values."""
@@ -53,7 +53,7 @@ class Forms:
         self._malformed: set[str] = set()
 
     def note(self, name: str, codes: Code) -> None:
-        """Take in the codes of some values."""
+        """Record the codes of some values."""
         places = self._encoders[name].places
         if codes.max(initial=0) == places.malformed:
             self._malformed.add(name)
@@ -61,34 +61,34 @@ class Forms:
             self._formed.add(name)
 
     def check(self) -> None:
-        """Refuse a table with a column none of whose values could match, whatever the domain."""
+        """Refuse a table with a column in which no value can match, whatever the domain."""
         for name in self.formless:
             msg = f"attribute {name!r}: {formless(self._encoders[name])}"
             raise DataError(msg)
 
     @property
     def formless(self) -> list[str]:
-        """The attributes none of whose values had the form of its kind, though some had another."""
+        """The attributes with values, none of which has the form of its kind."""
         return sorted(self._malformed - self._formed)
 
 
 def formless(encoder: Encoder) -> str:
-    """Say of a column that none of its values could match, whatever the domain."""
+    """Return the message about a column in which no value can match, whatever the domain."""
     return (
-        f"expected a column of {kinds_in_words(encoder.places)}, but none of its values is one; is the "
-        "decimal sign another, or the column a different one?"
+        f"expected a column of {kinds_in_words(encoder.places)}, but none of its values is one; is it the "
+        "wrong column, or does it use another decimal separator?"
     )
 
 
 @dataclass(frozen=True, repr=False)
 class RowEncoder:
-    """Turns rows into codes of some attributes, by the schema alone.
+    """Encodes rows as codes of some attributes, from the schema alone.
 
     Attributes:
         schema: the domain.
-        names: the attributes that are read.
-        unknown: what happens to a record with a missing value, or one outside the domain, in any of these
-            attributes: "refuse" raises, "drop" leaves the whole record out of every count.
+        names: the attributes to read.
+        unknown: how to treat a record with a missing value, or one outside the domain, in any of these
+            attributes: "refuse" raises an error, "drop" omits the whole record from every count.
     """
 
     schema: Schema
@@ -124,16 +124,16 @@ class RowEncoder:
             return Codes(columns, batch.num_rows)
         if self.unknown == "refuse":
             found = columns[strangers[0]].max() - self.encoders[strangers[0]].unknown
-            msg = f"attribute {strangers[0]!r}: the data hold {STRANGERS[found]}"
+            msg = f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}"
             raise DataError(msg, MENDING)
         kept = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
         return Codes({name: codes[kept] for name, codes in columns.items()}, int(kept.sum()))
 
     def chunks(self, batches: Iterable[Any], rows: int) -> Iterator[Codes]:
-        """Encode batch after batch, and join the codes into chunks of about so many rows.
+        """Encode batches, and join the codes into chunks of about `chunk_rows` rows.
 
-        After the last batch, a table is refused if no value of some column has the form of its attribute's
-        kind, also where such records are to be dropped: all of them would be.
+        After the last batch, refuse a table with a column in which no value has the form of its attribute's
+        kind, even if such records are dropped: all of them would be.
         """
         held: list[Codes] = []
         count = 0
@@ -155,7 +155,7 @@ class RowEncoder:
         return Codes(columns, sum(codes.rows for codes in held))
 
     def check_sets(self, sets: Sequence[AttributeSet]) -> list[AttributeSet]:
-        """Return the sets as tuples, each of attributes that are read."""
+        """Return the sets as tuples of attributes that are read."""
         checked = [(one,) if isinstance(one, str) else tuple(one) for one in sets]
         for one in checked:
             self.schema.positions(one)

@@ -1,4 +1,4 @@
-"""The engine for tables that this machine reads itself: frames, files, DuckDB."""
+"""The engine for tables that this process reads: frames, files, DuckDB."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from querysmasher.privacy.sets import AttributeSet
 
 
 class ScanCounter:
-    """Counts rows that come in batches, reading them once if their codes can be kept."""
+    """Counts batches of rows, reading them once if their codes fit in memory."""
 
     def __init__(self, rows: RowEncoder, read: Callable[[], Generator[Any]], limits: Limits) -> None:
         """Count what `read` yields: Arrow record batches, the same rows at each call."""
@@ -25,11 +25,11 @@ class ScanCounter:
         self._records: int | None = None
 
     def __repr__(self) -> str:
-        """Name the attributes, and show nothing of the records."""
+        """Name the attributes without showing records."""
         return f"ScanCounter({', '.join(self._rows.names)})"
 
     def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
-        """Yield the exact counts of each attribute set, in order; nothing is read before the first."""
+        """Yield the exact counts of each attribute set, in order; reading starts with the first."""
         checked = self._rows.check_sets(sets)
         return self._marginals(checked, check_cells(self._rows.schema, checked))
 
@@ -50,13 +50,13 @@ class ScanCounter:
             yield from tally.tables()
 
     def _chunks(self) -> Generator[Codes]:
-        """Go through all rows, and keep their codes if they fit; a scan that fails leaves no trace."""
+        """Iterate over all rows, and keep their codes if they fit; a failed scan keeps nothing."""
         if self._kept is not None:
             yield from self._kept
             return
         kept: list[Codes] = []
         rows, size = 0, 0
-        with closing(self._read()) as read:  # or a refused scan would hold on to its source
+        with closing(self._read()) as read:  # or a refused scan would keep its source open
             for codes in self._rows.chunks(read, self._limits.chunk_rows):
                 rows += codes.rows
                 size += codes.size

@@ -1,7 +1,7 @@
-"""Counting where a Spark frame lives: tables of counts go to the driver, never records.
+"""Counts a Spark frame on its executors: counts go to the driver, never records.
 
 The first job encodes the rows, and Spark keeps their codes in the executors' memory while the counter is in
-use: about one byte per record and attribute. Codes are never kept on disk; what Spark has no memory for is
+use: about one byte per record and attribute. Codes are never kept on disk; what does not fit in memory is
 computed again when needed. Each batch of marginals is then one job over the codes. A task counts its rows
 into dense tables and sends them in the smallest integers that hold the counts; where more than a few tasks
 count, other tasks sum what they send, so that the driver receives one table of each.
@@ -12,7 +12,7 @@ of its largest table and one Arrow batch of codes (`PIECE_BYTES`); a summing tas
 
 A Python task costs about 0.1 s, and one that counts also sends all its tables. So a local session gets a few
 tasks per core, and tasks with few records are joined. The executors' Python needs this library too. Spark
-itself is never imported here: the frame brings it along.
+itself is never imported here: the frame provides it.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ SUMMED_CELLS = 2**24  # received by one summing task: 16 MB of small counts, 128
 LACKS = re.compile(
     r"No module named '?(querysmasher|pyarrow|numpy|pyspark)|PYTHON_VERSION_MISMATCH|Cannot run program"
 )
-"""How Spark says that a Python does not fit; texts of Spark and Python, compared and never shown."""
+"""How Spark reports an unsuitable Python; messages of Spark and Python, compared and never shown."""
 
 
 def is_spark_frame(data: object) -> bool:
-    """Tell whether this is a PySpark frame, classic or Connect, without importing PySpark."""
+    """Return whether this is a PySpark frame, classic or Connect, without importing PySpark."""
     return any(cls.__module__.startswith("pyspark.sql") for cls in type(data).__mro__) and hasattr(
         data, "mapInArrow"
     )
 
 
 class SparkCounter:
-    """Counts a Spark frame, which is encoded once, in one job per batch of marginals."""
+    """Encodes a Spark frame once, and counts it in one job per batch of marginals."""
 
     def __init__(self, rows: RowEncoder, frame: Any, limits: Limits) -> None:
-        """Select the columns that are needed; nothing is computed yet."""
+        """Select the needed columns; nothing is computed yet."""
         columns = list(frame.columns)
         check_columns(rows.names, columns)
         kinds = dict(quietly("reading the types of the columns", lambda: frame.dtypes))
         packing = Packing.of(rows.schema, rows.names, [kinds[name] for name in rows.names])
-        # Under new names, because Spark stumbles over some that it allows, like those with a dot.
+        # Under new names, because Spark fails on some names that it allows, such as those with a dot.
         selection = packing.selection([_quoted(name) for name in rows.names])
         selection = selection or ["1 AS c0"]  # one column at least, to know the number of rows
         self._frame = quietly("selecting the columns", frame.selectExpr, *selection)
@@ -80,16 +80,16 @@ class SparkCounter:
         self._records: int | None = None
 
     def __repr__(self) -> str:
-        """Name the attributes, and show nothing of the records."""
+        """Name the attributes without showing records."""
         return f"SparkCounter({', '.join(self._rows.names)})"
 
     def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
-        """Yield the exact counts of each attribute set, in order; nothing is computed before the first."""
+        """Yield the exact counts of each attribute set, in order; computing starts with the first."""
         checked = self._rows.check_sets(sets)
         return self._marginals(checked, check_cells(self._rows.schema, checked))
 
     def records(self) -> int:
-        """Return the exact number of records that are counted; the first call encodes them."""
+        """Return the exact number of counted records; the first call encodes them."""
         if self._records is None:
             self._records = quietly("counting in Spark", self._encode)
         return self._records
@@ -111,7 +111,7 @@ class SparkCounter:
                 yield part.reshape(shape).copy()
 
     def _encode(self) -> int:
-        """Have the rows encoded and their codes kept, and return how many there are."""
+        """Encode the rows, keep their codes, and return their number."""
         # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
         # the bytes would change with what a schema remembers of earlier questions.
         rows = EncodedRows(deepcopy(self._rows), self._packing)
@@ -129,7 +129,7 @@ class SparkCounter:
         return records or 0
 
     def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
-        """Count one batch of marginals and return its tables one after the other."""
+        """Count one batch of marginals and return its tables in one flat array."""
         tasks = min(_tasks(self._frame), max(1, -(-self.records() // TASK_RECORDS)))
         rows = EncodedRows(self._rows, self._packing)
         count = partial(spark_tasks.count_partition, rows, tuple(batch), self._limits.chunk_rows)
@@ -146,7 +146,7 @@ class SparkCounter:
 
 
 def _tasks(frame: Any) -> int:
-    """Return how many tasks may count at a time: the cores of a local session, or the session's setting."""
+    """Return the number of counting tasks: the cores of a local session, or the session's setting."""
     session = frame.sparkSession
     if _is_local(session) and hasattr(session, "sparkContext"):
         return max(1, int(session.sparkContext.defaultParallelism))
@@ -159,7 +159,7 @@ def _is_local(session: Any) -> bool:
 
 
 def _run_job(frame: Any, job: Callable[[], T]) -> T:
-    """Run a job on the frame, and say so if the executors' Python is not one that can."""
+    """Run a job on the frame; explain the error if the executors' Python is unsuitable."""
     try:
         return job()
     except Exception as error:
@@ -169,8 +169,8 @@ def _run_job(frame: Any, job: Callable[[], T]) -> T:
     if _is_local(frame.sparkSession):
         remedy = f"set the environment variable PYSPARK_PYTHON to this process's Python, {sys.executable!r},"
     msg = (
-        "data: the Python of the Spark executors has no querysmasher, or is of another version than this "
-        f"one; {remedy} before the Spark session starts"
+        "data: the Python of the Spark executors does not have querysmasher, or has another Python version "
+        f"than this process; {remedy} before the Spark session starts"
     )
     raise DataError(msg)
 

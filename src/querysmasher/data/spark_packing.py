@@ -1,6 +1,6 @@
-"""Sending integer columns from Spark to Python eight at a time.
+"""Sends integer columns from Spark to Python eight at a time.
 
-Spark takes as long to hand a byte to Python as a long. So the values of an attribute whose labels are few
+Spark takes as long to transfer a byte to Python as a long. So the values of an attribute whose labels are few
 integers travel as their distance from the smallest label, eight attributes in one long. Any other value, and
 a missing one, travels as the first distance beyond the largest label. Python turns distances into values
 again and matches those with labels like all others: what stands for what is decided in one place.
@@ -30,7 +30,7 @@ class Packing:
     """How the columns of some attributes are sent.
 
     Attributes:
-        names: the attributes, in the order in which they are handed on.
+        names: the attributes, in the order in which they are sent.
         lows: the smallest label of each attribute that is packed, and None for one that is sent as it is.
         spans: the number of integers from the smallest to the largest label; 0 where it is sent as it is.
     """
@@ -41,7 +41,7 @@ class Packing:
 
     @classmethod
     def of(cls, schema: Schema, names: Sequence[str], kinds: Sequence[str]) -> Packing:
-        """Pack what can be, for columns of the given kinds, in Spark's words."""
+        """Choose which columns to pack, from their Spark types."""
         ranges = [
             _range(schema[name]) if kind in INTEGERS else None
             for name, kind in zip(names, kinds, strict=True)
@@ -55,7 +55,7 @@ class Packing:
         return [packed[start : start + PACKED] for start in range(0, len(packed), PACKED)]
 
     def selection(self, columns: Sequence[str]) -> list[str]:
-        """Return what to select from Spark, given its names of the columns: packed ones first."""
+        """Return the expressions to select, given the names of the columns: packed ones first."""
         longs = [
             reduce("(shiftleft({}, 8) | {})".format, [self._distance(p, columns[p]) for p in group])
             for group in self._groups
@@ -85,7 +85,7 @@ class Packing:
 
 
 def joined(parts: Iterable[Any], rows: int) -> Iterator[Any]:
-    """Join small batches into some of at least so many rows."""
+    """Join small batches into larger ones of at least `rows` rows."""
     held: list[Any] = []
     for part in parts:
         held.append(part)
@@ -99,7 +99,7 @@ def joined(parts: Iterable[Any], rows: int) -> Iterator[Any]:
 def _range(attribute: Attribute) -> range | None:
     """Return the integers from the smallest to the largest label, if all are integers and they are few.
 
-    Where a value stands for missing ones, these must be told apart from values outside the domain.
+    If missing values count as a declared value, they must differ from values outside the domain.
     """
     if isinstance(attribute, Binned) or attribute.missing is not None:
         return None

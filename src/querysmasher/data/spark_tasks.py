@@ -1,8 +1,8 @@
-"""What the executors of Spark do: encode rows, count codes, add up counts.
+"""The tasks of Spark executors: encode rows, count codes, sum counts.
 
-Each function goes from the Arrow batches of one partition to messages, as `mapInArrow` asks. Codes stay on
-the executors; only tables of counts go on to the driver. A table travels in slabs, each in the smallest
-integers that hold its counts, and a slab of zeros not at all. An error of ours travels as a message, too:
+Each function goes from the Arrow batches of one partition to messages, as `mapInArrow` requires. Codes stay
+on the executors; only tables of counts go on to the driver. A table is sent in slabs, each in the smallest
+integers that represent its counts; a slab of zeros is not sent. An error of ours is also sent as a message:
 raised on an executor, it would be logged with its context.
 """
 
@@ -46,7 +46,7 @@ class EncodedRows:
 
     @property
     def columns(self) -> str:
-        """The columns, in the words of Spark."""
+        """The columns as a Spark schema."""
         codes = (f", c{place} binary" for place in range(len(self.rows.names)))
         return "failure string, records int" + "".join(codes)
 
@@ -140,7 +140,7 @@ def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
 
 
 def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:
-    """Go through the slabs of a batch, with their numbers, or raise the refusal that it carries."""
+    """Iterate over the slabs of a batch, with their numbers, or raise the refusal that it carries."""
     _check(part)
     columns = (part.column(place).to_pylist() for place in (1, 2, 3))
     for slab, width, counts in zip(*columns, strict=True):

@@ -1,4 +1,4 @@
-"""Opening a table, wherever it lives."""
+"""Opens a table, wherever it lives."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def open_table(
 ) -> Counter:
     """Return a counter of a table: exact counts, for `privacy/measurement` only.
 
-    Columns are matched to attributes by name, and values by what they are (see `encoding`). Nothing about
-    the domain is read from the data. Columns that are not needed are ignored, and need not exist.
+    Columns are matched to attributes by name, and values by the rule in `values`. Nothing about the domain is
+    read from the data. Other columns are ignored.
 
     Args:
         schema: the domain.
         data: a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a CSV or Parquet
-            file, a glob, or a directory of Parquet files; or a `CSV`, which states how a file is written.
+            file, a glob, or a directory of Parquet files; or a `CSV`, which states the dialect of a file.
         attributes: the attributes that will be counted.
         unknown: "refuse" raises `DataError` when a record has a missing value, or one outside the domain, in
-            one of `attributes`; "drop" leaves the whole record out of every count. Attributes that are not
-            counted are not looked at.
-        limits: how much is held in memory at a time; see `Limits`.
+            one of `attributes`; "drop" omits the whole record from every count. Attributes that are not
+            counted are not read.
+        limits: memory limits; see `Limits`.
 
     >>> import pyarrow
     >>> table = pyarrow.table({"a": [0, 1, 1], "other": ["x", "y", "z"]})

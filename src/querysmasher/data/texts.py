@@ -1,9 +1,9 @@
-"""Values from the texts of a CSV file. What a text means depends on its attribute alone.
+"""Values from the strings of a CSV file. What a string means depends on its attribute alone.
 
-A number is written as ``12``, ``-1.5``, ``+3e4`` or ``.5``, with the file's decimal sign, and may stand
-between spaces; ``nan`` is a missing number and ``inf`` a number outside every domain. A boolean is one of
-`BOOLEANS`, in any case. An empty field is missing, except where the domain holds the empty text. The labels
-of an attribute with labels of several kinds are matched as texts.
+A number is written as ``12``, ``-1.5``, ``+3e4`` or ``.5``, with the file's decimal separator, and may be
+surrounded by spaces; ``nan`` is a missing number and ``inf`` a number outside every domain. A boolean is one
+of `BOOLEANS`, in any case. An empty field is missing, unless the domain has the empty string. The labels of
+an attribute with labels of several kinds are matched as strings.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ NUMBER = r"[+-]?(?:(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?|
 
 @dataclass(frozen=True, repr=False)
 class Texts:
-    """A column of a CSV file: an Arrow array of texts, none of them null, and the file's decimal sign."""
+    """A column of a CSV file: an Arrow array of strings without nulls, and the file's decimal separator."""
 
     column: Any
     decimal: str = "."
 
     def codes(self, places: Places) -> Any:
-        """Return the code of each text; see `Places`."""
+        """Return the code of each string; see `Places`."""
         attribute = places.attribute
         if isinstance(attribute, Binned):
             return self._numbers(places)
@@ -50,7 +50,7 @@ class Texts:
         return self._distinct(places, lambda text: labels.get(text, places.unknown), labels.get("", None))
 
     def _distinct(self, places: Places, place: Any, empty: int | None = None) -> Any:
-        """Return the codes by way of the distinct texts."""
+        """Compute the codes of the distinct strings."""
         encoded = pc.dictionary_encode(self.column)
         lookup = [
             (places.missing if empty is None else empty) if text == "" else place(text)
@@ -59,17 +59,17 @@ class Texts:
         return np.array([*lookup, places.missing], dtype=places.dtype).take(np.asarray(encoded.indices))
 
     def _number(self, pattern: re.Pattern[str], text: str) -> int | float | str:
-        """Return the number that a text writes, or the text."""
+        """Return the number that a string represents, or the string itself."""
         text = text.strip(" ")
         if INTEGER.fullmatch(text):
             return int(text)
         return float(text.replace(self.decimal, ".")) if pattern.fullmatch(text) else text
 
     def _numbers(self, places: Places) -> Any:
-        """Return the bin of each number: column-wise, because numbers in bins are mostly different."""
+        """Return the bin of each number: column-wise, because most binned numbers are distinct."""
         try:
             values = None if self.decimal != "." else self.column.cast(pa.float64())
-        except pa.ArrowInvalid:  # which quotes the text
+        except pa.ArrowInvalid:  # which quotes the string
             values = None
         if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
             return bins(places, np.asarray(values))
@@ -95,9 +95,9 @@ def bins(places: Places, values: Any) -> Any:
 
 
 def text_labels(attribute: Attribute) -> dict[str, int]:
-    """Return the labels of an attribute as a CSV file writes them, with their places."""
+    """Return the labels of an attribute as in a CSV file, with their indexes."""
     labels = {label: place for place, label in enumerate(attribute.labels)}
     if len(labels) < attribute.size:
-        msg = f"attribute {attribute.name!r}: two of its values are the same text in a CSV file"
+        msg = f"attribute {attribute.name!r}: two of its values are the same string in a CSV file"
         raise DataError(msg)
     return labels

@@ -1,14 +1,14 @@
-"""Which value of a column is which value of an attribute: the rule, one value at a time.
+"""The rule that matches a value of a column with a value of an attribute, one at a time.
 
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
-numbers of any width: 3 and 3.0 are the same. Text is never read as a number, nor the other way round. A date
-matches dates and timestamps (see `dates`) and its ISO text. A missing value matches nothing, unless the
-attribute declares the value that stands for missing ones.
+numbers of any width: 3 and 3.0 are the same. A string is never read as a number, nor a number as a string. A
+date matches dates and timestamps (see `dates`) and its ISO string. A missing value matches nothing, unless
+the attribute declares the value that missing ones count as.
 
-The rule looks at one value and the schema, never at the other records. So it must give the same place when
+The rule looks at one value and the schema, never at the other records. So it gives the same index when
 a library stores the same values in a wider type because of one record: integers as floats (one is missing),
-narrow floats as wide ones, or anything as Python objects. Integers of 2^53 and more cannot be told apart as
-floats: an attribute with such labels refuses a column of floats, whatever it holds.
+narrow floats as wide ones, or anything as Python objects. Floats cannot distinguish all integers of 2^53
+and more: an attribute with such labels refuses every column of floats.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ EXACT_FLOATS = 2**53
 """From here on, different integers are the same float."""
 
 MISSING_TYPES = ("NAType", "NaTType")
-"""What pandas stores where a value is missing, without importing pandas."""
+"""Names of the types by which pandas represents a missing value, without importing pandas."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """The places of values in an attribute's domain, and three codes for values that have none."""
+    """The indexes of values in an attribute's domain, and three codes for values that have none."""
 
     attribute: Attribute
 
     @property
     def unknown(self) -> int:
-        """The code of a value outside the domain, and the least code that is no place."""
+        """The code of a value outside the domain, and the smallest code that is not an index."""
         return self.attribute.size
 
     @property
@@ -51,7 +51,7 @@ class Places:
 
     @property
     def malformed(self) -> int:
-        """The code of a value of the wrong kind: a text among numbers, for example."""
+        """The code of a value of the wrong kind: a string among numbers, for example."""
         return self.attribute.size + 2
 
     @cached_property
@@ -61,7 +61,7 @@ class Places:
 
     @cached_property
     def by_kind(self) -> dict[type, dict[Any, int]]:
-        """The labels with their places, by kind: `str`, `bool`, `date`, and `float` for any number."""
+        """The labels with their indexes, by kind: `str`, `bool`, `date`, and `float` for any number."""
         groups: dict[type, dict[Any, int]] = {}
         if isinstance(self.attribute, Binned):
             return groups
@@ -77,19 +77,19 @@ class Places:
 
     @cached_property
     def texts(self) -> dict[str, int]:
-        """The labels that a text matches, with their places: texts, and dates by their ISO texts."""
+        """The labels that a string can match, with their indexes: strings, and dates by their ISO strings."""
         days = {str(day): place for day, place in self.by_kind.get(date, {}).items()}
         return days | self.by_kind.get(str, {})
 
     @property
     def stand_in(self) -> int | None:
-        """The place of the value that stands for missing ones, if the attribute declares one."""
+        """The index of the value that missing ones count as, if the attribute declares one."""
         missing = self.attribute.missing
         return None if missing is None else self.attribute.position(missing)
 
     @cached_property
     def integers(self) -> dict[int, int]:
-        """The labels that are integers, as `int` or as small `float`, with their places."""
+        """The labels that are integers, as `int` or as small `float`, with their indexes."""
         return {
             int(label): place
             for label, place in self.by_kind.get(float, {}).items()
@@ -98,9 +98,9 @@ class Places:
 
     @cached_property
     def floats(self) -> dict[float, int]:
-        """The labels as floats, with their places; also as 32-bit floats where that is unambiguous.
+        """The labels as floats, with their indexes; also as 32-bit floats if that is unambiguous.
 
-        0.1 in a column of 32-bit floats means the label 0.1, also after the column was widened.
+        0.1 in a column of 32-bit floats matches the label 0.1, even after the column is widened.
         """
         labels = self.by_kind.get(float, {})
         places = {
@@ -119,7 +119,7 @@ class Places:
 
     @cached_property
     def largest_integer(self) -> int:
-        """The size of the largest integer label, or 0."""
+        """The largest absolute value of an integer label, or 0."""
         return max((abs(v) for v in self.by_kind.get(float, {}) if isinstance(v, int)), default=0)
 
     @cached_property
@@ -129,7 +129,7 @@ class Places:
         return any(isinstance(v, float) and EXACT_FLOATS <= abs(v) < math.inf for v in labels)
 
     def place(self, value: Any) -> int:
-        """Return the place of one Python value, or the code that says why it has none."""
+        """Return the index of one Python value, or the code for why it has none."""
         if isinstance(value, np.generic):
             value = value.item()
         if value is None or type(value).__name__ in MISSING_TYPES:
@@ -165,7 +165,7 @@ class Places:
 
 
 def _plain(value: decimal.Decimal) -> int | float:
-    """Return a decimal as an integer where it is one of moderate size, else as the nearest float."""
+    """Return a decimal as an integer if it is one of moderate size, else as the nearest float."""
     if value.is_finite() and value.adjusted() < 40 and value == value.to_integral_value():
         return int(value)
     return math.nan if value.is_nan() else float(value)

@@ -1,9 +1,9 @@
-"""The exact privacy cost of an integer plan, worked out from its matrices and from nothing else.
+"""The exact privacy cost of an integer plan, computed from its matrices alone.
 
 Adding or removing a record changes x_A by one unit vector, hence B·x_A by one column of B. With
 independent Gaussian noise of variance σ²·m_k on row k the cost of the set is max_j Σ_k B[k,j]²/(σ²·m_k),
 which for a Kronecker product is the product of its blocks' maxima; the costs of independent measurements
-add up. Other neighbours multiply it by `Unit.squared_change`. The planner is not asked.
+add up. Other neighbours multiply it by `Unit.squared_change`. The planner is not consulted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ GRAIN = 2**160
 
 
 def squared_sensitivity(strategy: IntegerStrategy) -> Fraction:
-    """Return max_j Σ_k B[k,j]² / multiplier[k], or with multipliers a hair more.
+    """Return max_j Σ_k B[k,j]² / multiplier[k]; with multipliers, a tight upper bound.
 
     Without multipliers this is exact: the columns of a Kronecker product are products of its factors'
     columns, so their largest squared length is the product of the factors' largest; a filter's columns are
     all of one length. With multipliers, it is a sum of products of non-negative doubles: each square,
-    product, quotient and sum is wrong by a relative 2⁻⁵² at most, fewer than 2²⁰ of them stand behind any
-    entry, and the result is raised by a relative 2⁻³⁰: an upper bound.
+    product, quotient and sum has a relative error of at most 2⁻⁵², fewer than 2²⁰ of them contribute to any
+    entry, and the result is increased by a relative 2⁻³⁰: an upper bound.
     """
     factors = [factor for _, factor in strategy.factors]
     if strategy.multipliers is None:
@@ -65,7 +65,7 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
 
 
 def check_budget(plan: IntegerPlan, noise: Distribution) -> None:
-    """Refuse a plan whose exact cost is above its budget."""
+    """Refuse a plan whose exact cost exceeds its budget."""
     spent, allowed = privacy_cost(plan), Fraction(noise.allowed_cost(plan.budget))
     if spent > allowed:
         msg = (

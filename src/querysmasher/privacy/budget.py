@@ -1,6 +1,6 @@
-"""How much privacy may be spent, in four currencies, and the exact rates between them.
+"""Privacy budgets in four definitions of privacy, and the exact conversions between them.
 
-Whatever the currency, a plan spends *privacy cost*: the β of a Gaussian linear mechanism, the largest
+Under every definition, a plan spends *privacy cost*: the β of a Gaussian linear mechanism, the largest
 diagonal entry of Bᵀ Σ⁻¹ B, where B are the measured queries and Σ is the covariance of their noise.
 In terms of β, continuous Gaussian noise is
 
@@ -8,8 +8,8 @@ In terms of β, continuous Gaussian noise is
 - ρ-zCDP with ρ = β/2, that is, Rényi DP of ε(α) = α β/2 for every α > 1;
 - (ε, δ)-DP with δ = Φ(√β/2 - ε/√β) - e^ε Φ(-√β/2 - ε/√β), and no smaller δ (Balle, Wang 2018).
 
-Discrete Gaussian noise is ρ-zCDP with the same ρ = β/2, and that is all that is claimed for it; ε and δ
-follow through zCDP, by the best known rate (Canonne, Kamath, Steinke 2020, Prop. 12).
+Discrete Gaussian noise is ρ-zCDP with the same ρ = β/2, and nothing more is claimed for it; ε and δ follow
+from zCDP, by the best known conversion (Canonne, Kamath, Steinke 2020, Prop. 12).
 
 Every conversion errs on the safe side: rounding can make a guarantee look weaker, never stronger.
 """
@@ -43,13 +43,13 @@ from querysmasher.privacy.unit import Unit
 
 @dataclass(frozen=True)
 class Budget:
-    """A privacy guarantee to be met: use `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
+    """A privacy guarantee to meet: use `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
 
     Args:
-        neighbours: which tables must be hard to tell apart: "add_remove" (one has a record more) or
+        neighbours: which tables must be hard to distinguish: "add_remove" (one has one more record) or
             "replace_one" (one record differs; the number of records is then public).
-        records_per_person: how many records one person can have. Above 1 the guarantee is for whole
-            persons; at 1 it is for single records.
+        records_per_person: maximum number of records of one person. Above 1 the guarantee protects persons;
+            at 1 it protects single records.
     """
 
     neighbours: str = field(default="add_remove", kw_only=True)
@@ -58,9 +58,9 @@ class Budget:
     _amounts: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Check every field and make the numbers plain."""
+        """Check every field and convert the numbers to plain ones."""
         if type(self) is Budget:
-            raise BudgetError("Budget itself cannot be built: use PrivacyCost, zCDP, GaussianDP or ApproxDP")
+            raise BudgetError("Budget is abstract: use PrivacyCost, zCDP, GaussianDP or ApproxDP")
         for name in self._amounts:
             object.__setattr__(self, name, number(name, getattr(self, name)))
         object.__setattr__(self, "neighbours", self.unit.neighbours)
@@ -68,7 +68,7 @@ class Budget:
 
     @cached_property
     def unit(self) -> Unit:
-        """Whom the guarantee protects: the neighbours, apart from how much may be spent."""
+        """Whom the guarantee protects, without the amount of the budget."""
         return Unit(self.neighbours, self.records_per_person)
 
     @cached_property
@@ -81,37 +81,37 @@ class Budget:
         """The β that a plan may spend in total when the noise is discrete Gaussian."""
         return self._discrete_cost()
 
-    # `rho` and `mu` are cached, not plain, properties: a field of a subclass can take their place.
+    # `rho` and `mu` are cached, not plain, properties, so that a field of a subclass can replace them.
     @cached_property
     def rho(self) -> float:
-        """The ρ of zCDP that the privacy cost amounts to."""
+        """The ρ of zCDP that corresponds to the privacy cost."""
         return self.privacy_cost / 2
 
     @cached_property
     def mu(self) -> float:
-        """The μ of Gaussian DP that the privacy cost amounts to with continuous noise."""
+        """The μ of Gaussian DP that corresponds to the privacy cost with continuous noise."""
         root = math.sqrt(self.privacy_cost)
         enough = Fraction(root) ** 2 >= Fraction(self.privacy_cost)
         return root if enough else math.nextafter(root, math.inf)
 
     def delta_at(self, epsilon: float, *, discrete: bool = False) -> float:
-        """Return the δ at this ε of a plan that spends all, with continuous or discrete noise."""
+        """Return the δ at this ε of a plan that spends the whole budget with continuous or discrete noise."""
         if discrete:
             return zcdp_delta(self.discrete_privacy_cost / 2, epsilon)
         return delta(self.privacy_cost, epsilon)
 
     def epsilon_at(self, delta: float, *, discrete: bool = False) -> float:
-        """Return the ε at this δ of a plan that spends all, with continuous or discrete noise."""
+        """Return the ε at this δ of a plan that spends the whole budget with continuous or discrete noise."""
         if discrete:
             return zcdp_epsilon(self.discrete_privacy_cost / 2, delta)
         return epsilon(self.privacy_cost, delta)
 
     def renyi(self, alpha: float) -> float:
-        """Return the ε of Rényi DP of order `alpha` of a plan that spends all."""
+        """Return the ε of Rényi DP of order `alpha` of a plan that spends the whole budget."""
         return renyi(self.privacy_cost, alpha)
 
     def describe(self) -> str:
-        """Say in plain words what is guaranteed, and to whom."""
+        """Return in plain words what is guaranteed, and whom it protects."""
         return f"The release satisfies {self._claim()}, {self.unit.describe()}"
 
     def to_json(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Budget:
         try:
             return KINDS[kind](**fields)
         except TypeError:
-            msg = f"data: a {kind} cannot be made of the fields {sorted(fields)}"
+            msg = f"data: a {kind} does not have the fields {sorted(fields)}"
             raise BudgetError(msg) from None
 
     def _cost(self) -> float:
@@ -178,8 +178,8 @@ class zCDP(Budget):  # noqa: N801  this is how the literature writes it
 class GaussianDP(Budget):
     """Gaussian differential privacy (Dong, Roth, Su 2022).
 
-    Formal guarantee: telling neighbours x, x' apart from the release is at least as hard, for every
-    test and level, as telling N(0, 1) from N(μ, 1). Continuous Gaussian noise meets it at β = μ².
+    Formal guarantee: distinguishing neighbours x, x' from the release is at least as hard, for every
+    test and level, as distinguishing N(0, 1) from N(μ, 1). Continuous Gaussian noise meets it at β = μ².
     """
 
     mu: float = field()
@@ -222,7 +222,7 @@ class ApproxDP(Budget):
 
     @cached_property
     def rho_for_discrete(self) -> float:
-        """The largest ρ for which ρ-zCDP implies this (ε, δ), by the rate in `zcdp_delta`."""
+        """The largest ρ for which ρ-zCDP implies this (ε, δ), by the conversion in `zcdp_delta`."""
 
         def rho(a: Vector) -> Vector:
             gain, loss = self.epsilon + bonus(a) / a, -math.log(self.delta) / a

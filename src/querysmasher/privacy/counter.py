@@ -1,4 +1,4 @@
-"""What measuring asks of a table: exact counts, which leave `measurement` with noise only."""
+"""The interface of a table for measuring: exact counts, which leave `measurement` only with noise."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Counts = NDArray[np.int64]
 
 
 class Counter(Protocol):
-    """A table that can be counted. What it returns is exact, hence for `measurement` only."""
+    """A table that can be counted. Its results are exact, so they are for `measurement` only."""
 
     def marginals(self, sets: Sequence[tuple[str, ...]]) -> Iterator[Counts]:
         """Yield the counts of each attribute set, in the order given; the empty set is the total."""
         ...
 
     def records(self) -> int:
-        """Return how many records are counted."""
+        """Return the number of counted records."""
         ...

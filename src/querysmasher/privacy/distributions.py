@@ -1,4 +1,4 @@
-"""The distributions of noise: what is known of each without drawing from it; `noise` draws."""
+"""The distributions of noise and their properties; `noise` draws from them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Distribution:
     """A distribution of noise with a variance parameter σ².
 
     Args:
-        name: the short name by which it is chosen, and which a release stores.
-        is_private: whether the noise protects anyone, if nobody knows the random bits it is made of.
-        is_gaussian: whether a noisy answer is Gaussian noise added and then processed further, so that all
-            that is true of the Gaussian mechanism is true of it.
-        extra_variance: from σ² to the variance of a draw less σ².
+        name: the short name that selects it, and that a release stores.
+        is_private: whether the noise protects anyone, provided that its random bits are secret.
+        is_gaussian: whether a noisy answer is post-processing of the Gaussian mechanism, so that every
+            guarantee of the Gaussian mechanism holds for it.
+        extra_variance: maps σ² to the variance of a draw minus σ².
         dtype: the type of a draw.
     """
 
@@ -35,7 +35,7 @@ class Distribution:
         """Return the privacy cost that this noise may spend under a budget.
 
         Rounded Gaussian noise (and float noise, in simulations) is post-processing of Gaussian noise, so
-        every budget is spent by the Gaussian formulas. Discrete Gaussian noise is accounted through zCDP.
+        every budget follows the Gaussian formulas. Discrete Gaussian noise is accounted through zCDP.
         """
         return budget.privacy_cost if self.is_gaussian else budget.discrete_privacy_cost
 
@@ -81,7 +81,7 @@ DISTRIBUTIONS = {
         ),
     )
 }
-"""By name; a noise is asked, and not compared by it."""
+"""The distributions by name; callers use their properties and do not compare names."""
 
 
 def distribution_of(name: object) -> Distribution:

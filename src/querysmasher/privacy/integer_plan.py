@@ -1,4 +1,4 @@
-"""What is really measured, in whole numbers: the object the privacy proof speaks about.
+"""What is measured, in integers: the subject of the privacy proof.
 
 For every attribute set A the measurement releases B·x_A + noise, where x_A is the marginal on A, B the
 Kronecker product of integer strategies on disjoint axes of A, and the noise of each row an independent
@@ -21,14 +21,14 @@ from querysmasher.privacy.factors.factor import words
 from querysmasher.schema import Schema
 
 MOST_AXES = 32
-"""Tables of counts have at most this many axes."""
+"""Maximum number of axes of a table of counts."""
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerStrategy:
-    """Rows of whole numbers for one block of axes: ⊗ of `factors`, each on some of its axes.
+    """Rows of integers for one block of axes: ⊗ of `factors`, each on some of its axes.
 
-    The row k is answered with noise of variance multipliers[k] × (the attribute set's variance).
+    Row k is answered with noise of variance multipliers[k] × (the attribute set's variance).
     """
 
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class IntegerStrategy:
     multipliers: Integers | None = None
 
     def __post_init__(self) -> None:
-        """Check that the factors cover the axes, and that no row goes without noise."""
+        """Check that the factors cover the axes, and that every row has noise."""
         _check_axes("strategy: its shape", self.shape)
         if not all(1 <= n < WORD for n in self.shape):
             msg = "strategy: its shape is not made of positive integers"
@@ -51,39 +51,39 @@ class IntegerStrategy:
             msg = "strategy: its factors do not cover every axis once"
             raise PrivacyError(msg)
         if not self.shape and (len(self.factors) != 1 or self.multipliers is not None):
-            msg = "strategy: on no axes there is one factor, without multipliers: the number of records"
+            msg = "strategy: without axes, expected one factor without multipliers: the number of records"
             raise PrivacyError(msg)
         if self.multipliers is not None:
             kept = words("strategy: its noise multipliers", self.multipliers)
             if kept.shape != self.rows or not np.all(kept > 0):
-                msg = "strategy: its noise multipliers are not positive whole numbers, one per row"
+                msg = "strategy: its noise multipliers are not positive integers, one per row"
                 raise PrivacyError(msg)
             object.__setattr__(self, "multipliers", kept)
 
     def _check_factor(self, axes: tuple[int, ...], factor: Factor) -> None:
-        """Refuse a factor that is not what the accountant takes it for."""
+        """Refuse a factor that the accountant cannot trust."""
         if not axes and self.shape:
-            msg = "strategy: a factor stands on no axis, beside others"
+            msg = "strategy: a factor without axes is combined with others"
             raise PrivacyError(msg)
         if not all(0 <= a < len(self.shape) for a in axes):
             msg = "strategy: its factors do not cover every axis once"
             raise PrivacyError(msg)
         if not is_factor(factor) or not factor.fits(tuple(self.shape[a] for a in axes)):
-            msg = "strategy: a factor is not a known one of whole numbers over its axes' cells"
+            msg = "strategy: a factor is not a known kind of integer matrix over the cells of its axes"
             raise PrivacyError(msg)
         in_order = axes == tuple(range(len(self.shape)))
         if factor.stands_alone and not (in_order and self.multipliers is None):
-            msg = f"strategy: a {factor.kind} does not stand alone on all axes"
+            msg = f"strategy: a {factor.kind} must be the only factor, on all axes"
             raise PrivacyError(msg)
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """How many rows each factor has."""
+        """Number of rows of each factor."""
         return tuple(factor.rows for _, factor in self.factors)
 
     @property
     def bits(self) -> int:
-        """The bits of the largest entry of the product of the factors, at most."""
+        """Upper bound on the bits of the largest entry of the product of the factors."""
         return sum(factor.largest.bit_length() for _, factor in self.factors)
 
 
@@ -93,13 +93,13 @@ class IntegerMeasured:
 
     attributes: tuple[int, ...]
     blocks: tuple[tuple[tuple[int, ...], int], ...]
-    """Axes of the attribute set, and the number of the strategy that stands on them."""
+    """Axes of the attribute set, each with the index of its strategy."""
     variance: Fraction
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerPlan:
-    """All that is measured, for whom it must hold, and the most records it is exact for."""
+    """Everything that is measured, the budget, and the maximum number of records for which it is exact."""
 
     schema: Schema
     budget: Budget
@@ -108,7 +108,7 @@ class IntegerPlan:
     max_records: int
 
     def __post_init__(self) -> None:
-        """Check that the strategies stand on disjoint axes of their attribute sets, and fit them."""
+        """Check that the strategies have disjoint axes of their attribute sets, and fit them."""
         self._check_parts()
         largest = [1 if s.multipliers is None else int(s.multipliers.max()) for s in self.strategies]
         sets = {m.attributes for m in self.measured}
@@ -119,7 +119,7 @@ class IntegerPlan:
             if m.attributes != tuple(sorted(set(m.attributes))) or not all(
                 0 <= a < len(self.schema) for a in m.attributes
             ):
-                msg = "plan: an attribute set is not given by increasing places in the schema"
+                msg = "plan: an attribute set does not list increasing indexes of attributes"
                 raise PrivacyError(msg)
             if sorted(a for axes, _ in m.blocks for a in axes) != list(range(len(m.attributes))):
                 msg = "plan: strategies do not cover every attribute of a set once"
@@ -127,19 +127,21 @@ class IntegerPlan:
             if len(m.blocks) > max(1, len(m.attributes)) or (
                 m.attributes and not all(a for a, _ in m.blocks)
             ):
-                msg = "plan: a strategy stands on no attribute, beside others"
+                msg = "plan: a strategy without attributes is combined with others"
                 raise PrivacyError(msg)
             for axes, number in m.blocks:
                 sizes = tuple(self.schema.sizes[m.attributes[a]] for a in axes)
                 if not 0 <= number < len(self.strategies) or self.strategies[number].shape != sizes:
-                    msg = "plan: a strategy does not fit the attributes it stands on"
+                    msg = "plan: a strategy does not fit its attributes"
                     raise PrivacyError(msg)
-            if math.prod(largest[number] for _, number in m.blocks) >= WORD:  # or less noise would be added
-                msg = "plan: the noise multipliers of a set are too large for a word"
+            if (
+                math.prod(largest[number] for _, number in m.blocks) >= WORD
+            ):  # otherwise the noise would be too small
+                msg = "plan: the noise multipliers of a set exceed 64 bits"
                 raise PrivacyError(msg)
 
     def _check_parts(self) -> None:
-        """Refuse parts of other types than stated: what compares or divides in its own way may cost more."""
+        """Refuse parts of other types than stated: one with its own comparison or division may cost more."""
         if type(self.schema) is not Schema or type(self.budget) not in KINDS.values():
             msg = "plan: expected a schema and a budget of this library"
             raise PrivacyError(msg)
@@ -168,14 +170,14 @@ class IntegerPlan:
                     raise PrivacyError(msg)
 
     def count(self, measured: IntegerMeasured) -> int:
-        """Return how many numbers are released on a set."""
+        """Return the number of values released on a set."""
         return math.prod(rows for _, number in measured.blocks for rows in self.strategies[number].rows)
 
     def noise(self, measured: IntegerMeasured, distribution: Distribution) -> tuple[float, float]:
         """Return two numbers: the noise of row k has the variance first × multiplier[k] + second, in records.
 
-        The second number is what rounding adds to every row alike; without multipliers it is in the first.
-        The number of records is measured as a multiple, by which its noise is divided here.
+        The second is the variance that rounding adds to every row; without multipliers, the first includes
+        it. The number of records is measured as a multiple, by which its noise is divided here.
         """
         strategies = [self.strategies[number] for _, number in measured.blocks]
         multiplied = [s.multipliers for s in strategies if s.multipliers is not None]
@@ -194,7 +196,7 @@ class IntegerPlan:
 
 
 def _check_axes(what: str, given: object) -> None:
-    """Refuse what is not a tuple of plain integers, few enough for the axes of an array."""
+    """Refuse what is not a tuple of plain integers, or has too many for the axes of an array."""
     if type(given) is not tuple or not all(type(a) is int for a in given):
         msg = f"{what}: expected a tuple of integers"
         raise PrivacyError(msg)

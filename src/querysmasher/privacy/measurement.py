@@ -1,8 +1,8 @@
 """The only reader of exact counts: everything that leaves this file carries noise.
 
-Answers are exact. The table's counts are non-negative whole numbers that sum to at most the public cap,
-so after multiplying some axes by integer factors every entry is at most cap × Π max|entries| in size, and
-each factor answers exactly within such a bound (`factors`).
+Answers are exact. The table's counts are non-negative integers that sum to at most the public cap,
+so after multiplying some axes by integer factors every entry is at most cap × Π max|entries| in absolute
+value, and each factor answers exactly within this bound (`factors`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from querysmasher.progress import Bar
 def measure_table(
     plan: IntegerPlan, counter: Counter, noise: NoiseSource, progress: bool | None = None
 ) -> Iterator[tuple[int, Numbers]]:
-    """Go through the plan's attribute sets, in no particular order, with their noisy answers.
+    """Iterate over the plan's attribute sets, in no particular order, with their noisy answers.
 
     Formal guarantee: what is yielded satisfies the plan's budget, for its neighbours, if `noise` is a
     cryptographic source and the table has at most `plan.max_records` records. The budget is checked
-    against the exact cost before the first count is made, and every table of counts against the number of
-    records: the answers are exact for no more than `plan.max_records`. Under replace-one neighbours the
+    against the exact cost before the first count, and every table of counts against the number of records:
+    the answers are exact for at most `plan.max_records`. Under replace-one neighbours the
     number of records is public; it is not measured here.
     """
     check_budget(plan, noise.distribution)
-    with Bar("Counting", None, progress):  # whose steps would tell the number of records
+    with Bar("Counting", None, progress):  # its steps would reveal the number of records
         records = counter.records()
     if records > plan.max_records:
         msg = (
@@ -58,10 +58,10 @@ def measure_table(
 
 
 def _check_counts(table: Counts, shape: tuple[int, ...], records: int) -> None:
-    """Refuse counts that do not add up: a table that changes while it is read may grow beyond the cap."""
+    """Refuse inconsistent counts: a table that changes while it is read may exceed the cap."""
     whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == shape
     if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
-        msg = "data: the counts do not add up, as if the table had changed while it was read"
+        msg = "data: the counts are inconsistent, as if the table had changed while it was read"
         raise DataError(msg)
 
 
@@ -77,7 +77,7 @@ def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) 
     tensor: Numbers = counts
     bound = plan.max_records
     if bound * math.prod(factor.largest for _, factor in factors) >= WORD:
-        msg = "plan: its answers do not fit a word for this many records"
+        msg = "plan: its answers exceed 64 bits for this many records"
         raise PrivacyError(msg)
     for place in order:
         axes, factor = factors[place]
@@ -105,15 +105,15 @@ def _with_noise(plan: IntegerPlan, measured: IntegerMeasured, exact: Integers, n
 
 
 def _add(exact: Integers, drawn: Numbers) -> Numbers:
-    """Add the noise; words that would overflow, which takes noise no one will see, are refused."""
+    """Add the noise; refuse an overflow of 64 bits, whose probability is negligible."""
     if drawn.dtype == np.int64 and drawn.size and int(np.abs(drawn).max()) >= WORD:
-        msg = "noise: a draw is too large for a word; nothing of this attribute set is released"
+        msg = "noise: a draw exceeds 64 bits; nothing is released for this attribute set"
         raise PrivacyError(msg)
     return exact + drawn
 
 
 def _multipliers(plan: IntegerPlan, measured: IntegerMeasured, shape: tuple[int, ...]) -> Integers | None:
-    """Return the noise multiplier of every row, or None where all are 1."""
+    """Return the noise multiplier of every row, or None if all are 1."""
     result: Integers | None = None
     start = 0
     for _, number in measured.blocks:
@@ -128,5 +128,5 @@ def _multipliers(plan: IntegerPlan, measured: IntegerMeasured, shape: tuple[int,
 
 
 def public_total(plan: IntegerPlan, counter: Counter) -> int | None:
-    """Return the number of records where the neighbours make it public, else None."""
+    """Return the number of records if the neighbours make it public, else None."""
     return counter.records() if plan.budget.unit.total_is_public else None

@@ -1,4 +1,4 @@
-"""The noises a measurement can add, behind one interface.
+"""The noises of a measurement, behind one interface.
 
 ``rounded`` (the default) and ``discrete`` are exact integer noises from `querysmasher.privacy.sampler`;
 ``opendp`` is OpenDP's discrete Gaussian; ``gaussian`` is ordinary floating-point noise for simulation.
@@ -21,15 +21,15 @@ from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian, chec
 
 
 class NoiseSource(Protocol):
-    """What a measurement needs of its noise: independent numbers of a given variance parameter."""
+    """The interface of noise: independent draws with a given variance parameter."""
 
     @property
     def distribution(self) -> Distribution:
-        """What is drawn from."""
+        """The distribution of the draws."""
 
     @property
     def description(self) -> str:
-        """One sentence for the report: which distribution, fed by which randomness."""
+        """One sentence for the report: the distribution and the source of randomness."""
 
     def draw(self, variance: Fraction, size: int) -> Numbers:
         """Draw `size` independent numbers with the variance parameter σ²."""
@@ -39,7 +39,7 @@ SEEDED = Remedy("use noise='discrete' for a simulation", 'use [measure] noise = 
 
 
 class OpenDPDiscreteGaussian:
-    """OpenDP's sampler of the same distribution, from the package `opendp`: slower, and not ours.
+    """OpenDP's sampler of the discrete Gaussian, from the package `opendp`: independent code, and slower.
 
     Formal guarantee: OpenDP's for `make_gaussian` on integers. It takes the standard deviation as a
     double, which is rounded up here, so the variance is never below the one asked for.
@@ -49,9 +49,9 @@ class OpenDPDiscreteGaussian:
     description = "Discrete Gaussian, sampled by OpenDP from a cryptographic source."
 
     def __init__(self, *, seed: int | None = None) -> None:
-        """Load OpenDP, or say how to install it."""
+        """Load OpenDP, or raise an error that says how to install it."""
         if seed is not None:
-            msg = "seed: OpenDP's noise cannot be seeded"
+            msg = "seed: OpenDP's noise does not support a seed"
             raise PrivacyError(msg, SEEDED)
         try:
             import opendp.prelude as opendp  # noqa: PLC0415 - an extra
@@ -62,7 +62,7 @@ class OpenDPDiscreteGaussian:
         self._opendp: Any = opendp
 
     def draw(self, variance: Fraction, size: int) -> NDArray[np.int64]:
-        """Draw `size` independent integers from N_Z(`variance`), or of a variance a hair larger."""
+        """Draw `size` independent integers from N_Z(`variance`), or with a slightly larger variance."""
         opendp = self._opendp
         space = opendp.vector_domain(opendp.atom_domain(T="i64")), opendp.l2_distance(T=float)
         mechanism = opendp.m.make_gaussian(*space, scale=_root(exact_variance(variance)))
@@ -70,7 +70,7 @@ class OpenDPDiscreteGaussian:
 
 
 class FloatGaussian:
-    """Ordinary Gaussian noise in floating point, for simulation only: it carries NO guarantee."""
+    """Ordinary Gaussian noise in floating point, for simulation only: it has NO guarantee."""
 
     distribution = DISTRIBUTIONS["gaussian"]
     description = "Gaussian noise in floating point: a simulation, NOT private."
@@ -99,7 +99,7 @@ def noise_source(name: str, seed: int | None) -> NoiseSource:
     """Return the noise called `name`; a seed makes it a simulation."""
     distribution = distribution_of(name)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-        msg = f"seed: expected a whole number of at least 0, or None, got {seed!r}"
+        msg = f"seed: expected an integer of at least 0, or None, got {seed!r}"
         raise PrivacyError(msg)
     return SOURCES[distribution.name](seed=seed)
 

@@ -1,4 +1,4 @@
-"""The exact rates between currencies of privacy: cost, ρ, ε, δ and Rényi ε. See `budget` for the formulas.
+"""Exact conversions between definitions of privacy: cost, ρ, ε, δ and Rényi ε. See `budget` for the formulas.
 
 Every conversion errs on the safe side: rounding can make a guarantee look weaker, never stronger.
 """
@@ -23,9 +23,9 @@ LIMITS = {
     "delta": (1e-300, math.nextafter(1.0, 0.0)),
     "alpha": (math.nextafter(1.0, 2.0), 1e100),
 }
-"""The least and the largest value of each number: far beyond use, and safe from over- and underflow."""
+"""The smallest and the largest value of each parameter: far beyond use, and safe from over- and underflow."""
 
-SLACK = 1e-14  # relative error granted to erfcx, ndtr and logarithms: dozens of times what they show
+SLACK = 1e-14  # relative error assumed for erfcx, ndtr and logarithms: dozens of times the observed one
 
 
 def delta(cost: float, epsilon: float) -> float:
@@ -40,7 +40,7 @@ def epsilon(cost: float, delta: float) -> float:
 
 
 def renyi(cost: float, alpha: float) -> float:
-    """Return the ε of Rényi DP of order α > 1 that privacy cost β amounts to: α β/2."""
+    """Return the ε of Rényi DP of order α > 1 of privacy cost β: α β/2."""
     return number("alpha", alpha) * number("cost", cost) / 2
 
 
@@ -116,7 +116,7 @@ def peak(function: Callable[[Vector], Vector]) -> float:
 def switch(holds: Callable[[float], bool]) -> tuple[float, float]:
     """Return adjacent doubles, the first where `holds` is true and the second where it is false.
 
-    `holds` is true of small positive numbers and false of large ones.
+    `holds` is true for small positive numbers and false for large ones.
     """
     low = high = 1.0
     while not holds(low):
@@ -129,7 +129,7 @@ def switch(holds: Callable[[float], bool]) -> tuple[float, float]:
 
 
 def number(name: str, value: object, zero: bool = False) -> float:
-    """Return a number within its limits as a plain float, or refuse it."""
+    """Return a number as a plain float; refuse one outside its limits."""
     least, most = LIMITS[name]
     if (
         isinstance(value, int | float | np.integer | np.floating)

@@ -238,7 +238,7 @@ def _block(variance: Fraction) -> int:
 def checked_size(size: int) -> int:
     """Return how many draws are asked for, or refuse the number."""
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-        msg = f"size: expected a whole number of at least 0, got {size!r}"
+        msg = f"size: expected an integer of at least 0, got {size!r}"
         raise PrivacyError(msg)
     return int(size)
 

@@ -1,7 +1,7 @@
-"""Functions that touch data fail without showing any: frames are cleared before an error leaves them.
+"""Functions that read data fail without showing it: their frames are cleared before an error leaves them.
 
-Reporters of errors (pytest, rich, Sentry, a debugger) print the local variables of every frame that an
-error went through, and the errors it came from. Here these variables are records and exact counts.
+Error reporters (pytest, rich, Sentry, a debugger) print the local variables of every frame of an error, and
+the errors that caused it. Here these variables are records and exact counts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 def scrubbed(function: Callable[P, T]) -> Callable[P, T]:
-    """Let errors out of `function` only when nothing of the data hangs on them.
+    """Remove data from the errors that leave `function`.
 
-    Formal guarantee: no frame of an error that leaves the function, from its arguments down, holds a
-    variable, and no error that came up inside hangs on it as cause or context: foreign libraries quote
-    records in their messages. A `MemoryError` is replaced by one without details, which may tell the number
-    of records. Messages of other errors are left as they are.
+    Formal guarantee: no frame of an error that leaves the function, from its arguments down, keeps a
+    variable, and no inner error remains as its cause or context: foreign libraries quote records in their
+    messages. A `MemoryError` is replaced by one without details, which may reveal the number of records.
+    Messages of other errors are unchanged.
     """
 
     @functools.wraps(function)
@@ -36,15 +36,15 @@ def scrubbed(function: Callable[P, T]) -> Callable[P, T]:
             scrub(error, before)
             raise
         finally:
-            del arguments, options  # this frame is shown, too
-        msg = "data: there is not enough memory to measure the table"
-        raise MemoryError(msg)  # raised out here so that the first one is not even its context
+            del arguments, options  # this frame is shown as well
+        msg = "data: not enough memory to measure the table"
+        raise MemoryError(msg)  # raised here so that the first one is not its context
 
     return guarded
 
 
 def scrub(error: BaseException, before: BaseException | None = None) -> None:
-    """Clear all frames behind an error, and cut off what it came from, back to the error `before`."""
+    """Clear all frames of an error, and remove its causes, back to the error `before`."""
     seen: list[BaseException] = []
     queue: list[BaseException | None] = [error]
     while queue:

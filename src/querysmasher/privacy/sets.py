@@ -1,4 +1,4 @@
-"""Attribute sets: which are worth counting, and which follow from those."""
+"""Attribute sets: which to count, and which follow from those."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AttributeSet = tuple[str, ...]
 
 
 def maximal_sets(sets: Sequence[AttributeSet]) -> list[AttributeSet]:
-    """Return the sets that lie in no other, in the order given.
+    """Return the sets that no other set contains, in the order given.
 
     >>> maximal_sets([(), ("a",), ("a", "b"), ("c",), ("b", "a")])
     [('a', 'b'), ('c',)]
@@ -31,7 +31,7 @@ def maximal_sets(sets: Sequence[AttributeSet]) -> list[AttributeSet]:
 def smallest_covers(
     schema: Schema, sets: Sequence[AttributeSet], maximal: Sequence[AttributeSet]
 ) -> dict[AttributeSet, list[AttributeSet]]:
-    """Give each set to the covering set of fewest cells; a set that nothing covers is a `KeyError`.
+    """Assign each set to the covering set with the fewest cells; raise `KeyError` if nothing covers it.
 
     >>> schema = Schema.of(a=9, b=3, c=2)
     >>> smallest_covers(schema, [("b",), ("a",)], [("a", "b"), ("b", "c")])
@@ -73,7 +73,7 @@ def lower_marginals(
 def _summed(
     table: Counts, names: AttributeSet, axis: int, wanted: list[frozenset[str]]
 ) -> Iterator[tuple[frozenset[str], AttributeSet, Counts]]:
-    """Decide axis after axis: sum it away for the sets without it, keep it for those with it."""
+    """Process axis by axis: sum over it for the sets without it, keep it for those with it."""
     if axis == len(names):
         yield from ((found, names, table) for found in wanted)
         return
@@ -87,7 +87,7 @@ def _summed(
 
 
 class _Index:
-    """Sets by the attributes that they hold, as bits: bit i of an attribute is on when set i holds it."""
+    """An index of sets: bit i of an attribute is set if set i contains it."""
 
     def __init__(self) -> None:
         self._holders: dict[str, int] = {}
@@ -99,7 +99,7 @@ class _Index:
         self._count += 1
 
     def first_covering(self, names: AttributeSet) -> int | None:
-        """Return the place of the first set added that holds all the names."""
+        """Return the index of the first added set that contains all the names."""
         bits = (1 << self._count) - 1
         for name in names:
             bits &= self._holders.get(name, 0)

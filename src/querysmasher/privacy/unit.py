@@ -1,4 +1,4 @@
-"""The unit of privacy: which tables must be hard to tell apart, and how far apart their answers are."""
+"""The unit of privacy: which tables must be hard to distinguish, and how far their answers differ."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class Unit:
     """Which tables are neighbours.
 
     Args:
-        neighbours: "add_remove" (one table has records more) or "replace_one" (records differ; their number
-            is the same, and public).
-        records_per_person: how many records one person can have, all of which may differ.
+        neighbours: "add_remove" (one table has additional records) or "replace_one" (records differ; their
+            number is the same, and public).
+        records_per_person: maximum number of records of one person, all of which may differ.
     """
 
     neighbours: str = "add_remove"
     records_per_person: int = 1
 
     def __post_init__(self) -> None:
-        """Check both and make the number plain."""
+        """Check both, and convert the number to a plain integer."""
         if not isinstance(self.neighbours, str) or self.neighbours not in NEIGHBOURS:
             msg = f"neighbours: expected 'add_remove' or 'replace_one', got {self.neighbours!r}"
             raise BudgetError(msg)
         records = self.records_per_person
         whole = isinstance(records, int | np.integer) and not isinstance(records, bool)
         if not whole or not 1 <= records <= 10**9:
-            msg = f"records_per_person: expected a whole number of at least 1, up to 10^9, got {records!r}"
+            msg = f"records_per_person: expected an integer from 1 to 10^9, got {records!r}"
             raise BudgetError(msg)
         object.__setattr__(self, "neighbours", str(self.neighbours))
         object.__setattr__(self, "records_per_person", int(records))
@@ -43,9 +43,9 @@ class Unit:
         return self.neighbours == "replace_one"
 
     def squared_change(self, *, total: bool = False) -> int:
-        """Return what max_j ‖B_j‖² is to be multiplied by to bound ‖B (x - x')‖² over neighbours x, x'.
+        """Return the factor by which max_j ‖B_j‖² bounds ‖B (x - x')‖² over neighbours x, x'.
 
-        B_j is the j-th column of a strategy B; `total` says that B asks only for the number of records.
+        B_j is the j-th column of a strategy B; with `total`, B measures only the number of records.
         Adding or removing r records moves Bx by at most r max_j ‖B_j‖, replacing them by at most twice
         that, and the number of records not at all.
         """
@@ -54,12 +54,12 @@ class Unit:
         return 0 if total else 4 * self.records_per_person**2
 
     def describe(self) -> str:
-        """Say in plain words between which tables a guarantee holds, and whom it protects."""
+        """Return in plain words for which tables a guarantee holds, and whom it protects."""
         change, public = "adding or removing", ""
         if self.total_is_public:
-            change, public = "replacing", ", the number of records being the same and public"
+            change, public = "replacing", ", with the same, public number of records"
         whom, unit = "one record", "the record: a person who has several is protected less"
         if self.records_per_person > 1:
-            whom = f"all records of one person, who has {self.records_per_person} at most"
+            whom = f"all records of one person, who has at most {self.records_per_person}"
             unit = "the person"
         return f"for any two tables that differ by {change} {whom}{public}. The unit of privacy is {unit}."

@@ -14,10 +14,10 @@ from querysmasher.html import element, notebook, table
 from querysmasher.workload.workload import Workload
 
 MAX_LABELS = 20_000_000
-"""A frame of more labelled queries is refused: `Release.write` streams them to a file instead."""
+"""Maximum number of labelled rows of a frame; `Release.write` streams more to a file."""
 
 SHOWN = 8
-"""How many answers a notebook shows."""
+"""Number of answers shown in a notebook."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,7 +29,7 @@ class Answers:
     std: Array
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Return the lower and upper ends of confidence intervals, each of which covers at `level`."""
+        """Return the lower and upper ends of confidence intervals, each with coverage `level`."""
         if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
             msg = f"level: expected a number between 0 and 1, got {level!r}"
             raise WorkloadError(msg)
@@ -45,7 +45,8 @@ class Answers:
         """
         if len(self.values) > MAX_LABELS:
             msg = (
-                f"to_frame: {len(self.values):,} labelled rows do not fit; use release.write(workload, path)"
+                f"to_frame: {len(self.values):,} labelled rows do not fit in memory; use "
+                "release.write(workload, path)"
             )
             raise WorkloadError(msg)
         low, high = self.interval(level)
@@ -59,7 +60,9 @@ class Answers:
         try:
             return nw.from_dict(columns, backend=backend).to_native()
         except (ImportError, ValueError, TypeError) as error:
-            msg = f"backend: {backend!r} is no installed dataframe library that narwhals can build ({error})"
+            msg = (
+                f"backend: {backend!r} is not an installed dataframe library that narwhals supports ({error})"
+            )
             raise WorkloadError(msg) from None
 
     def __len__(self) -> int:
@@ -80,7 +83,7 @@ class Answers:
             (label, f"{self.values[i]:,.1f}", f"{self.std[i]:,.1f}", f"{low[i]:,.1f} … {high[i]:,.1f}")
             for i, label in zip(range(min(SHOWN, len(self))), self.workload.labels(), strict=False)
         ]
-        more = f"… {len(self) - SHOWN:,} more; to_frame() gives all" if len(self) > SHOWN else None
+        more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else None
         return notebook(
             f"Answers to {count(len(self), 'query', 'queries')}",
             table(["query", "value", "standard error", "95% interval"], rows, numbers=[1, 2, 3]),

@@ -1,7 +1,7 @@
-"""Whether a release that comes from a file is one: its guarantee is paid for, and its parts fit together.
+"""Checks of a release from a file: its noise pays for its guarantee, and its parts are consistent.
 
-Answers are unbiased only if every strategy is inside the residual space around the centres, and have the
-standard errors that are told only if its rows are independent.
+Answers are unbiased only if every strategy lies in the residual space around the centres, and their standard
+errors are right only if its rows are independent.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ LARGEST_VARIANCE = 2**101
 
 
 def check_release(release: Released) -> None:
-    """Refuse a release whose parts do not fit together, or whose noise is too small for its budget."""
+    """Refuse a release with inconsistent parts, or with too little noise for its budget."""
     plan = release.plan
     check_centres(plan.schema, release.centres)
     if (release.public_total is not None) != plan.budget.unit.total_is_public:
-        _refuse("the number of records is public, or is not, other than its neighbours say")
+        _refuse("whether the number of records is public contradicts its neighbours")
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     if not all(strategy.is_sound() for strategy in strategies):
-        _refuse("a strategy asks for nothing, or has dependent rows")
+        _refuse("a strategy is zero, or has dependent rows")
     known: set[object] = set()
     for measured in plan.measured:
         if not 0 < measured.variance <= LARGEST_VARIANCE:
             _refuse("a noise variance is zero, or too large")
         if not measured.attributes and len(measured.blocks) != 1:
-            _refuse("the number of records is not measured once")
+            _refuse("the number of records is not measured exactly once")
         for axes, number in measured.blocks:
             centres = [release.centres[measured.attributes[a]] for a in axes]
             key = (number, *centres)

@@ -16,15 +16,15 @@ class NoiseRecord:
     seeded: bool
 
     def __post_init__(self) -> None:
-        """Check that the noise is known: what is said of a release depends on it."""
+        """Check that the noise is known: the guarantee of a release depends on it."""
         distribution_of(self.name)
 
     @property
     def distribution(self) -> Distribution:
-        """What the noise was drawn from."""
+        """The distribution of the noise."""
         return distribution_of(self.name)
 
     @property
     def is_private(self) -> bool:
-        """Whether the noise protects anyone: not if it can be recomputed or is a float simulation."""
+        """Whether the noise protects anyone: not if it can be recomputed or is in floating point."""
         return not self.seeded and self.distribution.is_private

@@ -1,7 +1,7 @@
-"""Consistent, unbiased marginals rebuilt from noisy residuals.
+"""Consistent, unbiased marginals reconstructed from noisy residuals.
 
-With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table that belongs to
-A alone, and the marginal on S is Σ_{A⊆S} (⊗_{i∈A} C_i) ⊗ (⊗_{i∈S∖A} w_i) · r_A. All marginals come from
+With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table on exactly A,
+and the marginal on S is Σ_{A⊆S} (⊗_{i∈A} C_i) ⊗ (⊗_{i∈S∖A} w_i) · r_A. All marginals come from
 the same residuals, so they agree wherever they overlap.
 """
 
@@ -21,11 +21,11 @@ from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
 from querysmasher.release.store import Store
 
 KEPT = 30_000_000
-"""How many numbers of residuals are kept for reuse."""
+"""Maximum number of values of residuals cached for reuse."""
 
 
 class Reconstruction:
-    """Rebuilds residuals and marginals on demand; recently used residuals are kept."""
+    """Reconstructs residuals and marginals on demand; caches recently used residuals."""
 
     def __init__(self, plan: IntegerPlan, centres: Centres, store: Store, public_total: int | None) -> None:
         """Take what was measured."""
@@ -38,7 +38,7 @@ class Reconstruction:
         self._size = 0
 
     def residual(self, attributes: tuple[int, ...]) -> Array | None:
-        """Return the residual of a set (increasing places), or None if it is not measured."""
+        """Return the residual of a set (increasing indexes), or None if it is not measured."""
         if not attributes and self.public_total is not None:
             return np.array(float(self.public_total))
         if attributes in self._kept:
@@ -57,7 +57,7 @@ class Reconstruction:
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order.
 
-        Without `complete`, what is not measured counts as zero: right for queries with no part there.
+        Without `complete`, unmeasured parts count as zero, which is right for queries without such parts.
         """
         ordered = tuple(sorted(attributes))
         result = np.zeros([self.plan.schema.sizes[a] for a in ordered])
@@ -77,12 +77,12 @@ class Reconstruction:
                 result += share
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
-            msg = f"the marginal cannot be rebuilt: nothing, or not all, was measured on the sets {sets}"
+            msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
             raise OutsideMeasuredSpaceError(msg)
         return result.transpose([ordered.index(a) for a in attributes])
 
     def _is_whole(self, attributes: tuple[int, ...]) -> bool:
-        """Tell whether all that a set has of its own was measured: not so for a few queries on it."""
+        """Return whether the whole residual space of a set is measured, not only a few queries in it."""
         if not attributes and self.public_total is not None:
             return True
         own = math.prod(self.plan.schema.sizes[a] - 1 for a in attributes)
@@ -96,7 +96,7 @@ class Reconstruction:
         answers = self.store[number]
         strategies = [(axes, self.plan.strategies[n]) for axes, n in measured.blocks]
         tensor = answers.astype(float).reshape([rows for _, s in strategies for rows in s.rows])
-        labels: list[int] = []  # the attribute's axis of every dimension rebuilt so far
+        labels: list[int] = []  # the attribute's axis of every dimension reconstructed so far
         for axes, strategy in strategies:
             for own, factor in strategy.factors:
                 tensor = factor.undone(tensor)
@@ -112,5 +112,5 @@ class Reconstruction:
 
 
 def _rank(strategy: IntegerStrategy) -> int:
-    """Return how many independent numbers a strategy asks for."""
+    """Return the rank of a strategy."""
     return math.prod(factor.rank for _, factor in strategy.factors)

@@ -35,10 +35,10 @@ MAX_COVARIANCE = 10_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release:
-    """Noisy measurements of a table, as `measure` returned them. Nothing here touches the table again.
+    """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
 
-    Answers are unbiased and consistent with each other, and may be asked for any workload in the
-    measured space, at any time, at no further cost to privacy.
+    Answers are unbiased and consistent with each other. They are available for any workload in the measured
+    space, at any time, at no further privacy cost.
     """
 
     plan: IntegerPlan
@@ -51,7 +51,7 @@ class Release:
 
     @property
     def guarantee(self) -> str:
-        """What the release promises, in words."""
+        """The guarantee of the release, in words."""
         if not self.noise.is_private:
             return f"NONE: this is a simulation. {self.noise.description}"
         return " ".join(
@@ -60,12 +60,12 @@ class Release:
 
     @cached_property
     def measurements(self) -> int:
-        """How many noisy numbers were released."""
+        """Number of released noisy values."""
         return sum(map(self.plan.count, self.plan.measured))
 
     @cached_property
     def predictor(self) -> Predictor:
-        """What tells the variance of any query under the noise that was really added."""
+        """Computes the variance of any query under the noise that was added."""
         strategies = [strategy_of_integers(s) for s in self.plan.strategies]
         twins: dict[int, int] = {}  # the same rows, each with noise of the same variance
         for number, strategy in enumerate(self.plan.strategies):
@@ -80,7 +80,7 @@ class Release:
         )
 
     def _noises(self, m: IntegerMeasured, twins: Mapping[int, int]) -> Iterator[Measured]:
-        """Go through the independent noises on a set: σ² × multiplier, and what rounding adds to each row."""
+        """Iterate over the independent noises on a set: σ² × multiplier, and the variance from rounding."""
         variance, extra = self.plan.noise(m, self.noise.distribution)
         blocks = m.blocks if m.attributes else ()
         yield Measured(m.attributes, blocks, variance, 0.0)
@@ -90,7 +90,7 @@ class Release:
 
     @cached_property
     def reconstruction(self) -> Reconstruction:
-        """What rebuilds marginals."""
+        """Reconstructs marginals."""
         return Reconstruction(self.plan, self.centres, self.store, self.public_total)
 
     def marginal(self, *attributes: str) -> Array:
@@ -134,7 +134,10 @@ class Release:
         self._check(workload)
         size = workload.query_count
         if size > MAX_COVARIANCE:
-            msg = f"workload: a covariance of {size:,} answers does not fit; at most {MAX_COVARIANCE:,} do"
+            msg = (
+                f"workload: a covariance of {size:,} answers is too large; at most {MAX_COVARIANCE:,} are "
+                "allowed"
+            )
             raise TooLargeError(msg)
         images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
         start = 0
@@ -151,7 +154,7 @@ class Release:
         return result
 
     def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
-        """Write the answers to a .parquet or .csv file, attribute set by attribute set, in flat memory."""
+        """Write the answers to a .parquet or .csv file, one attribute set at a time, in constant memory."""
         self._check(workload)
         write_answers(self, workload, path, progress)
 
@@ -160,7 +163,7 @@ class Release:
         save_release(self, path)
 
     def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
-        """Write a page of tables and charts with intervals, one HTML file, and return where it is."""
+        """Write a page of tables and charts with intervals, one HTML file, and return its path."""
         return write_release_report(self, path, title)
 
     def _repr_html_(self) -> str:
@@ -176,7 +179,7 @@ class Release:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Release:
-        """Read a release back; a damaged, foreign or half-written file is refused."""
+        """Read a release from a file; refuse a damaged, foreign or incomplete one."""
         return load_release(cls, path)
 
     def _check(self, workload: Workload) -> None:
@@ -185,12 +188,12 @@ class Release:
             raise OutsideMeasuredSpaceError(msg)
         if workload.schema != self.plan.schema:
             msg = (
-                f"workload: it is on another schema, {workload.schema}, than the release, {self.plan.schema}"
+                f"workload: its schema {workload.schema} differs from that of the release, {self.plan.schema}"
             )
             raise OutsideMeasuredSpaceError(msg)
 
     def __repr__(self) -> str:
-        """Say what was measured and what it promises."""
+        """Show what was measured and the guarantee."""
         return (
             f"Release of {len(self.plan.measured):,} attribute sets over {self.plan.schema}\n"
             f"  guarantee {self.guarantee}"

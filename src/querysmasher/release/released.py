@@ -1,4 +1,4 @@
-"""What files and pages ask of a release: they stand below `Release`, which saves and shows itself by them."""
+"""The interface of a release for files and pages, which `Release` imports to save and show itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from querysmasher.workload.workload import Workload
 
 
 class Released(Protocol):
-    """A release to read; `Release` documents every name."""
+    """A read-only release; `Release` documents every name."""
 
     @property
     def plan(self) -> IntegerPlan: ...

@@ -29,10 +29,10 @@ R = TypeVar("R", bound=Released)
 
 
 class LoadedStore:
-    """Answers that stay in the file of a saved release and are read one set at a time."""
+    """Answers in the file of a saved release, read one set at a time."""
 
     def __init__(self, arrays: Sequence[Lazy], sizes: Sequence[int], dtype: np.dtype[Any]) -> None:
-        """Take the arrays, in the order of the attribute sets, and what each must hold."""
+        """Take the arrays, in the order of the attribute sets, and their expected sizes."""
         self._arrays = arrays
         self._sizes = sizes
         self._dtype = dtype
@@ -42,7 +42,7 @@ class LoadedStore:
         answers = self._arrays[number].fetch()
         fits = answers.dtype == self._dtype and answers.shape == (self._sizes[number],)
         if not fits or not np.isfinite(answers).all():
-            msg = "the release's file does not hold the answers that it says it holds"
+            msg = "the file of the release does not contain the answers it declares"
             raise FileError(msg)
         return answers
 
@@ -90,12 +90,12 @@ def _to_data(release: Released) -> dict[str, Any]:
 
 
 def load_release(make: Callable[..., R], path: str | os.PathLike[str]) -> R:
-    """Read a release back; `make` builds it from its fields. The answers stay in the file until asked for."""
+    """Read a release; `make` builds it from its fields. The answers stay in the file until needed."""
     data = read_archive(path, "release")
     try:
         return _from_data(make, data)
     except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        msg = f"{str(path)!r} does not hold a whole release ({reason(error)})"
+        msg = f"{str(path)!r} does not contain a complete release ({reason(error)})"
         raise FileError(msg) from None
 
 
@@ -142,7 +142,7 @@ def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
 
 
 def _fraction(written: object) -> Fraction:
-    """Return a positive fraction; other ways of writing one, 1e999999999, would take for ever."""
+    """Return a positive fraction; refuse other notations, such as 1e999999999, which would take forever."""
     if not re.fullmatch(r"[0-9]{1,60}(/[0-9]{1,60})?", text(written)):
         raise ValueError
     return Fraction(text(written))

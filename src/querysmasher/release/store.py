@@ -1,7 +1,7 @@
-"""Where the noisy answers of a release are kept: in memory, or in one file on disk.
+"""Storage of the noisy answers of a release: in memory, or in one file on disk.
 
 A file store appends arrays to a temporary file as they are measured and reads one back at a time, so a
-release may be far larger than memory. The file has no name and goes with the store, or with the process.
+release may be far larger than memory. The file has no name and is deleted with the store or the process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from querysmasher.arrays import Numbers
 from querysmasher.errors import FileError
 
 MEMORY_BYTES = 2**29
-"""Releases up to this size are kept in memory."""
+"""Maximum size of a release that is kept in memory."""
 
 
 class Store(Protocol):
-    """Noisy answers by the number of their attribute set."""
+    """Noisy answers by the index of their attribute set."""
 
     def __getitem__(self, number: int) -> Numbers:
         """Return the answers of one attribute set, as one axis."""
@@ -39,7 +39,7 @@ class MemoryStore(dict[int, Numbers]):
 
 
 class FileStore:
-    """Answers in a temporary file, which goes when the store goes."""
+    """Answers in a temporary file, which is deleted with the store."""
 
     def __init__(self) -> None:
         """Open an empty file."""
@@ -57,22 +57,22 @@ class FileStore:
         self._end += flat.nbytes
 
     def __getitem__(self, number: int) -> Numbers:
-        """Read the answers of one attribute set back."""
+        """Read the answers of one attribute set."""
         start, size, dtype = self._places[number]
         self._stream.seek(start)
         answers = np.empty(size, dtype=dtype)
         if self._stream.readinto(answers.data) != answers.nbytes:
-            msg = "the temporary file of the release was cut short"
+            msg = "the temporary file of the release is truncated"
             raise OSError(msg)
         return answers
 
     def __iter__(self) -> Iterator[int]:
-        """Go through the numbers kept."""
+        """Iterate over the numbers kept."""
         return iter(self._places)
 
 
 def new_store(numbers: int) -> MemoryStore | FileStore:
-    """Return a store fit for so many noisy numbers, on a disk with room for them."""
+    """Return a store for the given number of noisy values; refuse a disk without space for them."""
     size = numbers * 8
     if size <= MEMORY_BYTES:
         return MemoryStore()
@@ -81,7 +81,7 @@ def new_store(numbers: int) -> MemoryStore | FileStore:
     if free < size:
         msg = (
             f"the measurements take {size / 1e6:,.1f} MB, and the temporary folder {folder!r} has "
-            f"{free / 1e6:,.1f} MB left; nothing was measured. TMPDIR names another folder"
+            f"{free / 1e6:,.1f} MB left; nothing was measured. Set TMPDIR to another folder"
         )
         raise FileError(msg)
     return FileStore()

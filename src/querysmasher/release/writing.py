@@ -22,10 +22,10 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 ENDINGS = (".parquet", ".pq", ".csv")
-"""What the name of a file may end in."""
+"""Allowed endings of file names."""
 
 BATCH = 2_000_000
-"""Rows converted at a time."""
+"""Number of rows converted at a time."""
 
 
 def write_answers(
@@ -33,8 +33,8 @@ def write_answers(
 ) -> None:
     """Write one row per query: its attributes, its conditions in words, the value and the standard error.
 
-    A name that ends in .csv makes it a CSV file, in which no spreadsheet takes a name for a formula. The file
-    appears under its name only when it is whole.
+    A name that ends in .csv gives a CSV file, in which a spreadsheet reads no name as a formula. The file
+    appears under its name only when it is complete.
     """
     ending = check_ending(path, ENDINGS)
     for group in workload:
@@ -69,7 +69,7 @@ def _parquet_writer(path: Path, schema: Any) -> Any:
 
 
 class _CsvWriter:
-    """Writes words as plain text: CSV knows no dictionaries."""
+    """Writes dictionary-encoded strings as plain text, because CSV has no dictionaries."""
 
     def __init__(self, path: Path, schema: Any) -> None:
         plain = [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in schema]

@@ -1,1 +1,1 @@
-"""What a person looks at: pages about plans and releases, and tables in notebooks."""
+"""What people read: pages about plans and releases, and tables in notebooks."""

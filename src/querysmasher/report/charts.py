@@ -1,7 +1,7 @@
-"""The charts as specifications, in altair.
+"""The charts as altair specifications.
 
-Colours are the page’s own variables, so that charts follow the
-reader's light or dark setting, and paper, without being drawn again.
+Colours are variables of the page, so charts follow the reader's light or dark setting, and paper, without
+being redrawn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CONFIG: dict[str, Any] = {
     "text": {"color": INK, "fontSize": 12},
     "header": {"labelColor": INK, "titleColor": MUTED},
 }
-"""What all charts share; it goes with them to the page."""
+"""The configuration of all charts."""
 
 Rows = list[dict[str, Any]]
 
@@ -79,7 +79,7 @@ def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
 
 
 def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
-    """The spread of the errors of every kind of queries, multiplied by `factor`, which the page sets."""
+    """Quantiles of the errors of every kind of group, multiplied by `factor`, which the page sets."""
     alt = altair()
 
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
@@ -115,17 +115,17 @@ def budget_bars(rows: Rows) -> dict[str, Any]:
     y = alt.Y("place:O", axis=None)
     tips = [alt.Tooltip("label:N", title="on"), alt.Tooltip("share:Q", title="share in %", format=".2f")]
     base = alt.Chart(alt.InlineData(rows))
-    percent = alt.Axis(labelExpr="datum.label + ' %'", tickCount=5)
+    percent = alt.Axis(labelExpr="datum.label + '%'", tickCount=5)
     x = alt.X("share:Q", title="share of the budget", axis=percent)
     bar = base.mark_bar(color=ACCENT, height=8, opacity=0.75, cornerRadius=1).encode(y=y, x=x, tooltip=tips)
     label = base.mark_text(align="left", baseline="bottom", dy=-6).encode(y=y, x=alt.value(0), text="label:N")
-    said = base.transform_calculate(said="format(datum.share, '.1f') + ' %'")
+    said = base.transform_calculate(said="format(datum.share, '.1f') + '%'")
     figure = said.mark_text(align="left", dx=6, color=MUTED).encode(y=y, x="share:Q", text="said:N")
     return _plain(alt.layer(bar, label, figure).properties(width="container", height=34 * len(rows)))
 
 
 def cells_bars() -> dict[str, Any]:
-    """Counts by category as bars, each with its interval. The page gives the cells."""
+    """Counts by category as bars, each with its interval. The page provides the cells."""
     alt = altair()
 
     y = alt.Y(
@@ -147,7 +147,7 @@ def cells_bars() -> dict[str, Any]:
 
 
 def cells_band() -> dict[str, Any]:
-    """Counts along ordered values: a line in its band of intervals. The page gives the cells."""
+    """Counts along ordered values: a line in its band of intervals. The page provides the cells."""
     alt = altair()
 
     base = alt.Chart(alt.NamedData(name="cells"))
@@ -164,7 +164,7 @@ def cells_band() -> dict[str, Any]:
 
 
 def cells_heat() -> dict[str, Any]:
-    """Counts by two attributes; a dot marks cells whose interval holds zero. The page gives the cells."""
+    """Counts by two attributes; a dot marks intervals that contain zero. The page provides the cells."""
     alt = altair()
 
     base = alt.Chart(alt.NamedData(name="cells"))
@@ -191,12 +191,12 @@ def _tips(alt: Any, *names: str) -> list[Any]:
 
 
 def _sparse(alt: Any) -> Any:
-    """An axis of many values that labels as many as fit."""
+    """An axis of many values with as many labels as fit."""
     return alt.Axis(labelOverlap="greedy", labelAngle=0, labelLimit=110, labelSeparation=6, ticks=False)
 
 
 def _log_axis(alt: Any, points: Rows, low: str, high: str) -> Any:
-    """An axis that is labelled at 1, 2, 5, 10, … from the least value of `low` to the largest of `high`."""
+    """An axis with labels at 1, 2, 5, 10, … from the smallest value of `low` to the largest of `high`."""
     least, most = min(p[low] for p in points), max(p[high] for p in points)
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
     ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
@@ -205,7 +205,7 @@ def _log_axis(alt: Any, points: Rows, low: str, high: str) -> Any:
 
 
 def _plain(chart: Any) -> dict[str, Any]:
-    """Return a chart's specification without what the page has already."""
+    """Return a chart's specification without what the page already provides."""
     spec: dict[str, Any] = chart.to_dict()
     for name in ("config", "$schema", "usermeta"):
         spec.pop(name, None)

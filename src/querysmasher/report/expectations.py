@@ -61,7 +61,7 @@ class Expectation:
         )
 
     def cells(self) -> tuple[str, str, str, str]:
-        """Return the row as texts, under `HEADER`."""
+        """Return the row as strings, under `HEADER`."""
         return self.label, f"{self.queries:,}", error(self.rmse), f"{self.budget_share:.1%}"
 
 
@@ -110,7 +110,7 @@ def by_kind(rows: Iterable[Expectation]) -> list[Expectation]:
 
 
 def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
-    """Return what holds for the plan as a whole, as names and texts.
+    """Return what holds for the plan as a whole, as names and strings.
 
     `factor` is how much larger the noise is than planned.
     """

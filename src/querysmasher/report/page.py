@@ -1,4 +1,4 @@
-"""One self-contained page: markup, styles, scripts and data in a single file that asks for nothing else."""
+"""One self-contained page: markup, styles, scripts and data in a single file, without network access."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:; base-uri 'none'; form-action 'none'"
 )
-"""The browser refuses every request this page could make, whatever stands in it."""
+"""Makes the browser block every request of the page, whatever its content."""
 
 
 ENDINGS = (".html", ".htm")
-"""What the name of a page may end in."""
+"""Allowed endings of the name of a page."""
 
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
-"""What the scripts of a page use of the chart libraries."""
+"""The part of the chart libraries that the scripts of a page use."""
 
 
 @cache
@@ -48,7 +48,7 @@ def section(name: str, title: str, *parts: object) -> Html:
 
 
 def figures(*pairs: tuple[str, str, str | None]) -> Html:
-    """Return the key figures: each what it is, the figure, and a remark."""
+    """Return the key figures: each with a title, the figure, and a remark."""
     items = (
         element(
             "div",
@@ -62,7 +62,7 @@ def figures(*pairs: tuple[str, str, str | None]) -> Html:
 
 
 def chart(name: str, caption: object = None) -> Html:
-    """Return the place of a chart, which the page's script draws."""
+    """Return the container of a chart, which the page's script draws."""
     drawn = element("div", id=name, class_="chart")
     return element("figure", drawn, element("figcaption", caption) if caption else None)
 
@@ -98,7 +98,7 @@ def page(
         ),
         element(
             "footer",
-            "Made with QuerySmasher. This file holds all it needs and asks for nothing from the network.",
+            "Made with QuerySmasher. This file is self-contained and does not use the network.",
         ),
         script_data(data, "data"),
         element("script", Html(libraries())),
@@ -109,9 +109,9 @@ def page(
 
 
 def checked_path(path: object) -> Path:
-    """Return where to write, or refuse what is no path, a folder, or no name of an HTML file.
+    """Return the path to write; refuse a folder, or a name that is not that of an HTML file.
 
-    It also refuses where no chart can be drawn, before anything is computed for the page.
+    Also refuse if no chart can be drawn, before anything is computed for the page.
     """
     check_charts()
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
@@ -120,14 +120,14 @@ def checked_path(path: object) -> Path:
     target = Path(os.fsdecode(path))
     if target.is_dir():
         example = str(target / "report.html")
-        msg = f"path: {str(target)!r} is a folder; give the path of a file, such as {example!r}"
+        msg = f"path: {str(target)!r} is a folder; expected the path of a file, such as {example!r}"
         raise FileError(msg)
     check_ending(target, ENDINGS)
     return target
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Write a page, all or nothing, and return where."""
+    """Write a page, all or nothing, and return its path."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path

@@ -1,7 +1,7 @@
 """The numbers of a plan's page: errors by group with their spread, shares of the budget, error against ε.
 
-Memory stays flat however many queries there are: errors are summed without writing queries out, and their
-spread is told from a sample where a group is large.
+Memory does not grow with the number of queries: errors are summed without writing queries out, and for a
+large group their spread is estimated from a sample.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 
 MAX_ENTRIES = 3_000_000
-"""Rows of one family, and queries over tied attributes, are written out up to this many numbers (24 MB)."""
+"""Maximum number of values (24 MB) when rows of a family or queries over tied attributes are written out."""
 
 WHOLE = 300_000
-"""Groups of up to this many queries are not sampled, if their attributes are measured apart."""
+"""Maximum number of queries of a group that is not sampled, if its attributes are measured separately."""
 
 SAMPLE = 20_000
 PER_KIND = 12
-"""From how many groups the spread of a kind is told."""
+"""Number of groups from which the spread of a kind is estimated."""
 
 SPREAD_GROUPS = 300
-"""For how many groups the page tells the spread of each."""
+"""Maximum number of groups for which the page shows the spread of each."""
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 STEPS = 160
@@ -65,7 +65,7 @@ def _error_rows(plan: Planned) -> tuple[list[Expectation], list[Expectation]]:
 
 
 def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] | None:
-    """Return the quantiles of samples, each of which stands for so many queries."""
+    """Return the quantiles of samples, each of which represents a number of queries."""
     known = [(sample, weight) for sample, weight in parts if sample is not None and sample.size]
     if not known:
         return None
@@ -78,7 +78,7 @@ def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] 
 
 
 def shares(plan: Planned, most: int) -> list[tuple[str, int, float]]:
-    """Return (attribute set, its size, share of the budget), the largest first, the smaller ones together."""
+    """Return (attribute set, its size, share of the budget), the largest first, the smallest combined."""
     own = sorted(plan.budget_shares().items(), key=lambda item: -item[1])
     named = [(" × ".join(names) or "total", len(names), share) for names, share in own]
     if len(named) <= most + 1:
@@ -88,9 +88,9 @@ def shares(plan: Planned, most: int) -> list[tuple[str, int, float]]:
 
 
 def epsilon_curve(budget: Budget) -> tuple[float, list[float], list[float]] | None:
-    """Return the plan's ε, a grid of ε around it, and by what errors are multiplied at each; δ stays.
+    """Return the plan's ε, a grid of ε around it, and the factor of the errors at each, for constant δ.
 
-    Errors are proportional to 1/√(privacy cost). None where the budget is too small or large to tell an ε.
+    Errors are proportional to 1/√(privacy cost). None if the budget is too small or large for an ε.
     """
     delta = delta_of(budget)
     start = budget.epsilon_at(delta)
@@ -125,7 +125,7 @@ class _Errors:
             return None
 
     def _is_apart(self, group: Group) -> bool:
-        """Tell whether every attribute is measured apart, so that variances are sums of products."""
+        """Return whether every attribute is measured separately, so that variances are sums of products."""
         if any(len(f.shape) > 1 or f.rows * f.cells > MAX_ENTRIES for f in group.families):
             return False
         sets = _subsets(self.predictor.schema.positions(group.attributes))
@@ -156,7 +156,7 @@ def _sampled(group: Group, most: int) -> Group | None:
 
 
 def _some_rows(family: Family, count: int, seed: int) -> Array | None:
-    """Return so many rows of a family, drawn with a fixed seed."""
+    """Return `count` rows of a family, drawn with a fixed seed."""
     generator = np.random.default_rng(seed)
     chosen = np.sort(generator.choice(family.rows, size=count, replace=False))
     cell = np.arange(family.cells)

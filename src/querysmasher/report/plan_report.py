@@ -26,14 +26,14 @@ from querysmasher.report.words import (
 )
 
 GROUPS = 2_000
-"""A page holds at most so many groups: those with the largest errors."""
+"""Maximum number of groups on a page: those with the largest errors."""
 
 KINDS = 24
 SETS = 15
-"""The budget's chart names so many attribute sets and puts the others together."""
+"""Maximum number of attribute sets in the budget's chart; the others are combined."""
 
 QUICK = 100
-"""Up to this dimension `plan.limit()` takes a second or so, and is worked out unless told not to."""
+"""Maximum dimension for which `plan.limit()` takes about a second and is computed by default."""
 
 SHARES = (1, 5, 10, 25, 50)
 RELATIVE = 0.05
@@ -42,10 +42,10 @@ RELATIVE = 0.05
 def write_plan_report(
     plan: Planned, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
 ) -> Path:
-    """Write the page about a plan and return where."""
+    """Write the page about a plan and return its path."""
     target = checked_path(path)
     if limit not in (None, True, False):
-        msg = f"limit: expected True, False or None (only where it is quick), got {limit!r}"
+        msg = f"limit: expected True, False or None (only if it is quick), got {limit!r}"
         raise PlanError(msg)
     return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
 
@@ -75,8 +75,8 @@ def _summary(plan: Planned, rmse: float) -> Html:
             element(
                 "p",
                 f"{count(workload.query_count, 'count')} about {count(len(workload.schema), 'attribute')}, "
-                "to be published under differential privacy. No data has been touched: all that follows is "
-                "known beforehand.",
+                "to be published under differential privacy. No data has been read: everything below is "
+                "known in advance.",
                 class_="lead",
             ),
             figures(
@@ -106,7 +106,7 @@ def _asked(plan: Planned) -> Html:
                 "Every query is a number of records. “Identity” counts the records with each value, “prefix” "
                 "those up to each value, “range” those from one value to another, and “circular” those in "
                 "ranges that may wrap around. The total counts all records; × takes every combination.",
-                " Some queries weigh more than others in the plan." if len(weights) > 1 else None,
+                " Some queries have more weight than others." if len(weights) > 1 else None,
             ),
             workload_table(plan.workload.groups),
         ]
@@ -127,8 +127,8 @@ def _error(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Htm
     explorer = [
         element(
             "p",
-            "What would another budget bring? Move ε and every error on this page follows: the noise is "
-            f"proportional to one over the root of the privacy cost. δ stays at {delta}.",
+            "How does the error depend on the budget? Move ε, and every error on this page follows: the "
+            f"noise is proportional to one over the root of the privacy cost. δ stays at {delta}.",
         ),
         control,
         chart(
@@ -156,22 +156,22 @@ def _error(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Htm
                     [
                         "Bar: the middle half of the queries; line: from 5% to 95%; tick: the median; ",
                         element("span", "dot", class_="dot"),
-                        ": root mean square. Of large groups, a sample is drawn.",
+                        ": root mean square. Large groups are sampled.",
                     ]
                 ),
             ),
             element("h3", "By group"),
             element(
                 "p",
-                "“Records needed” is how many records the table must have for a query that counts ",
+                "“Records needed” is the number of records at which a query that counts ",
                 element("select", *options, id="share", aria_label="share of the records"),
-                f" of them to have a standard error of {100 * RELATIVE:.0f}% of its answer: "
+                f" of them has a standard error of {100 * RELATIVE:.0f}% of its answer: "
                 f"error / ({RELATIVE} × share).",
             ),
             search_box(
                 "filter",
                 "found",
-                "Filter, e.g. an attribute",
+                "Filter, e.g. by attribute",
                 "Filter groups",
                 element("select", id="ways", aria_label="Attributes at a time"),
             ),
@@ -179,7 +179,7 @@ def _error(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Htm
             element("button", "Show more", type="button", id="more"),
             element(
                 "p",
-                f"The {left_out:,} groups with the smallest errors are left out of this page.",
+                f"The {left_out:,} groups with the smallest errors are not on this page.",
                 class_="note",
             )
             if left_out > 0
@@ -193,8 +193,8 @@ def _budget() -> Html:
         [
             element(
                 "p",
-                "The privacy cost adds up over attribute sets. What is measured on a set is only what "
-                "smaller sets do not tell already, so that the parts fit together without contradiction.",
+                "The privacy costs of the attribute sets add up. On each set, only what its subsets do not "
+                "determine is measured, so that all answers are consistent.",
             ),
             chart("shares"),
         ]
@@ -204,7 +204,9 @@ def _budget() -> Html:
 def _optimal(plan: Planned, limit: bool | None) -> Html:
     gap = share(plan.gap)
     centres = (
-        "with centres chosen for this workload" if plan.centering == "optimized" else "with uniform centres"
+        "with centres optimised for this workload"
+        if plan.centering == "optimized"
+        else "with uniform centres"
     )
     certificate = (
         f"The weighted error of this plan is certified to be at most {gap} above the optimum of its kind "
@@ -217,8 +219,8 @@ def _optimal(plan: Planned, limit: bool | None) -> Html:
         texts.append(f"{said[0].upper()}{said[1:]}.")
     else:
         texts.append(
-            "How far any matrix mechanism whatsoever could go was not computed for this page; plan.limit() "
-            "tells, where the workload is small enough."
+            "The limit of all matrix mechanisms was not computed for this page; plan.limit() computes it if "
+            "the workload is small enough."
         )
     return join(element("p", text) for text in texts)
 
@@ -286,5 +288,5 @@ def _spread_row(place: int, row: Expectation) -> dict[str, Any]:
 
 
 def _short(value: float | None) -> float | None:
-    """Return five significant digits: enough to show, and short on the page."""
+    """Return five significant digits, enough for the page."""
     return None if value is None else float(f"{value:.5g}")

@@ -16,16 +16,16 @@ from querysmasher.workload.builders import queries
 from querysmasher.workload.groups import Group
 
 MAX_CELLS = 10_000
-"""Tables on two attributes are shown up to this many cells."""
+"""Maximum number of cells of a shown table on two attributes."""
 
 PAGE_CELLS = 150_000
-"""A page holds so many cells of tables on two attributes: the smaller tables first."""
+"""Maximum number of cells of all tables on two attributes; smaller tables come first."""
 
 MAX_GROUP = 100_000
-"""Queries of larger groups, or over more cells, are not listed one by one."""
+"""Maximum number of queries of a group that are listed individually."""
 
 LISTED, PER_GROUP = 400, 40
-"""How many planned queries a page lists, in all and of one group."""
+"""Maximum number of planned queries listed, in total and per group."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Answer:
 
 
 def tables(release: Released) -> tuple[list[Table], int]:
-    """Return the tables on one and two attributes that the release can answer, and how many were too large.
+    """Return the tables on one and two attributes that the release can answer, and how many are too large.
 
-    All are post-processing of what was released: each cell carries the noise that its `std` tells.
+    All are post-processing of the release; `std` is the standard error of each cell.
     """
     sizes = release.plan.schema.sizes
     found, left_out, cells = [], 0, 0
@@ -77,9 +77,9 @@ def total(release: Released) -> tuple[float, float] | None:
 
 
 def planned_answers(release: Released) -> tuple[list[Answer], int]:
-    """Return answers to planned queries that no table shows, and how many there are of those in all.
+    """Return answers to planned queries that no table shows, and the total number of such queries.
 
-    Tables show what asks for single values; cumulative counts, comparisons and predicates are listed.
+    Tables show counts per value; this lists prefix counts, comparisons and predicates.
     """
     groups = [g for g in release.workload if any(f.name != "identity" for f in g.families)]
     groups.sort(key=lambda g: len(g.attributes))
@@ -111,7 +111,7 @@ def _answers(release: Released, group: Group) -> Iterator[Answer]:
 
 
 def _table(release: Released, places: tuple[int, ...]) -> list[Table]:
-    """Return the table, or nothing where the release cannot answer it."""
+    """Return the table, or nothing if the release cannot answer it."""
     names = tuple(release.plan.schema.names[p] for p in places)
     (group,) = (
         queries(release.plan.schema, dict.fromkeys(names, "identity")).groups if names else (Group((), ()),)

@@ -17,17 +17,17 @@ from querysmasher.report.release_data import Answer, Table, planned_answers, tab
 from querysmasher.report.words import epsilon_words, guarantee, schema_table, workload_table
 
 Z95 = 1.959964
-"""How many standard errors a 95% interval reaches to either side."""
+"""Half-width of a 95% interval, in standard errors."""
 
 
 def write_release_report(release: Released, path: str | os.PathLike[str], title: str | None = None) -> Path:
-    """Write the page about a release and return where."""
+    """Write the page about a release and return its path."""
     target = checked_path(path)
     return write_page(target, release_page(release, title or "Private release"))
 
 
 def release_page(release: Released, title: str) -> str:
-    """Return the page as text. It holds noisy numbers only."""
+    """Return the page as text, which has only noisy numbers."""
     found, left_out = tables(release)
     answers, listed_of = planned_answers(release)
     sections = [
@@ -74,8 +74,8 @@ def _summary(release: Released, found: Sequence[Table]) -> Html:
             _simulation(release),
             element(
                 "p",
-                "Noisy counts, consistent with each other and free of bias. Everything on this page is "
-                "computed from the released numbers; the table behind them is not read again.",
+                "Noisy counts, consistent with each other and unbiased. Everything on this page is "
+                "computed from the released numbers, without reading the table again.",
                 class_="lead",
             ),
             figures(*shown),
@@ -105,18 +105,18 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
         [
             element(
                 "p",
-                "Choose one attribute, or two. Bars and bands are 95% intervals for the noise: each covers "
+                "Choose one attribute or two. Bars and bands are 95% intervals for the noise: each covers "
                 "the count in the table 95 times out of 100. Small counts may come out negative.",
             ),
             control,
             element("div", id="legend", class_="legend"),
             chart("chart", element("span", id="caption")),
-            search_box("filter", "found", "Filter rows, e.g. a value", "Filter rows"),
+            search_box("filter", "found", "Filter rows, e.g. by value", "Filter rows"),
             element("div", element("table", id="cells"), class_="scroll"),
             element("button", "Show more", type="button", id="more"),
             element(
                 "p",
-                f"{count(left_out, 'larger table')} on two attributes can be had with release.marginal(…).",
+                f"{count(left_out, 'larger table')} on two attributes: use release.marginal(…).",
                 class_="note",
             )
             if left_out
@@ -127,13 +127,13 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
 
 def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
     said = (
-        f"Listed are {len(answers):,} of {listed_of:,}; release.answer() gives all."
+        f"The list has {len(answers):,} of {listed_of:,}; release.answer() returns all."
         if listed_of > len(answers)
         else ""
     )
     return join(
         [
-            element("p", f"Queries that were planned and that are more than a cell of a table. {said}"),
+            element("p", f"Planned queries other than single cells of a table. {said}"),
             search_box("answer-filter", "answers-found", "Filter queries", "Filter queries"),
             element("div", element("table", id="queries"), class_="scroll"),
             element("button", "Show more", type="button", id="more-answers"),
@@ -164,15 +164,15 @@ def _released(release: Released) -> Html:
             workload_table(release.workload.groups),
             element(
                 "p",
-                "Any other query that follows from these numbers can be asked later, at no further cost to "
-                "privacy.",
+                "Any other query that follows from these numbers can be asked later, at no further "
+                "privacy cost.",
             ),
         ]
     )
 
 
 def _numbers(values: Any, std: Any) -> list[float]:
-    """Return values to a hundredth of their error: digits beyond are not worth their bytes."""
+    """Return values rounded to a hundredth of their error, which keeps the page small."""
     return [
         round(v, min(max(2 - math.floor(math.log10(s)), 0), 9)) if s > 0 else v
         for v, s in zip(map(float, values), map(float, std), strict=True)
@@ -184,12 +184,12 @@ def _shorter(std: Any) -> list[float]:
 
 
 def _once(std: list[float]) -> list[float] | float:
-    """Return one error where all cells of a table have the same."""
+    """Return a single error if all cells of a table have the same."""
     return std[0] if len(set(std)) == 1 else std
 
 
 def _distinct(labels: Sequence[str]) -> list[str]:
-    """Return the labels, those told apart that look the same."""
+    """Return the labels, with equal ones numbered to distinguish them."""
     seen: dict[str, int] = {}
     result = []
     for label in labels:

@@ -17,7 +17,7 @@ from querysmasher.text import one_line
 from querysmasher.workload.groups import Group
 
 KINDS = {
-    "categorical": "categories, no order",
+    "categorical": "unordered values",
     "ordinal": "ordered values",
     "binned": "number in ordered bins",
     "cyclic": "values on a circle",
@@ -33,19 +33,19 @@ PATTERNS = {
 LETTERS = "xyzuvwst"
 
 DELTA = 1e-6
-"""The δ at which ε is told for budgets that state none."""
+"""The δ at which ε is reported for budgets without δ."""
 
 LARGE_EPSILON = 10
 LARGE_DELTA = 1e-4
-"""Larger ones are remarked upon."""
+"""Thresholds above which ε and δ get a remark."""
 
 FALSE_ALARMS = (0.01, 0.05, 0.1)
 MOST = 30
-"""How many attributes of a schema a page lists before the rest is folded away."""
+"""Maximum number of attributes listed on a page; the others are collapsed."""
 
 
 def group_words(group: Group) -> str:
-    """Say what a group asks, with a letter for every value that runs.
+    """Return what a group asks, with a letter for every variable value.
 
     >>> import querysmasher as qs
     >>> group_words(qs.queries(qs.Schema.of(age=9, sex=2), age="prefix", sex="identity").groups[0])
@@ -70,7 +70,7 @@ def kind_words(group: Group) -> str:
 
 
 def ways_words(ways: int) -> str:
-    """Say how many attributes a group has.
+    """Return the number of attributes of a group in words.
 
     >>> ways_words(2)
     '2 attributes at a time'
@@ -79,8 +79,8 @@ def ways_words(ways: int) -> str:
 
 
 def schema_table(schema: Schema) -> Html:
-    """List the attributes; of a long schema, the rest is folded away."""
-    header = ["Attribute", "Kind", "Values", "Such as"]
+    """List the attributes; those beyond `MOST` are collapsed."""
+    header = ["Attribute", "Kind", "Values", "Examples"]
     rows = [(a.name, KINDS[a.kind], f"{a.size:,}", _such_as(a)) for a in schema]
     first = table(header, rows[:MOST], numbers=[2], class_="schema")
     if len(rows) <= MOST:
@@ -91,7 +91,7 @@ def schema_table(schema: Schema) -> Html:
 
 
 def _such_as(attribute: Attribute) -> str:
-    """Show some values and, where it is declared, the one that stands for missing ones."""
+    """Return some values and, if declared, the one that missing values count as."""
     stand_in = "" if attribute.missing is None else f" (missing values count as {attribute.missing})"
     return preview(attribute.labels) + stand_in
 
@@ -131,7 +131,7 @@ def _scrolling(content: Html) -> Html:
 
 
 def epsilon_words(budget: Budget) -> tuple[str, str]:
-    """Return the budget as a short figure and what it is."""
+    """Return the budget as a short figure and its definition."""
     if isinstance(budget, ApproxDP):
         return f"ε = {budget.epsilon:.6g}", f"δ = {scientific(budget.delta)}"
     said = {"zCDP": f"ρ = {budget.rho:.6g}", "GaussianDP": f"μ = {budget.mu:.6g}"}
@@ -153,12 +153,12 @@ def scientific(value: float) -> str:
 
 
 def promise(budget: Budget) -> str:
-    """Say what is guaranteed, and what is to be remarked about it."""
+    """Return the guarantee with the remarks about it."""
     return " ".join([budget.describe(), *remarks(budget)])
 
 
 def remarks(budget: Budget) -> list[str]:
-    """Return what a reader should know of a large budget, in sentences; none are refused for it.
+    """Return remarks about a large budget, in sentences; it is not refused.
 
     >>> from querysmasher import ApproxDP
     >>> remarks(ApproxDP(epsilon=1.0, delta=1e-6))
@@ -171,23 +171,23 @@ def remarks(budget: Budget) -> list[str]:
     if epsilon > LARGE_EPSILON:
         where = "" if stated else f" (at delta = {delta:g})"
         said.append(
-            f"Remark: epsilon = {epsilon:.4g}{where} is above {LARGE_EPSILON}, and promises little: whoever "
-            "knows the other records may tell almost surely what one record says."
+            f"Remark: epsilon = {epsilon:.4g}{where} is above {LARGE_EPSILON}, so the guarantee is weak: "
+            "someone who knows the other records may infer one record almost with certainty."
         )
     if delta > LARGE_DELTA:
         said.append(
-            f"Remark: delta = {delta:g} is above {LARGE_DELTA:g}; it is usually chosen well below one in the "
-            "number of people in the table."
+            f"Remark: delta = {delta:g} is above {LARGE_DELTA:g}; choose it well below 1 / number of "
+            "people in the table."
         )
     return said
 
 
 def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
-    """Say what is guaranteed, to whom, and what an attacker could still find out."""
+    """Explain what is guaranteed, whom it protects, and what an attacker could still learn."""
     replace = budget.neighbours == "replace_one"
     whose = "one record" if budget.records_per_person == 1 else "the records of one person"
     aim = (
-        f"which of two versions of {whose} the table holds"
+        f"which of two versions of {whose} is in the table"
         if replace
         else f"whether {whose} {'is' if budget.records_per_person == 1 else 'are'} in the table"
     )
@@ -209,9 +209,9 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
             element("h3", "What an attacker could learn"),
             element(
                 "p",
-                f"Think of the strongest attacker: one who knows every other record, reads all that is "
-                f"released, has any computer, and wants to find out {aim}. However clever, such an attacker "
-                "succeeds at most this often:",
+                f"Consider the strongest attacker, who knows every other record, reads the whole release, "
+                f"has unlimited computing power, and wants to find out {aim}. Even this attacker succeeds at "
+                "most this often:",
             ),
             _scrolling(
                 table(
@@ -223,13 +223,13 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
             ),
             element(
                 "p",
-                "The second figure is close to 100%: this budget promises little against such an attacker. "
-                "A smaller one promises more.",
+                "The last column is close to 100%: this budget gives little protection against such an "
+                "attacker. A smaller budget protects more.",
                 class_="warning",
             )
             if weak
             else None,
-            element("h3", "In the usual currencies"),
+            element("h3", "In other definitions of privacy"),
             _currencies(budget, discrete),
             element("h3", "What is not hidden"),
             element("ul", *(element("li", text) for text in _not_hidden(budget, replace))),
@@ -238,7 +238,7 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
 
 
 def power(budget: Budget, alarm: float, *, discrete: bool = False) -> float:
-    """Return the most that a test with this rate of false alarms detects, from all (ε, δ) that hold."""
+    """Return an upper bound on the power of a test with this false-alarm rate, from all valid (ε, δ)."""
     best = 1.0
     for epsilon in np.concatenate([[0.0], np.geomspace(1e-3, 60, 120)]).tolist():
         delta = budget.delta_at(epsilon, discrete=discrete)
@@ -247,7 +247,7 @@ def power(budget: Budget, alarm: float, *, discrete: bool = False) -> float:
 
 
 def delta_of(budget: Budget) -> float:
-    """Return the δ at which ε is told."""
+    """Return the δ at which ε is reported."""
     return budget.delta if isinstance(budget, ApproxDP) else DELTA
 
 
@@ -264,18 +264,18 @@ def _currencies(budget: Budget, discrete: bool) -> Html:
     facts = (join([element("dt", name), element("dd", value)]) for name, value in rows)
     whose = "one record" if budget.records_per_person == 1 else "one person"
     said = (
-        f"ε bounds how much more likely any outcome can become through {whose}: by a factor of e to the ε. "
-        f"δ, here {scientific(delta)}, is the probability that may escape this bound in all. It is no chance "
-        "of publishing the data: with this noise, the bound gives way gradually."
+        f"ε bounds how much more likely {whose} can make any outcome: by a factor of e to the ε. "
+        f"δ, here {scientific(delta)}, is the total probability by which this bound may be exceeded. It is "
+        "not the probability of publishing the data: with this noise, the bound degrades gradually."
     )
     return join([element("dl", *facts, class_="facts"), element("p", said)])
 
 
 def _not_hidden(budget: Budget, replace: bool) -> list[str]:
     texts = [
-        "What is true of people in general: that smoking harms tells something about every smoker.",
+        "What holds for people in general: that smoking is harmful says something about every smoker.",
         "The schema: attributes and their possible values are public.",
-        "Other releases from the same records: their privacy costs add up.",
+        "Other releases about the same people: their privacy costs add up.",
     ]
     if replace:
         texts.append("The number of records: these neighbours make it public.")
@@ -286,5 +286,5 @@ def _not_hidden(budget: Budget, replace: bool) -> list[str]:
 
 
 def _percent(share: float) -> str:
-    """Return a share as a percentage, rounded up to what is shown: a bound stays a bound."""
+    """Return a share as a percentage, rounded up, so that a bound remains a bound."""
     return f"{min(math.ceil(share * 1000 - 1e-9) / 10, 100):.1f}%".replace(".0%", "%")

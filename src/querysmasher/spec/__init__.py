@@ -1,6 +1,6 @@
 """Spec files: a whole release, from the schema to the output folder, in one TOML file.
 
-`read_spec` reads one, `read_codebook` reads a schema from a codebook, and `template` is a file to begin with.
+`read_spec` reads one, `read_codebook` reads a schema from a codebook, and `template` returns a first file.
 """
 
 from querysmasher.spec.codebook import read_codebook

@@ -14,14 +14,14 @@ from querysmasher.spec.findings import Findings, Place, shown, within
 from querysmasher.spec.model import ATTRIBUTES, Bins, Section, Values
 
 MAX_VALUES = 1_000_000
-"""A range of more values is a slip of the pen."""
+"""Maximum number of values of a range; a longer one is taken for a mistake."""
 
 EXACT = 2**53
-"""Beyond, neighbouring whole numbers are one and the same in the data."""
+"""From here on, floats do not distinguish neighbouring integers."""
 
 
 def build_schema(tables: Sequence[object], findings: Findings, place: Place) -> Schema | None:
-    """Return the schema that the tables describe, or note what is wrong with them."""
+    """Return the schema that the tables describe, or record their problems."""
     before = len(findings.problems)
     attributes = []
     for number, table in enumerate(tables):
@@ -58,7 +58,7 @@ def _attribute(kind: str, entry: Section) -> Attribute:
 
 
 def standing_in(attribute: Attribute, missing: Label | None) -> Attribute:
-    """Return the attribute with the value that stands for missing ones."""
+    """Return the attribute with the value that missing ones count as."""
     with within("missing"):
         return attribute if missing is None else replace(attribute, missing=missing)
 
@@ -74,7 +74,7 @@ def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
     given: list[Any] = [first, last, step]
     if any(isinstance(end, date) for end in given):
         if type(first) is not date or type(last) is not date or type(step) is not int:
-            msg = f"expected two dates and perhaps an integer number of days, got {shown(given)}"
+            msg = f"expected two dates and optionally an integer number of days, got {shown(given)}"
             raise SchemaError(msg)
         if last < first:
             msg = f"expected first <= last, got {literal(first)} and {literal(last)}"

@@ -1,7 +1,7 @@
 """A schema from a codebook: a CSV or JSON file that lists attributes, their kinds and their values.
 
-A codebook is public knowledge, written down before anyone looked at the data. It is never made from them.
-Messages about a file without the right header show nothing of it: it may be the private table itself.
+A codebook is public knowledge, written before anyone looked at the data and never derived from it. Messages
+about a file with a wrong header do not quote it: it may be the private table itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from querysmasher.spec.attributes import build_schema, run
 from querysmasher.spec.findings import Findings
 
 _RANGE = re.compile(r"\s*(-?\d{1,99})\s*\.\.\s*(-?\d{1,99})\s*")
-_WHOLE = re.compile(r"0|-?[1-9]\d{0,99}")  # what is longer is an identifier, not a number
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,99}")  # a longer one is an identifier, not a number
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)\.\d+")
 _DATE = r"\d{4}-\d\d-\d\d"
 _DATES = re.compile(rf"({_DATE})(?:\s*\.\.\s*({_DATE}))?")
@@ -31,17 +31,17 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     """Return the schema that a codebook describes.
 
     A CSV file has the columns `attribute`, `kind` and `values`. Values are separated by semicolons; `0..99`
-    stands for all whole numbers from 0 to 99; for binned attributes the values are the edges. Lines with the
-    same attribute add up. Values that are all written as numbers are numbers (`01` is not), and those all
-    written as `2024-03-01` are dates (`2024-01-01..2024-12-31` stands for all days), unless an optional
-    column `type` says `text`. A JSON file holds a list of objects with `attribute`, `kind` and
+    means all integers from 0 to 99; for binned attributes the values are the edges. Lines with the
+    same attribute are combined. Values are numbers if all are written as numbers (`01` is not), and dates if
+    all are written as `2024-03-01` (`2024-01-01..2024-12-31` means all days), unless an optional column
+    `type` has the word `text`. A JSON file has a list of objects with `attribute`, `kind` and
     `values`, `range` or `edges`.
     """
     path = Path(path)
     title = f"codebook {path.name}"
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or no path at all
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or not a path
         msg = f"{title}: the file {str(path)!r} cannot be read ({type(error).__name__})"
         raise FileError(msg) from None
     if path.suffix.lower() not in (".csv", ".json"):
@@ -49,8 +49,8 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
         raise SpecError(msg)
     try:
         tables = _from_json(title, text) if path.suffix.lower() == ".json" else _from_csv(title, text)
-    except csv.Error:  # whose message is not shown either
-        msg = f"{title}: it cannot be read as CSV"
+    except csv.Error:  # whose message may quote the file
+        msg = f"{title}: it is not valid CSV"
         raise SpecError(msg) from None
     findings = Findings(title)
     schema = build_schema(tables, findings, ())
@@ -92,7 +92,7 @@ def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
         if (line.get("type") or "").strip().casefold() == "text":
             as_text.add(name)
     if not texts:
-        msg = f"{title}: there is no attribute in it"
+        msg = f"{title}: it has no attribute"
         raise SpecError(msg)
     return [_table(name, kinds.get(name, ""), texts[name], name in as_text) for name in texts]
 
@@ -103,7 +103,7 @@ def _table(name: str, kind: str, texts: list[str], as_text: bool) -> dict[str, A
 
 
 def _values(texts: list[str], as_text: bool) -> list[Label]:
-    """Return what the texts stand for: texts, or numbers or dates if all look like them."""
+    """Return the values of the strings: numbers or dates if all are written so, else strings."""
     stripped = [text.strip() for text in texts]
     if as_text:
         return list(stripped)
@@ -128,6 +128,6 @@ def _days(texts: list[str]) -> list[Label]:
         first, last = _DATES.fullmatch(text).groups()  # type: ignore[union-attr]
         try:
             days += run(date.fromisoformat(first), date.fromisoformat(last or first))
-        except ValueError:  # the 30th of February; also ours, of a range that runs backwards
+        except ValueError:  # 30 February; or our own error, for a decreasing range
             return list(texts)
     return days

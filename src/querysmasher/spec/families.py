@@ -1,4 +1,4 @@
-"""What a spec file says of one attribute's family: a name, rows, or a hierarchy."""
+"""The family of one attribute in a spec file: a name, rows, or a hierarchy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMS = "a name, a list of rows, {rows = …}, or {hierarchy = …}"
 
 
 def read_family(schema: Schema, name: str, given: Any, folder: Path) -> Family:
-    """Return the family that is meant for the attribute called `name`; files are looked for in `folder`."""
+    """Return the family for the attribute called `name`; files are relative to `folder`."""
     attribute = schema[name]
     if isinstance(given, str):
         if given not in ONE_ATTRIBUTE:
@@ -66,7 +66,7 @@ def _levels(attribute: Attribute, given: Any, folder: Path) -> list[list[Any]]:
 
 
 def _file_levels(attribute: Attribute, lines: list[tuple[int, list[str]]], name: str) -> list[list[Any]]:
-    """Return the levels of a file. Messages quote nothing of it: it may be the private table, by mistake."""
+    """Return the levels of a file. Messages do not quote it: it may be the private table, by mistake."""
     width = len(lines[0][1]) if lines else 0
     if width < 2:
         msg = f"{name!r}: expected a header, then in each line a value and its group at each level"
@@ -78,9 +78,9 @@ def _file_levels(attribute: Attribute, lines: list[tuple[int, list[str]]], name:
         if len(own) != width - 1:
             problem = f"expected {width} columns, as in the header, got {len(own) + 1}"
         elif value not in known:
-            problem = f"its first column is no value of attribute {attribute.name!r}"
+            problem = f"its first column is not a value of attribute {attribute.name!r}"
         elif value in groups:
-            problem = "its value has a line already"
+            problem = "its value already has a line"
         if problem:
             msg = f"{name!r}, line {number}: {problem}"
             raise WorkloadError(msg)
@@ -118,6 +118,6 @@ def _lines(folder: Path, name: str) -> list[tuple[int, list[str]]]:
         with (folder / name).open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream)
             return [(reader.line_num, line) for line in reader if line]
-    except (OSError, ValueError, csv.Error) as error:  # ValueError: no UTF-8, or no path at all
+    except (OSError, ValueError, csv.Error) as error:  # ValueError: not UTF-8, or not a path
         msg = f"the file {name!r} cannot be read ({type(error).__name__})"
         raise WorkloadError(msg) from None

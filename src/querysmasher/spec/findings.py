@@ -1,4 +1,4 @@
-"""The problems of a spec file, each with the key it is about; all are told at once."""
+"""The problems of a spec file, each with its key; all are reported at once."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from querysmasher.spec.lines import line_of
 from querysmasher.spec.model import SECTIONS, Section
 
 Place = tuple[str | int, ...]
-"""The way to a key: ("workload", 2, "family")."""
+"""The path to a key: ("workload", 2, "family")."""
 
 S = TypeVar("S", bound=Section)
 
 
 class LocatedError(QuerySmasherError):
-    """A problem, and the steps that lead from a table to the key that it is about."""
+    """A problem, and the path from a table to its key."""
 
     def __init__(self, steps: Place, problem: str) -> None:
-        """Keep both."""
+        """Store both."""
         super().__init__(problem)
         self.steps = steps
 
 
 @contextmanager
 def within(*steps: str) -> Iterator[None]:
-    """Say of what the library refuses in this context which key it is about."""
+    """Add the key to errors of the library in this context."""
     try:
         yield
     except QuerySmasherError as error:
@@ -48,18 +48,18 @@ class Findings:
     """Collects problems; `finish` raises them as one `SpecError`."""
 
     title: str
-    """What is read, as the user knows it."""
+    """The name of the file, as the user knows it."""
     text: str = ""
-    """Its text, in which lines are looked up."""
+    """Its text, to look up lines."""
     problems: list[tuple[Place, str]] = field(default_factory=list)
 
     def add(self, place: Place, problem: str) -> None:
-        """Note a problem."""
+        """Record a problem."""
         self.problems.append((place, problem))
 
     @contextmanager
     def at(self, place: Place, keys: Collection[str] = ()) -> Iterator[None]:
-        """Note what the library refuses in this context, at the key that it names or at `place`."""
+        """Record errors of the library in this context, at the key that they name or at `place`."""
         try:
             yield
         except LocatedError as error:
@@ -70,7 +70,7 @@ class Findings:
             self.add(*(((*place, named), rest) if named in keys else (place, message)))
 
     def section(self, model: type[S], data: object, place: Place) -> S | None:
-        """Return a table of the file as its model, or note what is wrong with it."""
+        """Return a table of the file as its model, or record its problems."""
         if not isinstance(data, Mapping):
             self.add(place, f"expected a table, got {shown(data)}")
             return None
@@ -81,13 +81,13 @@ class Findings:
             seen = dict.fromkeys((str(e["loc"][0]), e["type"]) for e in error.errors(include_url=False))
             told: set[str] = set()
             for key, kind in seen:
-                if key not in told:  # a value that fits none of several types is wrong only once
+                if key not in told:  # a value that fits none of several types is one problem
                     self.add((*place, key), _problem(key, kind, fields, data))
                 told.add(key)
             return None
 
     def choice(self, data: Mapping[str, Any], key: str, allowed: Collection[str], place: Place) -> str | None:
-        """Return the value of a key that says which kind of table this is, or note what is wrong with it."""
+        """Return the value of the key that selects the kind of table, or record its problem."""
         if key not in data:
             self.add((*place, key), f"missing; expected {one_of(allowed)}")
         elif not isinstance(data[key], str) or data[key] not in allowed:
@@ -97,7 +97,7 @@ class Findings:
         return None
 
     def finish(self) -> None:
-        """Raise `SpecError` if there were problems."""
+        """Raise `SpecError` if there are problems."""
         lines = [(line_of(self.text, place) or 0, place, problem) for place, problem in self.problems]
         told = [
             (f"line {line}: " if line else "") + (f"{written(place)}: " if place else "") + problem
@@ -115,7 +115,7 @@ def one_of(allowed: Collection[str]) -> str:
 
 
 def not_one_of(allowed: Collection[str], given: object) -> str:
-    """Say what was expected, what was given, and which name is the nearest."""
+    """State what was expected, what was given, and the nearest name."""
     return f"expected {one_of(allowed)}, got {shown(given)}{suggestion(given, allowed)}"
 
 
@@ -129,18 +129,18 @@ def suggestion(given: object, allowed: Collection[str]) -> str:
 
 
 def unknown_key(key: str, allowed: Collection[str]) -> str:
-    """Say that a key is not known, and which ones are."""
+    """State that a key is unknown, and list the known ones."""
     return f"unknown key{suggestion(key, allowed)} (allowed: {', '.join(allowed)})"
 
 
 def home_of(key: str) -> str:
-    """Say in which section a key belongs, or nothing."""
+    """State in which section a key belongs, if any."""
     homes = [name for name, model in SECTIONS.items() if key in model.model_fields]
     return f"unknown key; it belongs under [{homes[0]}]" if homes else ""
 
 
 def shown(value: object) -> str:
-    """Return a value as it may have been written, shortened."""
+    """Return a value approximately as written, shortened."""
     text = (
         literal(value)
         if isinstance(value, str | date)
@@ -150,7 +150,7 @@ def shown(value: object) -> str:
 
 
 def written(place: Place) -> str:
-    """Return a place as text: workload[2].family."""
+    """Return a path to a key as text: workload[2].family."""
     text = ""
     for step in place:
         if isinstance(step, int):
@@ -173,7 +173,7 @@ def _problem(key: str, kind: str, fields: Mapping[str, FieldInfo], data: Mapping
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """Return the words that an annotation allows, if it is made of words."""
+    """Return the literals that an annotation allows, if any."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return tuple(

@@ -1,4 +1,4 @@
-"""The line of a TOML file on which a key stands."""
+"""The line of a key in a TOML file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _HEADER = re.compile(r"""\s*\[{1,2}\s*([A-Za-z_"'][\w."'-]*)\s*\]{1,2}\s*(#.*)?$
 
 
 def line_of(text: str, place: Sequence[str | int]) -> int | None:
-    """Return the line, counted from 1, of a key, else of the table it should be in, else None.
+    """Return the line, counted from 1, of a key, else of its table, else None.
 
     >>> text = "k = 1 | [[workload]] | k = 2 | [[workload]] | k = 3".replace(" | ", chr(10))
     >>> line_of(text, ("workload", 1, "k"))

@@ -1,4 +1,4 @@
-"""The sections of a spec file and their keys. A field's description is what an error says was expected."""
+"""The sections of a spec file and their keys. Error messages use a field's description."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     MechanismName: TypeAlias = str
     SolverName: TypeAlias = str
     CenteringName: TypeAlias = str
-else:  # the words that planning knows
+else:  # the names that planning accepts
     MechanismName = Literal[tuple(MECHANISMS)]
     SolverName = Literal[(*SOLVERS, *MECHANISMS)]
     CenteringName = Literal[CENTERINGS]
 
-ways = Field(description="a whole number of attributes, or a list of them")
+ways = Field(description="an integer number of attributes, or a list of them")
 names = Field(description="a list of names of attributes")
 pair = Field(description="a list of two names of attributes", min_length=2, max_length=2)
 positive = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
 amount = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
 PATH = r"\A[^\x00]+\z"
-path = Field(default=None, description="a path as text", pattern=PATH)
+path = Field(default=None, description="a path as a string", pattern=PATH)
 
-stand_in = Field(default=None, description="one of the values, which stands for missing ones")
+stand_in = Field(default=None, description="one of the values, which missing ones count as")
 
 
 class Section(BaseModel):
-    """A table of a spec file: no key beyond those known, no value of another type."""
+    """A table of a spec file: unknown keys and values of other types are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -51,12 +51,12 @@ class File(Section):
 
 
 class Values(Section):
-    """An attribute whose values are listed, or run from a first to a last one."""
+    """An attribute with listed values, or a range of values."""
 
-    name: str = Field(description="a name as text", min_length=1)
+    name: str = Field(description="a name as a string", min_length=1)
     kind: str
     values: list[Any] | None = Field(
-        default=None, description="a list of texts, numbers or dates", min_length=1
+        default=None, description="a list of strings, numbers or dates", min_length=1
     )
     range: list[int | float | date] | None = Field(
         default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
@@ -65,9 +65,9 @@ class Values(Section):
 
 
 class Bins(Section):
-    """An attribute cut into bins."""
+    """A binned attribute."""
 
-    name: str = Field(description="a name as text", min_length=1)
+    name: str = Field(description="a name as a string", min_length=1)
     kind: str
     edges: list[int | float] = Field(description="a list of increasing numbers", min_length=2)
     missing: str | None = stand_in
@@ -82,7 +82,7 @@ ATTRIBUTES: dict[str, type[Section]] = {
 
 
 class Queries(Section):
-    """What all entries of the workload have."""
+    """The common keys of all entries of the workload."""
 
     kind: str
     weight: float = positive
@@ -119,9 +119,9 @@ class Random(Queries):
     """Random counting queries."""
 
     attributes: list[str] = names
-    count: int = Field(description="a whole number of at least 1, up to 10^9", ge=1, le=10**9)
+    count: int = Field(description="an integer from 1 to 10^9", ge=1, le=10**9)
     p: float = Field(default=0.3, description="a probability above 0", gt=0, le=1)
-    seed: int = Field(default=0, description="a whole number of at least 0", ge=0)
+    seed: int = Field(default=0, description="an integer of at least 0", ge=0)
 
 
 class Linear(Queries):
@@ -131,7 +131,7 @@ class Linear(Queries):
     rows: list[list[float]] | None = Field(default=None, description="a list of lists of numbers")
     file: str | None = path
     weights: list[float] | None = Field(default=None, description="a list of numbers, one per query")
-    labels: list[str] | None = Field(default=None, description="a list of texts, one per query")
+    labels: list[str] | None = Field(default=None, description="a list of strings, one per query")
 
 
 class Where(Queries):
@@ -153,7 +153,7 @@ WORKLOADS: dict[str, type[Queries]] = {
 
 
 class BudgetSection(Section):
-    """One of cost, rho, mu, or epsilon with delta; and for whom."""
+    """One of cost, rho, mu, or epsilon with delta; and the unit of privacy."""
 
     cost: float | None = amount
     rho: float | None = amount
@@ -161,9 +161,7 @@ class BudgetSection(Section):
     epsilon: float | None = amount
     delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
     neighbours: Literal["add_remove", "replace_one"] = "add_remove"
-    records_per_person: int = Field(
-        default=1, description="a whole number of at least 1, up to 10^9", ge=1, le=10**9
-    )
+    records_per_person: int = Field(default=1, description="an integer from 1 to 10^9", ge=1, le=10**9)
 
 
 class DataSection(Section):
@@ -177,7 +175,7 @@ class DataSection(Section):
     encoding: str | None = Field(default=None, description='an encoding such as "utf-8" or "latin-1"')
     decimal: Literal[".", ","] | None = Field(default=None, description='"." or ","')
     missing: dict[str, str | int | float | bool | date] | None = Field(
-        default=None, description="a table of attributes and the value that stands for missing ones"
+        default=None, description="a table of attributes and the value that missing ones count as"
     )
 
 
@@ -201,13 +199,13 @@ class MeasureSection(Section):
 
     noise: Literal["rounded", "discrete", "opendp", "gaussian"] = "rounded"
     unknown: Literal["refuse", "drop"] = "refuse"
-    max_records: int = Field(default=100_000_000, description="a whole number from 1 to 2^40", ge=1, le=2**40)
+    max_records: int = Field(default=100_000_000, description="an integer from 1 to 2^40", ge=1, le=2**40)
 
 
 class OutputSection(Section):
-    """What is written, and where."""
+    """The output files and their folder."""
 
-    folder: str = Field(default="out", description="a path as text", pattern=PATH)
+    folder: str = Field(default="out", description="a path as a string", pattern=PATH)
     answers: Literal["parquet", "csv", "none"] = "parquet"
 
 

@@ -31,29 +31,29 @@ from querysmasher.spec.spec import Spec
 from querysmasher.spec.workloads import build_entries
 
 STYLE = ("delimiter", "quote", "encoding", "decimal")
-"""Keys of [data] that say how a CSV file is written."""
+"""Keys of [data] for the dialect of a CSV file."""
 
 
 def read_spec(path: str | os.PathLike[str]) -> Spec:
-    """Read and check a spec file; a `SpecError` names every key that is wrong.
+    """Read and check a spec file; a `SpecError` names every invalid key.
 
-    Paths in the file are relative to the folder it is in.
+    Paths in the file are relative to its folder.
     """
     path = Path(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
         data = tomllib.loads(text)
     except FileNotFoundError:
-        msg = f"there is no file {str(path)!r}; `querysmasher init` writes one to begin with"
+        msg = f"there is no file {str(path)!r}; `querysmasher init` writes a first one"
         raise FileError(msg) from None
     except OSError as error:
         msg = f"the file {str(path)!r} cannot be read ({type(error).__name__})"
         raise FileError(msg) from None
     except RecursionError:
-        msg = f"{path.name} is no valid TOML: brackets in brackets, too deep to be read"
+        msg = f"{path.name} is not valid TOML: brackets are nested too deeply"
         raise SpecError(msg) from None
-    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
-        msg = f"{path.name} is no valid TOML: {error}"
+    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
+        msg = f"{path.name} is not valid TOML: {error}"
         raise SpecError(msg) from None
     findings = Findings(path.name, text)
     for key in [key for key in data if key not in _top_keys()]:
@@ -86,7 +86,7 @@ def _top_keys() -> list[str]:
 
 
 def _stranger(key: str) -> str:
-    """Say of an unknown key where it belongs, or which one may be meant."""
+    """State where an unknown key belongs, or which one may be meant."""
     return home_of(key) or unknown_key(key, _top_keys())
 
 
@@ -103,14 +103,14 @@ def _schema(file: File, path: Path, findings: Findings) -> Schema | None:
 
 
 def _with_missing(schema: Schema | None, section: object, findings: Findings) -> Schema | None:
-    """Return the schema with the values that [data] says stand for missing ones."""
+    """Return the schema with the values that missing ones count as, from [data]."""
     if schema is None or not isinstance(section, DataSection) or not section.missing:
         return schema
     attributes = {a.name: a for a in schema}
     for name, value in section.missing.items():
         with findings.at(("data", "missing", name)):
             if schema[name].missing not in (None, value):
-                msg = f"the schema says {shown(schema[name].missing)}, got {shown(value)}; say it once"
+                msg = f"the schema has {shown(schema[name].missing)}, got {shown(value)}; state it once"
                 raise SchemaError(msg)
             attributes[name] = replace(schema[name], missing=value)
     return Schema(list(attributes.values()))
@@ -141,18 +141,18 @@ def _budget(section: object, findings: Findings) -> Budget | None:
 
 
 def _check_plan(section: object, schema: Schema | None, findings: Findings) -> None:
-    """Note options of planning that do not go together."""
+    """Record incompatible options of planning."""
     if not isinstance(section, PlanSection):
         return
     chosen = section.chosen
     if section.centering == "optimized" and chosen.uniform_only:
-        problem = f"expected uniform, the only one for mechanism = {chosen.name!r}, got 'optimized'"
+        problem = f"expected uniform, the only choice for mechanism = {chosen.name!r}, got 'optimized'"
         findings.add(("plan", "centering"), problem)
     if section.bases is not None and not chosen.has_bases:
         having = " or ".join(repr(m.name) for m in MECHANISMS.values() if m.has_bases)
-        findings.add(("plan", "bases"), f"these need mechanism = {having}, got {chosen.name!r}")
+        findings.add(("plan", "bases"), f"allowed only with mechanism = {having}, got {chosen.name!r}")
     if section.mechanism is not None and section.solver != "optimal" and section.mechanism != DEFAULT:
-        findings.add(("plan", "solver"), f"mechanism = {chosen.name!r} has one of its own; leave it out")
+        findings.add(("plan", "solver"), f"mechanism = {chosen.name!r} has its own solver; omit this key")
     if schema is None:
         return
     for name, basis in (section.bases or {}).items():
@@ -163,7 +163,7 @@ def _check_plan(section: object, schema: Schema | None, findings: Findings) -> N
 
 
 def _check_noise(budget: Budget | None, section: object, findings: Findings) -> None:
-    """Note it if the budget cannot be met with this kind of noise."""
+    """Record a budget that this kind of noise cannot meet."""
     if budget is not None and isinstance(section, MeasureSection):
         with findings.at(("measure", "noise")):
             distribution_of(section.noise).allowed_cost(budget)
@@ -180,7 +180,7 @@ def _source(section: object, path: Path, findings: Findings) -> Source | None:
         return Source(path.parent / str(section.path), style=style)
     if style and given:
         findings.add(
-            ("data", next(iter(style))), "this says how a CSV file is written; it goes with path only"
+            ("data", next(iter(style))), "this describes a CSV file; it is allowed only together with path"
         )
     if given == ["database", "table"]:
         return Source(path.parent / str(section.database), section.table)

@@ -1,4 +1,4 @@
-"""Where the table is: a file, or a table of a DuckDB database."""
+"""The source of the data: a file, or a table of a DuckDB database."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Source:
     path: Path
     table: str | None = None
     style: Mapping[str, str] = field(default_factory=dict)
-    """How a CSV file is written: options of `CSV`."""
+    """The dialect of a CSV file: options of `CSV`."""
 
     def check(self) -> None:
-        """Refuse a source that is not there."""
+        """Refuse a source that does not exist."""
         if not self.path.exists() and not glob.glob(str(self.path), recursive=True):  # noqa: PTH207
-            msg = f"data: there is no file {str(self.path)!r}"
+            msg = f"data: no file {str(self.path)!r}"
             raise FileError(msg)
 
     def open(self) -> Any:
-        """Return what `measure` takes. Nothing is read yet, and nothing is ever changed."""
+        """Return the data for `measure`. Nothing is read yet, and nothing is ever modified."""
         self.check()
         if self.table is None:
             parquet = self.path.is_dir() or self.path.suffix.lower() in (".parquet", ".pq")
@@ -37,5 +37,5 @@ class Source:
         import duckdb  # noqa: PLC0415 - takes a while to load
 
         connection = quietly("opening the database", duckdb.connect, str(self.path), read_only=True)
-        connection.execute("SET enable_progress_bar = false")  # or it draws on stdout
+        connection.execute("SET enable_progress_bar = false")  # otherwise it prints to stdout
         return quietly(f"opening the table {self.table!r}", connection.table, self.table)

@@ -23,7 +23,7 @@ from querysmasher.workload.workload import Workload
 
 @dataclass(frozen=True)
 class Spec:
-    """What is asked of whom, under which budget, and where the answers go."""
+    """The schema, workload, budget, data source, options and output of a release."""
 
     path: Path
     schema: Schema
@@ -43,20 +43,20 @@ class Spec:
 
     @property
     def folder(self) -> Path:
-        """Where the release goes: relative paths start where the spec file is."""
+        """The release folder; a relative path starts at the folder of the spec file."""
         return self.path.parent / self.output.folder
 
     def table(self, path: Path | None = None) -> Source:
-        """Return where the table is: at `path` if one is given, else where [data] says."""
+        """Return the source of the data: `path` if given, else that of [data]."""
         source = self.source if path is None else Source(path)
         if source is None:
-            msg = f"{self.path.name}: data: missing; name the table under [data], or with --data"
+            msg = f"{self.path.name}: data: missing; name the table under [data] or with --data"
             raise SpecError(msg)
         return source
 
     @property
     def searches_centres(self) -> bool:
-        """Whether planning will choose the centres, which takes longest."""
+        """Whether planning optimises the centres, which takes longest."""
         return self.planning.centering != "uniform" and not self.planning.chosen.uniform_only
 
     def plan(self, progress: bool | None = None) -> Plan:

@@ -1,11 +1,11 @@
-"""A spec file to begin with, valid as it stands."""
+"""A first spec file, which is valid as it is."""
 
 from __future__ import annotations
 
 import json
 
 _HEAD = """\
-# What to publish, under which budget. Everything in this file is public knowledge: never look into the
+# What to publish, under which budget. Everything in this file is public knowledge: never look at the
 # data to write it. Check it with `querysmasher plan`, which needs no data, then run `querysmasher release`.
 """
 
@@ -15,13 +15,13 @@ codebook = {codebook}
 """
 
 _SCHEMA = """
-# The attributes, one [[schema]] table each. Values outside of what is listed are refused.
+# The attributes, one [[schema]] table each. Values that are not listed are refused.
 # (Or write `codebook = "codebook.csv"` here instead: a CSV with the columns attribute, kind, values.)
 
 [[schema]]
 name = "sex"
 kind = "categorical"              # values without an order
-values = ["F", "M"]               # texts, numbers or dates; `missing` may name one for missing values
+values = ["F", "M"]               # strings, numbers or dates; `missing` names one for missing values
 
 [[schema]]
 name = "age"
@@ -30,7 +30,7 @@ range = [0, 99]                   # first and last value, both included; a third
 
 [[schema]]
 name = "income"
-kind = "binned"                   # a number cut into bins: 5 edges make 4 bins
+kind = "binned"                   # a number in bins: 5 edges define 4 bins
 edges = [0, 10000, 25000, 50000, 100000]
 
 [[schema]]
@@ -40,11 +40,11 @@ range = [0, 23]
 """
 
 _WORKLOAD = """
-# The queries, one [[workload]] table each. `weight` makes some matter more; the default is 1.
+# The queries, one [[workload]] table each. `weight` is their importance; the default is 1.
 
 [[workload]]
-kind = "all_kway"                 # on all sets of 1 and of 2 attributes: counts of every value of a
-k = [1, 2]                        # categorical attribute, cumulative counts of ordered ones
+kind = "all_kway"                 # on all sets of 1 and 2 attributes: identity queries on
+k = [1, 2]                        # categorical attributes, prefix queries on ordered ones
 """
 
 _MORE = """
@@ -54,11 +54,11 @@ predicate = ["age >= 18 and sex == 'F'", "18 <= age < 65"]
 weight = 2.0
 
 # [[workload]]
-# kind = "marginals"              # plain tables
+# kind = "marginals"              # counts per combination of values
 # k = 3
 
 # [[workload]]
-# kind = "queries"                # one product of families: identity, prefix, range, circular, your own rows
+# kind = "queries"                # one product of families: identity, prefix, range, circular, custom rows
 # families = {age = "range", sex = "identity"}
 """
 
@@ -66,12 +66,12 @@ _TAIL = """
 [budget]
 epsilon = 1.0                     # epsilon and delta; or rho (zCDP); or mu (Gaussian DP); or cost
 delta = 1e-6
-neighbours = "add_remove"         # or "replace_one": then the number of records is public
-records_per_person = 1            # above 1 the promise is for persons, not for single records
+neighbours = "add_remove"         # or "replace_one", which makes the number of records public
+records_per_person = 1            # above 1 the guarantee protects persons, not single records
 
 [data]                            # only `querysmasher release` reads it
 path = "people.csv"               # CSV or Parquet; or database = "people.duckdb" and table = "people"
-# delimiter = ";"                 # how a CSV file is written is stated, never guessed from the records;
+# delimiter = ";"                 # the dialect of a CSV file is stated, never inferred from the records;
 # decimal = ","                   # also quote (default '"') and encoding (default "utf-8")
 
 [measure]
@@ -85,7 +85,7 @@ answers = "parquet"               # answers to all queries as a table: parquet, 
 
 
 def template(codebook: str | None = None) -> str:
-    """Return the text of a spec file to begin with: for example attributes, or for those of a codebook."""
+    """Return the text of a first spec file, with example attributes or with those of a codebook."""
     if codebook is None:
         return _HEAD + _SCHEMA + _WORKLOAD + _MORE + _TAIL
     return _HEAD + _CODEBOOK.format(codebook=json.dumps(codebook)) + _WORKLOAD + _TAIL

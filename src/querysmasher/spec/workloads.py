@@ -39,7 +39,7 @@ from querysmasher.workload.workload import Workload
 
 @dataclass(frozen=True)
 class Entry:
-    """One [[workload]] table: its kind, and the queries it asks."""
+    """One [[workload]] table: its kind and its queries."""
 
     kind: str
     workload: Workload
@@ -48,7 +48,7 @@ class Entry:
 def build_entries(
     tables: Sequence[object], schema: Schema | None, folder: Path, findings: Findings
 ) -> tuple[Entry, ...]:
-    """Return what the tables ask, or note what is wrong with them; without a schema, only what is plain."""
+    """Return the workload of the tables, or record their problems; without a schema, only check keys."""
     entries = []
     for number, table in enumerate(tables):
         here = ("workload", number)

@@ -1,1 +1,1 @@
-"""What is asked: families of queries, groups of them on attribute sets, and workloads."""
+"""Queries: families, groups of them on attribute sets, and workloads."""

@@ -1,4 +1,4 @@
-"""The words in which a user states a workload."""
+"""The functions that build a workload."""
 
 from __future__ import annotations
 
@@ -105,16 +105,16 @@ def random_queries(
     seed: int = 0,
     weight: float = 1.0,
 ) -> Workload:
-    """Ask `count` counting queries, each holding every cell of the marginal with probability `p`."""
+    """Ask `count` counting queries, each containing every cell of the marginal with probability `p`."""
     attributes = _names(attributes)
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        msg = f"count: expected a whole number of at least 1, got {count!r}"
+        msg = f"count: expected an integer of at least 1, got {count!r}"
         raise WorkloadError(msg)
     if isinstance(p, bool) or not isinstance(p, int | float | np.number) or not 0 < p <= 1:
         msg = f"p: expected a probability above 0, got {p!r}"
         raise WorkloadError(msg)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        msg = f"seed: expected a whole number of at least 0, got {seed!r}"
+        msg = f"seed: expected an integer of at least 0, got {seed!r}"
         raise WorkloadError(msg)
     family = Random(schema.shape(attributes), int(count), float(p), int(seed))
     return _joint(schema, attributes, family, weight)
@@ -150,13 +150,13 @@ def _names(attributes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _ways(schema: Schema, k: Any) -> list[int]:
-    """Return the numbers of attributes a user asks for, once each, in order."""
+    """Return the numbers of attributes, once each, in order."""
     ways = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
     if not ways:
         msg = "k: expected at least one number of attributes"
         raise WorkloadError(msg)
     for way in ways:
         if isinstance(way, bool) or not isinstance(way, int | np.integer) or not 0 <= way <= len(schema):
-            msg = f"k: expected a whole number from 0 to {len(schema)}, the number of attributes, got {way!r}"
+            msg = f"k: expected an integer from 0 to {len(schema)}, the number of attributes, got {way!r}"
             raise WorkloadError(msg)
     return list(dict.fromkeys(int(way) for way in ways))

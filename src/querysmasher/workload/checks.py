@@ -1,4 +1,4 @@
-"""Checks of what users give: matrices and weights."""
+"""Checks of matrices and weights that users pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
 
 LARGEST = 1e100
-"""The squares of larger entries, summed and weighted, might not be numbers any more."""
+"""Maximum absolute value of an entry; weighted sums of larger squares might overflow."""
 
 
 def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
@@ -50,5 +50,5 @@ def check_weights(name: str, weights: ArrayLike) -> None:
         raise WorkloadError(msg) from None
     bad = array[~(np.isfinite(array) & (array > 0))]
     if bad.size:
-        msg = f"{name}: expected positive finite numbers, got {bad.flat[0]} (leave a query out instead)"
+        msg = f"{name}: expected positive finite numbers, got {bad.flat[0]} (omit the query instead)"
         raise WorkloadError(msg)

@@ -33,4 +33,4 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
             )
             raise WorkloadError(msg)
         return family
-    return Rows((attribute.size,), cast("Array", family))  # which checks that it is one
+    return Rows((attribute.size,), cast("Array", family))  # which checks the matrix

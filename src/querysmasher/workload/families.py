@@ -1,7 +1,7 @@
 """Query families: rows of linear queries over one attribute, or over a few jointly.
 
-A family knows its queries as a matrix, but also how to give the Gram matrix WᵀDW without that matrix:
-all n² circular ranges of an attribute cost no more to state than one query.
+A family provides its queries as a matrix, and the Gram matrix WᵀDW without that matrix: all n² circular
+ranges of an attribute cost no more to state than one query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 
 MAX_MATRIX_ENTRIES = 400_000_000
-"""A query matrix with more entries (3.2 GB) is refused rather than built."""
+"""Maximum number of entries of a query matrix (3.2 GB)."""
 
 
 @dataclass(frozen=True)
@@ -35,27 +35,27 @@ class Family:
 
     @property
     def rows(self) -> int:
-        """How many queries the family has."""
+        """Number of queries in the family."""
         raise NotImplementedError
 
     @property
     def cells(self) -> int:
-        """How many cells a query of the family has."""
+        """Number of cells of a query of the family."""
         return math.prod(self.shape)
 
     @property
     def key(self) -> Hashable:
-        """What two families share exactly when they ask the same queries with the same weights."""
+        """A key that two families share if and only if they have the same queries with the same weights."""
         return (self.name, self.shape)
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether exchanging axes leaves the queries as they are."""
+        """Whether exchanging axes preserves the queries."""
         return False
 
     @property
     def weights(self) -> Array | None:
-        """Weights of the single queries, or None where all are 1."""
+        """Weights of the queries, or None if all are 1."""
         return None
 
     @property
@@ -82,16 +82,16 @@ class Family:
         return W.T @ W if self.weights is None else (W.T * self.weights) @ W
 
     def answers(self, table: Array) -> Array:
-        """Return the answers on tables whose first axes are the family's: one axis of queries instead."""
+        """Answer tables whose first axes are the family's; an axis of queries replaces them."""
         flat = table.reshape(self.cells, -1)
         return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        """Say each query in words: attribute, operator, value."""
+        """Return each query in words: attribute, operator, value."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; arrays may stand in it."""
+        """Return plain data, possibly with arrays."""
         return {"family": self.name, "shape": list(self.shape)}
 
     def __str__(self) -> str:
@@ -210,7 +210,7 @@ class Circular(_OneAttribute):
         place = np.arange(n)
         step = np.abs(np.subtract.outer(place, place))
         near = np.minimum(step, n - step).astype(float)
-        # of the n arcs of length m, max(0, m - near) hold both cells one way, max(0, m - n + near) the other
+        # of n arcs of length m, max(0, m - near) contain both cells one way, max(0, m - n + near) the other
         return (n - near) * (n - near + 1) / 2 + near * (near + 1) / 2
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A group: all queries that one product of families asks on one attribute set."""
+"""A group: all queries of one product of families on one attribute set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Group:
 
     `age <= c and sex == d` for all c and d is the product of two families on one attribute each;
     `a + b <= c` is a single family on two. The queries are never written out: a query is a choice of
-    one row per family, the last family's row moving fastest.
+    one row per family, with the last family's row varying fastest.
     """
 
     attributes: tuple[str, ...]
@@ -27,16 +27,16 @@ class Group:
 
     @property
     def rows(self) -> int:
-        """How many queries the group has."""
+        """Number of queries in the group."""
         return math.prod(f.rows for f in self.families)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many queries each family has."""
+        """Number of queries in each family."""
         return tuple(f.rows for f in self.families)
 
     def parts(self) -> Iterator[tuple[tuple[str, ...], Family]]:
-        """Go through the families, each with the attributes it covers."""
+        """Iterate over the families, each with the attributes it covers."""
         start = 0
         for family in self.families:
             stop = start + len(family.shape)
@@ -44,13 +44,13 @@ class Group:
             start = stop
 
     def describe(self) -> str:
-        """Say in a few words what is asked."""
+        """Return a short description."""
         if not self.attributes:
             return "total"
         return one_line(" × ".join(f"{', '.join(names)} ({family})" for names, family in self.parts()))
 
     def labels(self, schema: Schema) -> Iterator[str]:
-        """Say every query in words, in order."""
+        """Return every query in words, in order."""
         each = [family.labels([schema[n] for n in names]) for names, family in self.parts()]
         each = [list(map(one_line, words)) for words in each]
         return (" and ".join(filter(None, words)) or "total" for words in itertools.product(*each))

@@ -31,7 +31,7 @@ def hierarchy(
     rows: list[Array] = []
     labels: list[str] = []
     if not levels and not leaves:
-        msg = "levels: give at least one level, or leaves=True"
+        msg = "levels: expected at least one level, or leaves=True"
         raise WorkloadError(msg)
     for number, level in enumerate(levels, start=1):
         if isinstance(level, Mapping):
@@ -47,10 +47,13 @@ def hierarchy(
             groups = list(level)
             distinct = dict.fromkeys(groups)
         except TypeError:
-            msg = f"level {number} of the hierarchy on {attribute!r}: its groups are not texts or numbers"
+            msg = f"level {number} of the hierarchy on {attribute!r}: its groups are not strings or numbers"
             raise WorkloadError(msg) from None
         if len(groups) != a.size:
-            msg = f"level {number} of the hierarchy on {attribute!r}: expected {a.size}, got {len(groups)}"
+            msg = (
+                f"level {number} of the hierarchy on {attribute!r}: expected {a.size} groups, one per "
+                f"value, got {len(groups)}"
+            )
             raise WorkloadError(msg)
         for group in distinct:
             rows.append(np.array([g == group for g in groups], dtype=float))

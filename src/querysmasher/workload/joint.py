@@ -1,4 +1,4 @@
-"""Families that ask about several attributes at once and are no product: comparisons, random queries."""
+"""Families on several attributes that are not products: comparisons, random queries."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AbsDifference(Family):
 
 @dataclass(frozen=True)
 class Random(Family):
-    """Counting queries that hold each cell with probability p, drawn afresh from a seed when needed."""
+    """Counting queries that contain each cell with probability p, drawn again from a seed when needed."""
 
     count: int
     p: float

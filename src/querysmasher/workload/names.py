@@ -1,6 +1,6 @@
-"""Names in predicates: plain where Python reads them as one name, in brackets elsewhere.
+"""Names in predicates: plain if Python reads them as one name, in brackets otherwise.
 
-Brackets survive every shell inside single and double quotes, where backticks would run a command:
+Every shell preserves brackets inside single and double quotes, whereas backticks would run a command:
 `querysmasher answer out "[hours-per-week] >= 40"`. A closing bracket in a name is written twice.
 """
 
@@ -26,15 +26,15 @@ def written_name(name: str) -> str:
     ('age', '[hours-per-week]', '[a]]b]', '[class]')
     """
     plain = name.isidentifier() and not keyword.iskeyword(name)
-    same = unicodedata.normalize("NFKC", name) == name  # Python reads names so
+    same = unicodedata.normalize("NFKC", name) == name  # as Python reads names
     return name if plain and same else f"[{name.replace(']', ']]')}]"
 
 
 class QuotedNames:
-    """A predicate with every quoted name replaced by an identifier, and what each stands for."""
+    """A predicate with every quoted name replaced by an identifier, and their meanings."""
 
     def __init__(self, text: str, known: Collection[str]) -> None:
-        """Replace the names of `text`; in brackets, what is a value and no known name stays as it is."""
+        """Replace the names of `text`; a value in brackets that is not a known name is unchanged."""
         self.meant: dict[str, str] = {}
         self._known = known
         self._stem = "quoted_"
@@ -45,7 +45,7 @@ class QuotedNames:
     def _replace(self, match: re.Match[str]) -> str:
         name = match["ticks"] if match["name"] is None else self._bracketed(match["name"], match[0])
         if name is None:
-            return match[0]  # a text, a list, or a value
+            return match[0]  # a string, a list, or a value
         short = f"{self._stem}{len(self.meant)}_"
         self.meant[short] = name
         return f" {short} "
@@ -57,14 +57,14 @@ class QuotedNames:
         return name.strip()
 
     def restored(self, text: str) -> str:
-        """Return a text in which the quoted names stand as they are written."""
+        """Return a string with the quoted names as they were written."""
         for short, name in self.meant.items():
             text = text.replace(short, written_name(name))
         return text
 
 
 def bare_names(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Go through the known names that stand unquoted in `text` but need brackets, with the mended text."""
+    """Iterate over the known names that lack brackets in `text`, with the corrected text."""
     odd = sorted((name for name in known if _needs_brackets(name)), key=len, reverse=True)
     for name in odd:
         pattern = re.compile(rf"({_TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
@@ -75,13 +75,13 @@ def bare_names(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
 
 
 def _needs_brackets(name: str) -> bool:
-    """Tell whether a name without brackets is a mistake: numbers and operators may be meant as such."""
+    """Return whether a name without brackets is a mistake: it may be intended as numbers and operators."""
     readable = name in OPERATORS or not any(map(str.isalpha, name)) or _is_value(name)
     return written_name(name) != name and not readable
 
 
 def _is_value(text: str) -> bool:
-    """Tell whether a text is a value, or a list of values."""
+    """Return whether a string is a value, or a list of values."""
     try:
         ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

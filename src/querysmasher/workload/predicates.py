@@ -1,4 +1,4 @@
-"""`where`: one counting query, said as a predicate over values."""
+"""`where`: one counting query, stated as a predicate over values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
 MAX_CELLS = 20_000_000
-"""A condition that ties attributes together over more cells is refused."""
+"""Maximum number of cells of a condition that ties attributes together."""
 
 _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Lt: ("<", operator.lt),
@@ -46,30 +46,29 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 Mask = tuple[tuple[int, ...], NDArray[np.bool_]]
-"""The places of the attributes a condition speaks of, and its truth on each of their cells."""
+"""The indexes of the attributes of a condition, and its truth value in each of their cells."""
 
 
 def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
-    """Ask how many records satisfy a predicate.
+    """Return the query that counts the records that satisfy a predicate.
 
     Predicates compare attributes with values (`age >= 18`, `sex == 'F'`, `region in ['N', 'S']`,
     `18 <= age < 65`) or numeric attributes with each other (`hours + travel <= 10`), joined by
-    `and`, `or`, `not`. Texts and dates (`day < '2024-03-01'`) stand in quotes. Names that are no
-    identifiers stand in brackets, which survive a shell (`[hours-per-week] >= 40`), or in backticks.
-    Conditions on different attributes joined by `and` stay a product, so they may span many attributes at
-    no cost.
+    `and`, `or`, `not`. Strings and dates (`day < '2024-03-01'`) need quotes. Names that are not
+    identifiers need brackets, which shells preserve (`[hours-per-week] >= 40`), or backticks. Conditions on
+    different attributes joined by `and` remain a product, so they may span many attributes at no cost.
 
     >>> schema = Schema.of({"hours-per-week": 99}, sex=2)
     >>> where(schema, "[hours-per-week] >= 40 and sex == 1").groups[0].attributes
     ('hours-per-week', 'sex')
     """
     if not isinstance(predicate, str) or not predicate.strip():
-        msg = f"predicate: expected a text such as 'age >= 18', got {predicate!r}"
+        msg = f"predicate: expected a string such as 'age >= 18', got {predicate!r}"
         raise PredicateError(msg)
     try:
         masks = _Reader(schema, predicate).conditions()
     except (RecursionError, MemoryError):
-        msg = f"predicate {predicate[:40] + '…'!r}: it cannot be read, it is nested too deeply"
+        msg = f"predicate {predicate[:40] + '…'!r}: it is nested too deeply"
         raise PredicateError(msg) from None
     except (PredicateError, UnknownAttributeError):
         for name, mended in bare_names(predicate, schema.names):
@@ -85,7 +84,7 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
 
 
 class _Reader:
-    """Turns the text into masks over cells."""
+    """Parses a predicate into masks over cells."""
 
     def __init__(self, schema: Schema, text: str) -> None:
         self.schema = schema
@@ -167,7 +166,7 @@ class _Reader:
         sign, apply = _COMPARE[type(op)]
         bare = right.id if isinstance(right, ast.Name) and right.id not in self.schema else None
         if attribute is not None and bare in attribute.values:
-            raise self.error(f"texts need quotes, as in {written_name(attribute.name)} {sign} {bare!r}")
+            raise self.error(f"strings need quotes, as in {written_name(attribute.name)} {sign} {bare!r}")
         other = self.attribute(right)
         if attribute is not None and other is None and self.is_constant(right):
             return self.against_value(attribute, sign, self.constant(right))
@@ -194,22 +193,22 @@ class _Reader:
         except (ValueError, TypeError):
             value = None
         if not isinstance(value, str | int | float | bool):
-            raise self.error(f"{ast.unparse(node)!r} is not a value (texts need quotes)")
+            raise self.error(f"{ast.unparse(node)!r} is not a value (strings need quotes)")
         return value
 
     def date(self, attribute: Attribute, value: Any) -> Any:
-        """Return the date that an ISO text means for an attribute of dates; other values as they are."""
+        """Return the date of an ISO string for an attribute of dates; other values unchanged."""
         dates = any(isinstance(v, date) for v in attribute.values)
         if not dates or not isinstance(value, str) or value in attribute.values:
             return value
         with suppress(ValueError):
-            if _ISO_DATE.fullmatch(value):  # Python knows more ways to write a date
+            if _ISO_DATE.fullmatch(value):  # Python accepts further notations
                 return date.fromisoformat(value)
-        raise self.error(f"{value!r} is no date; write it as in '2024-03-01'")
+        raise self.error(f"{value!r} is not a date; write it as in '2024-03-01'")
 
     @staticmethod
     def kind(value: Any) -> type:
-        """Return what a value can be compared with: texts, dates, or numbers."""
+        """Return the kind of values that a value can be compared with: strings, dates, or numbers."""
         return str if isinstance(value, str) else date if isinstance(value, date) else float
 
     def value_position(self, attribute: Attribute, value: Any) -> int:
@@ -225,7 +224,7 @@ class _Reader:
         if sign in ("==", "!="):
             return places, apply(cells, self.value_position(attribute, value))
         if not attribute.ordered:
-            raise self.error(f"{attribute.name!r} is categorical, so {sign} means nothing; use == or in")
+            raise self.error(f"{attribute.name!r} is categorical, so {sign} is not defined; use == or in")
         if isinstance(attribute, Binned) and not isinstance(value, str):
             return places, apply(cells, self.edge_position(attribute, sign, value))
         value = self.date(attribute, value)
@@ -235,7 +234,7 @@ class _Reader:
         return places, apply(cells, self.value_position(attribute, value))
 
     def edge_position(self, attribute: Binned, sign: str, value: float) -> int:
-        """Return the bin that starts at `value`; bins cannot be cut, and the last holds its right edge."""
+        """Return the bin that starts at `value`; bins cannot be split; the last contains its right edge."""
         edges = list(attribute.edges)
         if value in edges[:-1] and sign in ("<", ">="):
             return edges.index(value)
@@ -243,22 +242,22 @@ class _Reader:
             return len(edges) - 1
         raise self.error(
             f"{attribute.name!r} is binned: use < or >= with one of its edges {edges[:-1]}, or <= or > with "
-            f"its last, {edges[-1]}, so that no bin is cut"
+            f"its last edge {edges[-1]}, so that no bin is split"
         )
 
     def number(self, node: ast.expr) -> tuple[tuple[int, ...], NDArray[Any]]:
-        """Return the value of an arithmetic expression on every cell of its attributes."""
+        """Return the value of an arithmetic expression in every cell of its attributes."""
         attribute = self.attribute(node)
         if attribute is not None:
             if any(isinstance(v, str | date) for v in attribute.values):
                 bare = _BARE_DATE.search(self.text)
                 hint = f"; dates need quotes, as in '{bare[0]}'" if bare else ""
-                raise self.error(f"{attribute.name!r} has values that are no numbers{hint}")
+                raise self.error(f"{attribute.name!r} has values that are not numbers{hint}")
             return (self.schema.position(attribute.name),), np.array(attribute.values, dtype=float)
         if self.is_constant(node):
             value = self.constant(node)
             if isinstance(value, str):
-                raise self.error(f"{value!r} is compared with something that is not one attribute")
+                raise self.error(f"{value!r} is compared with something other than one attribute")
             try:
                 return (), np.array(float(value))
             except OverflowError:

@@ -29,10 +29,10 @@ class Rows(Family):
     name: ClassVar[str] = "rows"
 
     def __post_init__(self) -> None:
-        """Check the rows and the weights, keep a private copy and a digest of it."""
+        """Check the rows and the weights; keep a private copy and its digest."""
         array = frozen_array("matrix", self.array, ndim=2)
         if array.shape[0] == 0:
-            msg = "matrix: there is no query; give at least one row"
+            msg = "matrix: expected at least one row"
             raise WorkloadError(msg)
         if array.shape[1] != self.cells:
             msg = (

@@ -1,4 +1,4 @@
-"""Workloads as plain data: families once each, groups as arrays of numbers."""
+"""Workloads as plain data: each family once, groups as arrays of numbers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def family_from_json(data: Mapping[str, Any]) -> Family:
 
 
 def workload_to_data(workload: Workload) -> dict[str, Any]:
-    """Return plain data, with arrays in it, from which `workload_from_data` rebuilds the workload."""
+    """Return plain data with arrays, from which `workload_from_data` rebuilds the workload."""
     numbers: dict[Family, int] = {}
     for group in workload:
         for family in group.families:
@@ -78,7 +78,7 @@ def workload_from_data(data: dict[str, Any]) -> Workload:
 
 
 def ragged(rows: Any) -> dict[str, Any]:
-    """Return rows of whole numbers of various lengths as two flat arrays."""
+    """Return rows of integers of different lengths as two flat arrays."""
     rows = list(rows)
     return {
         "lengths": np.array([len(r) for r in rows], dtype=np.int64),
@@ -87,11 +87,11 @@ def ragged(rows: Any) -> dict[str, Any]:
 
 
 def unragged(data: dict[str, Any]) -> list[tuple[int, ...]]:
-    """Return the rows that `ragged` made flat."""
+    """Return the rows that `ragged` flattened."""
     return cut(data["lengths"], data["values"])
 
 
 def _check_numbers(rows: list[tuple[int, ...]], count: int) -> None:
     if any(not 0 <= number < count for row in rows for number in row):
-        msg = "a number stands for nothing"
+        msg = "a number refers to nothing"
         raise WorkloadError(msg)

@@ -15,7 +15,7 @@ from querysmasher.workload.checks import check_weights
 from querysmasher.workload.groups import Group
 
 MOST_SHOWN = 12
-"""A notebook shows so many groups."""
+"""Maximum number of groups shown in a notebook."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,9 +30,9 @@ class Workload:
     groups: tuple[Group, ...]
 
     def __post_init__(self) -> None:
-        """Check that there is something to ask and that every group fits the schema."""
+        """Check that there is a query and that every group fits the schema."""
         if not self.groups:
-            msg = "workload: there is no query in it"
+            msg = "workload: expected at least one query"
             raise WorkloadError(msg)
         sizes = dict(zip(self.schema.names, self.schema.sizes, strict=True))
         for group in self.groups:
@@ -48,7 +48,7 @@ class Workload:
 
     @cached_property
     def query_count(self) -> int:
-        """How many queries there are (also as `len`)."""
+        """Number of queries (also as `len`)."""
         return sum(g.rows for g in self.groups)
 
     def __len__(self) -> int:
@@ -56,15 +56,15 @@ class Workload:
         return self.query_count
 
     def __iter__(self) -> Iterator[Group]:
-        """Go through the groups."""
+        """Iterate over the groups."""
         return iter(self.groups)
 
     def __bool__(self) -> bool:
-        """Hold at least one query, always."""
+        """Return True: a workload always has a query."""
         return True
 
     def __add__(self, other: object) -> Workload:
-        """Ask the queries of both workloads, which must be on the same schema."""
+        """Join two workloads on the same schema."""
         if not isinstance(other, Workload):
             return NotImplemented
         if other.schema != self.schema:
@@ -73,7 +73,7 @@ class Workload:
         return Workload(self.schema, self.groups + other.groups)
 
     def __radd__(self, other: object) -> Workload:
-        """Let `sum` join a list of workloads."""
+        """Support `sum` over a list of workloads."""
         return self if other == 0 else NotImplemented
 
     def __mul__(self, factor: object) -> Workload:
@@ -86,7 +86,7 @@ class Workload:
     __rmul__ = __mul__
 
     def labels(self) -> Iterator[str]:
-        """Say every query in words, in order."""
+        """Return every query in words, in order."""
         for group in self.groups:
             yield from group.labels(self.schema)
 
@@ -97,7 +97,7 @@ class Workload:
         return f"Workload({self.query_count:,} queries in {len(self.groups):,} groups: {sets} attributes)"
 
     def _repr_html_(self) -> str:
-        """Show the groups in a notebook, the first of them where there are many."""
+        """Show the first groups in a notebook."""
         rows = [(g.describe(), f"{g.rows:,}", f"{g.weight:g}") for g in self.groups[:MOST_SHOWN]]
         more = len(self.groups) - MOST_SHOWN
         return notebook(

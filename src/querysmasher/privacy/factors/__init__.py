@@ -1,4 +1,4 @@
-"""The factors that integer strategies are made of. A new kind is a file of its own and a name in `KINDS`."""
+"""The factors of integer strategies. A new kind needs one file and a name in `KINDS`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from querysmasher.privacy.factors.filter import Filter
 from querysmasher.privacy.factors.matrix import Matrix
 
 KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter)}
-"""By name, as files store them. The accountant believes these classes, and no others."""
+"""The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
 __all__ = ["KINDS", "WORD", "Factor", "Filter", "Integers", "Matrix", "factor_from_data", "is_factor"]
 
 
 def is_factor(given: object) -> bool:
-    """Tell whether this is a factor of a known kind: a subclass may answer otherwise than it accounts."""
+    """Return whether this is a factor of a known kind; a subclass might answer inconsistently."""
     return type(given) in KINDS.values()
 
 
 def factor_from_data(kind: object, data: Mapping[str, Any]) -> Factor:
     """Rebuild a factor of the named kind from what its `to_data` returned."""
     if not isinstance(kind, str) or kind not in KINDS:
-        msg = f"factor: expected one of the kinds {', '.join(KINDS)}, got another"
+        msg = f"factor: expected one of the kinds {', '.join(KINDS)}"
         raise PrivacyError(msg)
     return KINDS[kind].from_data(data)

@@ -1,8 +1,9 @@
-"""What every factor of an integer strategy can be asked, however it is stored.
+"""The interface of every factor of an integer strategy, however it is stored.
 
-A factor is a matrix B of integers over the cells of some axes. Accounting asks it for the lengths of its
-columns and measuring for B·x, both exact: the privacy proof rests on these answers. What comes after the
-noise (Bᵀz, B†z) is ordinary floating point. A contract test holds every kind to the matrix it stands for.
+A factor is a matrix B of integers over the cells of some axes. Accounting uses the lengths of its columns
+and measuring uses B·x, both exact: the privacy proof rests on them. What follows the
+noise (Bᵀz, B†z) is ordinary floating point. A contract test compares every kind with the matrix it
+represents.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ from querysmasher.errors import PrivacyError
 Integers = NDArray[np.int64]
 
 WORD = 2**62
-"""Entries, answers and draws of noise stay below this in size: a word holds the sum of two such numbers."""
+"""Bound on the size of entries, answers and draws of noise: the sum of two fits into 64 bits."""
 
 
 class Factor(ABC):
-    """A matrix of integers over the cells of some axes; the arrays it is made of cannot be changed."""
+    """A matrix of integers over the cells of some axes; its arrays are read-only."""
 
     kind: ClassVar[str]
     """The name under which files store it."""
 
     stands_alone: ClassVar[bool] = False
-    """Whether it must be its strategy's only factor, on all axes in order, without noise multipliers."""
+    """Whether it must be the only factor of its strategy, on all axes in order, without noise multipliers."""
 
     @property
     @abstractmethod
     def rows(self) -> int:
-        """How many numbers are asked for."""
+        """Number of rows."""
 
     @property
     @abstractmethod
     def cells(self) -> int:
-        """How many cells they are asked of."""
+        """Number of cells."""
 
     @property
     @abstractmethod
     def largest(self) -> int:
-        """The size of the largest entry, exactly, or an upper bound on it."""
+        """The largest absolute value of an entry, exactly, or an upper bound on it."""
 
     @abstractmethod
     def squared_column(self) -> int:
@@ -55,9 +56,9 @@ class Factor(ABC):
 
     @abstractmethod
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
-        """Return B·x exactly, for tables in columns whose entries' sizes sum to at most `bound` each.
+        """Return B·x exactly, for tables in columns whose absolute values sum to at most `bound` each.
 
-        The caller sees to it that `bound` × `largest` is below `WORD`.
+        The caller ensures that `bound` × `largest` is below `WORD`.
         """
 
     @abstractmethod
@@ -66,7 +67,7 @@ class Factor(ABC):
 
     @abstractmethod
     def to_data(self) -> dict[str, Any]:
-        """Return plain data, with arrays in it, from which `from_data` rebuilds the factor."""
+        """Return plain data with arrays, from which `from_data` rebuilds the factor."""
 
     @classmethod
     @abstractmethod
@@ -74,7 +75,7 @@ class Factor(ABC):
         """Rebuild a factor from what `to_data` returned, which may come from a foreign file."""
 
     def fits(self, sizes: tuple[int, ...]) -> bool:
-        """Tell whether the factor can stand on axes of these sizes."""
+        """Return whether the factor fits axes of these sizes."""
         return math.prod(sizes) == self.cells
 
     def written_out(self) -> Array:
@@ -84,18 +85,18 @@ class Factor(ABC):
     def weighted_squares(self, weights: Array) -> Array:
         """Return Σ_k weights[k,…]·B[k,j]², with the cells j as the last axis, for entries below 2²⁶.
 
-        Squares are exact. Sums and products of non-negative doubles are each wrong by a relative 2⁻⁵².
+        Squares are exact. Sums and products of non-negative doubles each have a relative error of 2⁻⁵².
         """
         return np.tensordot(weights, self.written_out() ** 2, axes=(0, 0))
 
     @property
     def rank(self) -> int:
-        """How many independent numbers are asked for, if rounding has left independent what was."""
+        """Rank, provided that rounding preserved the independence of rows."""
         return self.rows
 
     @property
     def spectrum(self) -> NDArray[np.complex128] | None:
-        """The Fourier transform of the first column where all others are shifts of it, else None."""
+        """The Fourier transform of the first column if all others are shifts of it, else None."""
         return None
 
     @cached_property
@@ -108,17 +109,17 @@ class Factor(ABC):
 
 
 def words(what: str, given: object, dimensions: int | None = None) -> Integers:
-    """Return a copy, which cannot be changed, of an array of words that is not empty.
+    """Return a read-only copy of a non-empty array of 64-bit integers.
 
-    No subclass of an array will do, whose sums and squares may mean something else, and no entry of 2⁶² or
-    more: |-2⁶³| is negative in a word.
+    Refuse subclasses of an array, whose sums and squares may differ, and entries of 2⁶² or more: |-2⁶³| is
+    negative in 64 bits.
     """
     array: NDArray[Any] = given if type(given) is np.ndarray else np.empty(0)
     if array.dtype != np.int64 or not array.size or dimensions not in (None, array.ndim):
-        msg = f"{what}: not an array of whole numbers of 64 bits, or an empty one, or one of other dimensions"
+        msg = f"{what}: expected a non-empty array of 64-bit integers with the right number of dimensions"
         raise PrivacyError(msg)
     if array.min() <= -WORD or array.max() >= WORD:
-        msg = f"{what}: its whole numbers are too large"
+        msg = f"{what}: its integers are too large"
         raise PrivacyError(msg)
     copy: Integers = array.copy(order="K")
     copy.flags.writeable = False
@@ -126,5 +127,5 @@ def words(what: str, given: object, dimensions: int | None = None) -> Integers:
 
 
 def largest_of(entries: Integers) -> int:
-    """Return the size of the largest entry."""
+    """Return the largest absolute value of an entry."""
     return max(int(entries.max()), -int(entries.min()))

@@ -1,10 +1,10 @@
 """Matrices, entry by entry.
 
-Products are exact. The tables are integers whose columns' sizes sum to a known bound, so every entry of a
-product, and every partial sum on the way, is at most bound × max|entries| in size. Below 2^53 products of
-doubles are therefore exact in any order of summation, with any BLAS that multiplies by plain sums, as all in
-common use do; a matrix that would lead beyond is cut into digits, and their products are put together as
-integers.
+Products are exact. The tables are integers whose absolute values sum, in each column, to at most a known
+bound, so every entry of a product, and every partial sum on the way, is at most bound × max|entries| in size.
+Below 2^53 products of doubles are therefore exact in any order of summation, with any BLAS that multiplies by
+plain sums, as all in common use do; a matrix that would lead beyond is cut into digits, and their products
+are put together as integers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from querysmasher.arrays import Array, Numbers
 from querysmasher.privacy.factors.factor import Factor, Integers, largest_of, words
 
 EXACT = 2**53
-"""Doubles hold every whole number below this in size."""
+"""Doubles hold every integer below this in size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Matrix(Factor):
     entries: Integers
 
     def __post_init__(self) -> None:
-        """Check that the entries are words, and keep a copy that cannot be changed."""
+        """Check that the entries are 64-bit integers, and keep a read-only copy."""
         object.__setattr__(self, "entries", words("strategy: the matrix of a factor", self.entries, 2))
 
     @property
@@ -44,7 +44,7 @@ class Matrix(Factor):
         return self.entries.shape[1]
 
     @cached_property
-    def largest(self) -> int:  # kept, as it is asked for every attribute set
+    def largest(self) -> int:  # cached, as every attribute set needs it
         return largest_of(self.entries)
 
     def squared_column(self) -> int:
