@@ -220,7 +220,7 @@ class TestBases:
             ({"x": "prefix"}, "no attribute 'x'"),
             ({"a": "wavelet"}, "expected one of identity, prefix, range, circular, haar, or rows"),
             ({"b": "haar"}, "need a power of two of values, got 3"),
-            ({"a": np.ones((2, 8))}, "whose rows tell values apart"),
+            ({"a": np.ones((2, 8))}, "whose rows distinguish values"),
             ({"a": np.ones((2, 7))}, "with 8 columns"),
             ({"a": [["x"] * 8]}, "matrix of finite numbers"),
             ({"a": np.eye(8)[:3]}, "rows span the queries"),
@@ -240,7 +240,7 @@ def test_mechanisms_refuse_optimised_centres_and_other_solvers(solver):
     workload = qs.marginals(cube(3, 2), 1)
     with pytest.raises(qs.PlanError, match="'uniform' centres only"):
         qs.plan(workload, COST, solver=solver, centering="optimized")
-    with pytest.raises(qs.PlanError, match=r"solver: .* has one of its own"):
+    with pytest.raises(qs.PlanError, match=r"solver: .* has its own solver"):
         qs.plan(workload, COST, mechanism=solver, solver="dense")
     named, plain = qs.plan(workload, COST, mechanism=solver), qs.plan(workload, COST, solver=solver)
     assert (named.mechanism, named.solver) == (plain.mechanism, plain.solver) == (solver, "optimal")

@@ -46,9 +46,7 @@ class Options:
             raise PlanError(msg)
         chosen = MECHANISMS[mechanism]
         if solver != SOLVERS[0] and mechanism != DEFAULT:
-            msg = (
-                f"solver: mechanism={mechanism!r} has one of its own; only {SOLVERS[0]!r} goes with it, got "
-            )
+            msg = f"solver: mechanism={mechanism!r} has its own solver; only {SOLVERS[0]!r} is allowed, got "
             raise PlanError(msg + repr(solver))
         if centering is None:
             centering = "uniform" if chosen.uniform_only else "optimized"

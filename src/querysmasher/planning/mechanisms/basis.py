@@ -183,7 +183,7 @@ def _rows(attribute: Attribute, asked: Array, basis: Any) -> Array:
     if not fits or np.abs(_centred(rows)).max() <= RANK:
         msg = (
             f"bases[{attribute.name!r}]: expected a matrix of finite numbers with {n} columns, one per "
-            f"value, whose rows tell values apart; got {type(basis).__name__} of shape {rows.shape}"
+            f"value, whose rows distinguish values; got {type(basis).__name__} of shape {rows.shape}"
         )
         raise PlanError(msg)
     return rows
