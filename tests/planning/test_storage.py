@@ -135,10 +135,10 @@ def test_other_files_are_no_plans(tmp_path, monkeypatch, refuses):
         qs.Plan.load(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("word/document.xml", "<w/>")
-    with refuses(FileError, ValueError, "no file of querysmasher"):
+    with refuses(FileError, ValueError, "not a querysmasher file"):
         qs.Plan.load(path)
     path.write_bytes(pickle.dumps({"weighted_loss": 1}))
-    with refuses(FileError, ValueError, "no file of querysmasher"):
+    with refuses(FileError, ValueError, "not a querysmasher file"):
         qs.Plan.load(path)
     with monkeypatch.context() as patch:
         patch.setattr(files, "FORMAT", 99)
