@@ -232,11 +232,11 @@ def test_a_joint_query_across_deficient_blocks_is_refused(refuses):
 
 def test_workloads_on_other_schemas_are_refused(refuses):
     plan = PLANS["prefix"]
-    with refuses(OutsideMeasuredSpaceError, ValueError, "another schema"):
+    with refuses(OutsideMeasuredSpaceError, ValueError, "differs from the plan's"):
         plan.variances(qs.marginals(qs.Schema.of(a=3), 1))
     with refuses(OutsideMeasuredSpaceError, ValueError, "expected a Workload", "str"):
         plan.variances("a")
-    with refuses(OutsideMeasuredSpaceError, ValueError, "another schema"):
+    with refuses(OutsideMeasuredSpaceError, ValueError, "differs from the plan's"):
         list(plan.summary(qs.marginals(qs.Schema.of(a=3), 1)))
 
 

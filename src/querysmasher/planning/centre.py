@@ -56,7 +56,7 @@ class Centre:
     def ratio(cls, integers: NDArray[np.int64]) -> Centre:
         """Return the centre k / Σk."""
         if integers.size and not -LARGEST <= integers.min() <= integers.max() <= LARGEST:
-            msg = f"centre: expected integers of at most {LARGEST} in size"
+            msg = f"centre: expected integers of at most {LARGEST} in absolute value"
             raise PlanError(msg)
         if not integers.sum() > 0:
             msg = "centre: a centre does not sum to one: expected integers with a positive sum"

@@ -178,9 +178,7 @@ class Plan:
             msg = f"workload: expected a Workload, got {type(workload).__name__}"
             raise OutsideMeasuredSpaceError(msg)
         if workload.schema != self.workload.schema:
-            msg = (
-                f"workload: it is on another schema, {workload.schema}, than the plan, {self.workload.schema}"
-            )
+            msg = f"workload: its schema {workload.schema} differs from the plan's, {self.workload.schema}"
             raise OutsideMeasuredSpaceError(msg)
 
     def __repr__(self) -> str:

@@ -31,7 +31,7 @@ MECHANISMS = {
             "ResidualPlanner+",
             "one basis per attribute, made for its own queries or given as `bases={...}`",
             "policy or software downstream prescribes a basis (Haar wavelets, a hierarchy)",
-            "It cannot fit an attribute's basis to what it is combined with, nor to queries that tie "
+            "It cannot adapt an attribute's basis to the other attributes of a query, or to queries that tie "
             "attributes.",
             choose_products,
             has_bases=True,
@@ -42,7 +42,7 @@ MECHANISMS = {
             "measures every residual evenly, whatever the queries",
             "the workload has only marginals, or you may ask any marginal later: it is optimal for these and "
             "favours no query",
-            "It can fit nothing but marginals.",
+            "It adapts to marginals only.",
             solve_separately(lambda _: solve_residual),
         ),
         Mechanism(
