@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.test_layers import imports, module_name, package_sources
+from tests.test_layers import imports, module_name, package_sources, parsed
 
 HEAVY = {
     "altair": "charts, an extra: 0.54 s",
@@ -67,7 +67,7 @@ def late(sources):
     for path, text in sorted(sources.items()):
         lines = text.splitlines()
         functions = [
-            n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+            n for n in ast.walk(parsed(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
         nodes = {
             node.lineno: node
@@ -83,7 +83,7 @@ def late(sources):
 
 def outside_names(text):
     """Return the foreign libraries that a file imports as soon as it is imported itself."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     for node in tree.body:
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -95,7 +95,7 @@ def early_graph(sources):
     modules = set(map(module_name, sources))
     top = {}
     for path, text in sources.items():
-        body = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
+        body = [n for n in parsed(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
         targets = set(imports(ast.unparse(ast.Module(body, [])), path, modules))
         top[module_name(path)] = targets | set(map(parent, {module_name(path), *targets}))
     return top

@@ -66,6 +66,12 @@ AUDITED = ("privacy", "errors", "arrays", "schema", "progress")
 """All that the privacy folder stands on: the promise is checked by reading it, and nothing else that acts."""
 
 
+@cache
+def parsed(text):
+    """Return the tree of a file, which many tests read and none changes."""
+    return ast.parse(text)
+
+
 def within(module, folder):
     return module == folder or module.startswith(folder + ".")
 

@@ -270,7 +270,7 @@ def test_merging_keeps_one_of_each_column(columns, repeated):
     ("n", "ratio"),
     [(10, r) for r in (0.1, 1, 10, 100, 1000)]
     + [(20, r) for r in (0.1, 3, 30, 1000)]
-    + [(30, 10), (30, 300)],
+    + [pytest.param(30, ratio, marks=pytest.mark.slow) for ratio in (10, 300)],
 )
 def test_structured_strategies_are_honest_and_nearly_optimal_on_marginals_and_prefixes(n, ratio):
     block = kronecker_sum(n, (float(ratio), "identity"), (1.0, "prefix"))
