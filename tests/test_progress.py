@@ -5,7 +5,6 @@ import io
 import pytest
 from rich.console import Console
 
-from querysmasher.planning.limits import limited
 from querysmasher.progress import Bar
 
 
@@ -42,17 +41,16 @@ def test_nothing_is_drawn_without_a_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_certified_gap_of_blocks_is_told(monkeypatch):
+def test_the_certified_gap_of_blocks_is_told(monkeypatch, limit_planning):
     import querysmasher as qs
 
     notes = []
     monkeypatch.setattr(Bar, "note", lambda self, text: notes.append(text))
+    limit_planning(light_cells=4)
     schema = qs.Schema.of(a=6, b=7, c=8)
-    with limited(light_cells=4):
-        qs.plan(qs.all_kway(schema, 1, "prefix"), qs.PrivacyCost(1), centering="uniform")
+    qs.plan(qs.all_kway(schema, 1, "prefix"), qs.PrivacyCost(1), centering="uniform")
     assert len(notes) >= 3
     assert all(note.startswith("certified gap ") for note in notes)
     notes.clear()
-    with limited(light_cells=4):
-        qs.plan(qs.all_kway(qs.Schema.of(a=9), 1, "prefix"), qs.PrivacyCost(1), centering="uniform")
+    qs.plan(qs.all_kway(qs.Schema.of(a=9), 1, "prefix"), qs.PrivacyCost(1), centering="uniform")
     assert notes
