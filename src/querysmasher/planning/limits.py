@@ -62,10 +62,12 @@ class PlanningLimits:
     """The same for thin blocks."""
     heavy_cells: int = 1_000
     """Maximum number of cells of a block that is quick to evaluate; larger ones leave time for few steps."""
+    tight_cells: int = 64
+    """Maximum number of cells of a block that is solved tightly, which costs nothing at this size."""
     search_gap: float = 1e-5
     """Gap to which the search solves blocks. Its value, a maximum, is far more exact; derivatives are not."""
     tight_gap: float = 1e-8
-    """The same for a search that is stuck."""
+    """The same for small blocks, and for a search that is stuck."""
     heavy_gap: float = 1e-4
     """The same for heavy blocks."""
     own_gap: float = 1e-3

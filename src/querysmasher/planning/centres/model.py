@@ -266,6 +266,7 @@ class CentreModel:
             self._is_exact = False
             return self._estimate(block, key)
         start = self._starts.get(key, np.full(block.cells, 1.0 / block.cells))
+        tight = tight or block.cells <= limits().tight_cells
         gap = limits().tight_gap if tight else limits().search_gap
         if block.cells > limits().heavy_cells:
             self._is_heavy = True
