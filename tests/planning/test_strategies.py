@@ -65,6 +65,12 @@ class StepStrategy(Strategy):
     def transform(self, rows):
         return self._dense.transform(rows)
 
+    def covary(self, rows):
+        return self._dense.covary(rows)
+
+    def orthonormal(self):
+        return self._dense.orthonormal()
+
     def variances(self, factors):
         return self._dense.variances(factors)
 
@@ -213,6 +219,17 @@ def test_transform_is_the_pseudo_inverse_up_to_rotation(strategy):
     assert image.shape[2] >= strategy.rank
     flat = image.reshape(6, -1)
     np.testing.assert_allclose(flat @ flat.T, rows @ inverse @ inverse.T @ rows.T, atol=1e-8)
+
+
+def test_covary_multiplies_by_the_inverse_and_projects_if_rows_are_orthonormal(strategy):
+    rows = np.random.default_rng(4).standard_normal((6, math.prod(strategy.shape)))
+    matrix = strategy_rows(strategy)
+    inverse = np.linalg.pinv(matrix, rcond=1e-9)
+    found = strategy.covary(rows.reshape(2, 3, *strategy.shape))
+    np.testing.assert_allclose(found.reshape(6, -1), rows @ inverse @ inverse.T, atol=1e-8)
+    inside = strategy.orthonormal().covary(rows.reshape(6, *strategy.shape)).reshape(6, -1)
+    np.testing.assert_allclose(inside, rows @ inverse @ matrix, atol=1e-9)
+    assert strategy.orthonormal().rank == strategy.rank
 
 
 @pytest.mark.parametrize(

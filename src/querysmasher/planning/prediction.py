@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -85,20 +86,11 @@ class Predictor:
 
         Raises `OutsideMeasuredSpaceError`, which names all missing sets.
         """
-        options = []
-        for place, (names, family) in enumerate(group.parts()):
-            places = self.schema.positions(names)
-            key, split = self._split(places, family, summed)
-            ordered = sorted(places)
-            options.append(
-                [_Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
-            )
         found, missing = [], []
-        for shares in product(*options):
-            attributes = tuple(sorted(a for share in shares for a in share.kept))
+        for attributes, shares in self._all_shares(group, summed):
             measured = self.measured.get(attributes)
             if measured is not None:
-                found += [(one, list(shares)) for one in measured]
+                found += [(one, shares) for one in measured]
             elif attributes or not self.public_total:
                 missing.append(attributes)
         if missing:
@@ -110,18 +102,93 @@ class Predictor:
             raise OutsideMeasuredSpaceError(msg)
         yield from found
 
+    def _all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[_Share]]]:
+        """Iterate over all attribute sets on which the group leaves something, measured or not."""
+        options = []
+        for place, (names, family) in enumerate(group.parts()):
+            places = self.schema.positions(names)
+            key, split = self._split(places, family, summed)
+            ordered = sorted(places)
+            options.append(
+                [_Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
+            )
+        for shares in product(*options):
+            yield tuple(sorted(a for share in shares for a in share.kept)), list(shares)
+
     def variances(self, group: Group) -> Array:
         """Return the variance of every query of the group, with an axis per family."""
         result = np.zeros(group.shape)
         for measured, shares in self.shares(group):
-            term = np.full((1,) * len(shares), measured.variance)
-            for places, own in self._components(measured, shares, group):
-                spread = [1] * len(shares)
-                for place, size in zip(places, own.shape, strict=True):
-                    spread[place] = size
-                term = term * own.reshape(spread)
-            result += term
+            result += self.variances_on(measured, shares, group, strict=True)
         return result
+
+    def variances_on(self, measured: Measured, shares: list[_Share], group: Group, *, strict: bool) -> Array:
+        """Return the variances of parts on one set; `strict` refuses parts outside its strategies."""
+        term = np.full((1,) * len(shares), measured.variance)
+        for places, own in self._components(measured, shares, group, strict=strict):
+            spread = [1] * len(shares)
+            for place, size in zip(places, own.shape, strict=True):
+                spread[place] = size
+            term = term * own.reshape(spread)
+        return term
+
+    # --- what is known of queries that are not measured as a whole ---
+
+    def known_variances(self, group: Group) -> Array:
+        """Return the variances of what is measured of the group's queries: the rest counts as zero."""
+        result = np.zeros(group.shape)
+        for attributes, shares in self._all_shares(group, summed=False):
+            for measured in self.measured.get(attributes, ()):
+                result += self.variances_on(measured, shares, group, strict=False)
+        return result
+
+    def unknown_squares(self, group: Group) -> tuple[Array, Array]:
+        """Return the squared lengths of what is not measured of the group's queries, and of all of them."""
+        unknown, every = np.zeros(group.shape), np.zeros(group.shape)
+        for attributes, shares in self._all_shares(group, summed=False):
+            length = np.ones((1,) * len(shares))
+            for place, share in enumerate(shares):
+                spread = [-1 if i == place else 1 for i in range(len(shares))]
+                length = length * (share.rows**2).sum(axis=1).reshape(spread)
+            every += length
+            if attributes in self.measured:
+                if not self._is_full(attributes):
+                    (projector,) = self.projector.measured[attributes]
+                    unknown += length - self.projector.variances_on(projector, shares, group, strict=False)
+            elif attributes or not self.public_total:
+                unknown += length
+        return np.maximum(unknown, 0.0), every
+
+    def covary(self, attributes: tuple[int, ...], rows: Array) -> Array:
+        """Return q C for tensors q over a measured set's cells, with C the covariance of its residual."""
+        total = np.zeros(rows.shape)
+        for measured in self.measured[attributes]:
+            own = rows
+            for axes, number in measured.blocks:
+                at, last = [1 + a for a in axes], range(rows.ndim - len(axes), rows.ndim)
+                own = np.moveaxis(self.strategies[number].covary(np.moveaxis(own, at, last)), last, at)
+            total += measured.variance * own
+        return total
+
+    def outside(self, attributes: tuple[int, ...], rows: Array) -> Array | None:
+        """Return what is left of tensors outside a measured set's strategies; None if these span all."""
+        return None if self._is_full(attributes) else rows - self.projector.covary(attributes, rows)
+
+    def _is_full(self, attributes: tuple[int, ...]) -> bool:
+        """Return whether a measured set's strategies span its whole residual space."""
+        ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
+        return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
+
+    @cached_property
+    def projector(self) -> Predictor:
+        """The same sets measured by orthonormal rows, with noise of variance 1."""
+        return Predictor(
+            self.schema,
+            self.centres,
+            [strategy.orthonormal() for strategy in self.strategies],
+            {attributes: (replace(own[0], variance=1.0),) for attributes, own in self.measured.items()},
+            self.public_total,
+        )
 
     def largest(self, group: Group) -> float:
         """Return the largest variance of the group's queries, computed once for equivalent groups."""
@@ -179,7 +246,7 @@ class Predictor:
         return split
 
     def _components(
-        self, measured: Measured, shares: list[_Share], group: Group
+        self, measured: Measured, shares: list[_Share], group: Group, *, strict: bool = True
     ) -> Iterator[tuple[tuple[int, ...], Array]]:
         """Iterate over sets of families that no strategy ties to others, with their variances at σ² = 1.
 
@@ -205,24 +272,35 @@ class Predictor:
             order = sorted(axes)
             factors = [(tuple(order.index(axis_of[a]) for a in s.kept), s.rows) for s in members]
             placed = [(tuple(order.index(a) for a in on), number) for on, number in blocks]
-            key = (tuple((s.key, axes) for s, (axes, _) in zip(members, factors, strict=True)), tuple(placed))
+            asked = tuple((s.key, axes) for s, (axes, _) in zip(members, factors, strict=True))
+            key = (asked, tuple(placed), strict)
             if key not in self._known:
-                self._known[key] = self._joint_variances(factors, placed, group)
+                self._known[key] = self._joint_variances(factors, placed, group, strict=strict)
             yield tuple(s.place for s in members), self._known[key]
 
     def _joint_variances(
-        self, factors: list[AxisRows], blocks: list[tuple[tuple[int, ...], int]], group: Group
+        self,
+        factors: list[AxisRows],
+        blocks: list[tuple[tuple[int, ...], int]],
+        group: Group,
+        *,
+        strict: bool,
     ) -> Array:
         """Return the variances of the products of factors under the Kronecker product of strategies."""
         if len(blocks) > 1:
-            return np.asarray((self._image(factors, blocks, group) ** 2).sum(axis=-1))
+            return np.asarray((self._image(factors, blocks, group, strict=strict) ** 2).sum(axis=-1))
         strategy = self.strategies[blocks[0][1]]
-        if not strategy.contains(factors):
+        if strict and not strategy.contains(factors):
             self._refuse(group)
         return strategy.variances(factors)
 
     def _image(
-        self, factors: list[AxisRows], blocks: Sequence[tuple[tuple[int, ...], int]], group: Group
+        self,
+        factors: list[AxisRows],
+        blocks: Sequence[tuple[tuple[int, ...], int]],
+        group: Group,
+        *,
+        strict: bool = True,
     ) -> Array:
         """Return q B† for all products q of the factors' rows: an axis per factor and one for B's rows."""
         counts = [len(rows) for _, rows in factors]
@@ -248,7 +326,7 @@ class Predictor:
             at = [len(lead) + left.index(a) for a in axes]
             moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
             flat = (tuple(range(len(axes))), moved.reshape(-1, math.prod(strategy.shape)))
-            if not strategy.contains([flat]):
+            if strict and not strategy.contains([flat]):
                 self._refuse(group)
             tensor = np.moveaxis(strategy.transform(moved), -1, len(lead))
             left = [-1, *(a for a in left if a not in axes)]

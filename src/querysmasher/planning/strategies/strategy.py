@@ -63,6 +63,14 @@ class Strategy(ABC):
         """Return q B† for tensors q over the block: its squared length is the variance of q at σ² = 1."""
 
     @abstractmethod
+    def covary(self, rows: Array) -> Array:
+        """Return q V† for tensors q over the block: its covariances with all queries at σ² = 1."""
+
+    @abstractmethod
+    def orthonormal(self) -> Strategy:
+        """Return orthonormal rows with the same span: `covary` then projects onto it."""
+
+    @abstractmethod
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         """Return the variance of every product of one row per factor, as an array with an axis per factor."""
 
