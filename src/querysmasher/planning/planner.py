@@ -22,6 +22,7 @@ from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Measured
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -116,7 +117,11 @@ def plan_at(
     progress: bool | None = None,
 ) -> Plan:
     """Plan with given centres."""
-    subworkloads = Decomposer(workload.schema, centres).decompose(workload.groups)
+    if options.mechanism.splits:
+        subworkloads = Decomposer(workload.schema, centres).decompose(workload.groups)
+    else:
+        asked = sorted({p for group in workload for p in workload.schema.positions(group.attributes)})
+        subworkloads = [Subworkload(tuple(asked) or (0,), ())]  # a total is summed over any attribute
     public_total = budget.unit.total_is_public
     sets = [s for s in subworkloads if s.attributes or not public_total]  # what is public is not measured
     if not sets:
@@ -125,7 +130,7 @@ def plan_at(
             why = "it asks only for the number of records, which these neighbours make public"
         msg = f"workload: {why}"
         raise PlanError(msg)
-    task = Task(sets, options.tolerance, options.solver, bases, progress)
+    task = Task(workload, sets, options.tolerance, options.solver, bases, progress)
     solutions, choices = options.mechanism.choose(task)
     reached = [c.reached for c in choices]
     factors = [budget.unit.squared_change(total=not s.attributes) for s in sets]

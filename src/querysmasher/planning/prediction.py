@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
@@ -58,6 +59,9 @@ class _Share:
 class Predictor:
     """Predicts variances, and caches results: equivalent queries recur in thousands of groups."""
 
+    whole: ClassVar[bool] = False
+    """Whether queries are measured as they are, not split."""
+
     def __init__(
         self,
         schema: Schema,
@@ -101,6 +105,11 @@ class Predictor:
             )
             raise OutsideMeasuredSpaceError(msg)
         yield from found
+
+    def check(self, group: Group) -> None:
+        """Refuse a group of which some attribute sets are not measured."""
+        for _ in self.shares(group):
+            break
 
     def _all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[_Share]]]:
         """Iterate over all attribute sets on which the group leaves something, measured or not."""

@@ -47,6 +47,7 @@ class MergedStrategy(Strategy):
     """Linearly independent rows over the distinct columns of a block's cells."""
 
     kind = "merged"
+    whole = True
 
     shape: tuple[int, ...]
     maps: tuple[Integers, ...]

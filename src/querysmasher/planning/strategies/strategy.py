@@ -41,6 +41,9 @@ class Strategy(ABC):
     kind: ClassVar[str]
     """The name under which files store it."""
 
+    whole: ClassVar[bool] = False
+    """Whether it measures queries that are not split, and so lies in no residual space."""
+
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
 
