@@ -34,6 +34,8 @@ class PlanningLimits:
     """Maximum number of combinations of classes of values that merging looks at."""
     merged_entries: int = 100_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
+    whole_work: float = 2e10
+    """Maximum of columns × queries² for queries that are measured as they are."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     variances: int = 2_000_000_000

@@ -29,12 +29,12 @@ def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
     (one,) = task.sets
     with one_core():
         merged = merge(task.workload.schema, task.workload.groups, one.attributes)
-        if merged is None:
-            most, count = limits(), task.workload.query_count
+        most, count = limits(), task.workload.query_count
+        if merged is None or merged.rows.shape[1] * count**2 > most.whole_work:
             msg = (
                 f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
-                f"{most.merged_cells:,} cells that they distinguish, got {count:,} queries. Remedies: fewer "
-                "queries, or the default mechanism"
+                f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
+                f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
             )
             raise TooLargeError(msg)
         solution = solve_whole(merged, task.tolerance)
