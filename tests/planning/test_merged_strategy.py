@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.files import read_archive, write_archive
 from querysmasher.planning.cells import merge
 from querysmasher.planning.lattice import independent, integer_rows
 from querysmasher.planning.strategies import (
@@ -23,7 +24,7 @@ from querysmasher.planning.strategies import merged as module
 from querysmasher.planning.strategies import span as span_module
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Matrix, Merged
+from querysmasher.privacy.factors import Matrix, Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from tests.privacy.test_factors import every_number
 from tests.reference import query_rows
@@ -307,6 +308,17 @@ SOUND = MergedStrategy(
     np.array([[0.5, 0.5, 0.0], [0.0, 0.5, -0.5]]),
     np.array([[1, 2, -1], [1, 0, 1]]),
 )
+
+
+def test_it_and_its_integers_come_back_from_a_file(tmp_path):
+    ((_, factor),) = SOUND.rounded([], 10).factors
+    write_archive(tmp_path / "x", "plan", {"strategy": SOUND.to_data(), "factor": factor.to_data()})
+    data = read_archive(tmp_path / "x", "plan")
+    again = strategy_from_data("merged", data["strategy"])
+    assert again.is_sound()
+    assert np.array_equal(again.written_out(), SOUND.written_out())
+    assert np.array_equal(again.lattice, SOUND.lattice)
+    assert np.array_equal(factor_from_data("merged", data["factor"]).written_out(), factor.written_out())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, solve_cholesky
+from querysmasher.arrays import Array, solve_cholesky, triangle_of
 from querysmasher.planning.strategies.strategy import DEPENDENT
 
 CHUNK = 2_000_000
@@ -43,11 +43,7 @@ class Span:
 
     @cached_property
     def _triangle(self) -> Array:
-        triangle = np.empty((0, len(self.rows)))
-        for piece in self._pieces():
-            stacked = np.concatenate([triangle, (piece / self.lengths[:, None]).T])
-            triangle = np.asarray(np.linalg.qr(stacked, mode="r"), dtype=float)
-        return triangle
+        return triangle_of(((piece / self.lengths[:, None]).T for piece in self._pieces()), len(self.rows))
 
     @cached_property
     def _is_tame(self) -> bool:
