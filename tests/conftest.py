@@ -61,20 +61,32 @@ def spark():
     session.stop()
 
 
+TOGETHER = {"spark": ["spark"], "browser": ["report/test_pages.py", "documentation/test_site.py"]}
+"""What the names of tests have in common that are run by one process, one after the other."""
+
 SLOW_FIXTURES = {"spark", "browser"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are told and slow tests left out
-def pytest_collection_modifyitems(config, items):
-    """Keep what needs Spark in one process, so that one Spark is started and not one per process.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keep what needs Spark, or a browser, in one process, so that one is started and not one per process."""
+    from xdist.scheduler import LoadScopeScheduling
 
-    Whatever starts a Spark or a browser is slow. In the quick profile no test draws more examples than the
-    profile says, also where a test asks for more.
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return next((name for name, words in TOGETHER.items() if any(w in nodeid for w in words)), nodeid)
+
+    return Together(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before slow tests are left out
+def pytest_collection_modifyitems(config, items):
+    """Mark whatever starts a Spark or a browser as slow.
+
+    In the quick profile no test draws more examples than the profile says, also where a test asks for more.
     """
     quick = config.getoption("--hypothesis-profile") == "quick"
     for item in items:
-        if "spark" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("spark"))
         if "spark" in item.nodeid or SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
         if quick and is_hypothesis_test(getattr(item, "function", None)):

@@ -14,7 +14,7 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 EXACT = 2**53
-"""Doubles hold every integer below this in size."""
+"""Doubles represent every integer below this in absolute value."""
 
 
 @scrubbed

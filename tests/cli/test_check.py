@@ -46,7 +46,7 @@ def test_all_columns_are_told_at_once(run, folder):
 def test_a_file_without_a_header_is_named_as_that(run, folder):
     (folder / "people.csv").write_text("F,1,0,5\nM,2,6,10\n")
     said = run("check", code=5).words
-    assert "the first line of file 'people.csv' names no attribute: is it a header? " in f"{said} "
+    assert "the first line of file 'people.csv' has no name of an attribute: is it a header? " in f"{said} "
 
 
 def test_only_what_is_asked_about_is_looked_at(run, folder):

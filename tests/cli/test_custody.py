@@ -293,7 +293,7 @@ def test_after_kill_9_the_next_run_says_so(run, folder, tmp_path_factory, monkey
     if stage == "measuring":
         assert not (draft / "release.qs").exists()
         ran = run("release")
-        assert "was killed before its release was saved" in ran.err
+        assert "was killed before it saved its release" in ran.err
         assert "count its budget as spent" in ran.err
         assert run("release", "--out", "b").err == ""
         return

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow  # every case starts a process of its own
 
 STAGES = {
-    "planning": "querysmasher.planning.planner:solve_blocks",
+    "planning": "querysmasher.planning.mechanisms.mechanism:solve_blocks",
     "counting": "querysmasher.data.scan:ScanCounter.records",
     "measuring": "querysmasher.privacy.measurement:exact_answers",
     "saving": "querysmasher.planning.storage:save_plan",

@@ -146,7 +146,7 @@ def test_nothing_is_replaced_unless_forced_nor_anything_that_is_no_release(run, 
     assert (folder / "out" / "release.qs").read_bytes() != before
     (folder / "out" / "thesis.docx").write_text("precious")
     ran = run("release", "--force", code=4)
-    ran.fails(4, "'out' holds 'thesis.docx', which is not part of a release; choose another folder")
+    ran.fails(4, "'out' contains 'thesis.docx', which is not part of a release; choose another folder")
     run("release", "--force", "--out", "people.csv", code=4).fails(
         4, "'people.csv' is a file; expected a folder that does not exist yet"
     )

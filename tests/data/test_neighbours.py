@@ -107,13 +107,13 @@ def test_one_missing_value_among_large_integers(labels):
     floats = pd.DataFrame({"a": [*labels * 9, None]})
     assert floats["a"].dtype == float
     with pytest.raises(
-        DataError, match=r"attribute 'a': a column of type double cannot tell its large int.*Int64"
+        DataError, match=r"attribute 'a': a column of type double cannot represent its large int.*Int64"
     ):
         counts(schema, floats, "a")
 
 
 def test_narrow_floats():
-    with pytest.raises(DataError, match="a column of type float cannot tell its large integers apart"):
+    with pytest.raises(DataError, match="a column of type float cannot represent its large integers exactly"):
         counts(Schema([Ordinal("a", [2**24 + 1])]), pd.DataFrame({"a": np.float32([1])}), "a")
     schema = Schema([Ordinal("a", [0.1, 0.25, 2**20])])
     narrow = pd.DataFrame({"a": np.float32([0.1, 0.25, 2**20])})

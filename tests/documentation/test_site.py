@@ -14,7 +14,6 @@ from tests.documentation.pages import DOCS, pages
 from tests.report.conftest import browser  # noqa: F401 - a fixture
 
 pytestmark = [
-    pytest.mark.xdist_group("browser"),  # one browser at a time, and the site is built once
     pytest.mark.slow,
 ]
 

@@ -1,4 +1,4 @@
-"""Sharing the budget: optimal, never above it, and never without noise."""
+"""Shares of the budget: optimal, never above it, and never without noise."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A centre is a value: weights that sum to one, with the integers they are ratios of."""
+"""A centre is a value: weights that sum to one, with integers in the same ratios."""
 
 from fractions import Fraction
 

@@ -47,7 +47,7 @@ def centres_near_uniform(sizes, rng):
 
 
 def assert_gradient(model, centres):
-    """The gradient is the slope between two points nearby, along a random direction for every role."""
+    """The gradient is the slope between two nearby points, along a random direction for every role."""
     rng = np.random.default_rng(1)
     found = model.at(centres)
     for role, gradient in enumerate(found.gradients):
@@ -242,7 +242,7 @@ def test_the_pipeline_works_with_optimised_centres(tmp_path):
     integers = whole(plan)
     releases = [simulate(plan, counts, seed, integers=integers) for seed in range(400)]
     values = [np.concatenate([r.answer_group(g)[0].ravel() for g in workload]) for r in releases]
-    np.testing.assert_array_equal(values[-1], answers.values)  # simulated as it is measured
+    np.testing.assert_array_equal(values[-1], answers.values)  # a simulation equals a measurement
     errors = (np.array(values) - truth) / answers.std
     assert np.abs(errors.mean(axis=0)).max() * 20 < 5.5
     assert np.abs((errors**2).mean(axis=0) - 1).max() * np.sqrt(400 / 2) < 6

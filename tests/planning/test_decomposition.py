@@ -20,7 +20,7 @@ from tests.strategies import centres, integer_arrays, joint_families, schemas, w
 
 
 def split_family(family, places, around):
-    """The rows that a family asked on some places of the schema leaves on each set of places."""
+    """The rows that a family on some attributes of the schema leaves on each subset of them."""
     order = sorted(places)
     tensor = PlacedFamily.on(places, family).tensor(weighted=False)
     split = split_rows(tensor, [around[p] for p in order])
@@ -156,7 +156,7 @@ def test_grams_are_right_around_any_centres(data):
         if kept in expected and kept in found:
             scale = np.abs(expected[kept]).max()
             np.testing.assert_allclose(found[kept], expected[kept], rtol=1e-8, atol=1e-8 * scale)
-        else:  # on the edge of nothing
+        else:  # close to zero
             assert np.abs(found.get(kept, expected.get(kept))).max() < 1e-9
 
 
@@ -194,7 +194,7 @@ def test_the_same_rows_asked_in_both_orders_are_two_questions():
         np.testing.assert_allclose(found[kept], gram, atol=1e-9)
 
 
-# --- sameness ----------------------------------------------------------------------------------
+# --- equality ----------------------------------------------------------------------------------
 
 
 def test_alike_attributes_share_one_part():
@@ -203,7 +203,7 @@ def test_alike_attributes_share_one_part():
     decomposer.decompose((qs.all_kway(schema, [1, 2], "prefix") + qs.marginals(schema, 3)).groups)
     assert len(decomposer.parts) == 2  # a prefix and an identity, however many attributes
     decomposer.decompose(qs.affine(schema, "a3", "a7").groups + qs.affine(schema, "a0", "a9").groups)
-    assert len(decomposer.parts) == 4  # one part on either attribute, as they are alike, and one on both
+    assert len(decomposer.parts) == 4  # one for either attribute, as they are equivalent, and one for both
 
 
 def test_the_same_product_asked_in_another_order_is_one_term():
@@ -236,7 +236,7 @@ def test_attributes_with_different_centres_are_kept_apart():
     assert len(decomposer.parts) == 2
 
 
-# --- nothing -----------------------------------------------------------------------------------
+# --- zeros -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", [Identity, Prefix, Range, Circular])

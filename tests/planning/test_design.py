@@ -160,7 +160,7 @@ def test_both_iterations_find_the_same_optimum():
     np.testing.assert_allclose(one.weights, two.weights, atol=1e-4)
 
 
-@example(5915)  # where the interior-point method comes too near to the boundary
+@example(5915)  # where the interior-point method comes too close to the boundary
 @given(seeds)
 def test_the_active_set_finds_the_optimum_of_all_cells(seed):
     R, _ = random_design(seed, rank=4, cells=90)

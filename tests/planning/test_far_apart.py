@@ -62,7 +62,7 @@ def product(a, b):
 
 
 def exact_variances(plan):
-    """The variance of every planned query: of y·(noise) where y B is the query's part, by least squares."""
+    """The variance of every planned query: of y·(noise) with y B the query's part, by least squares."""
     rows, weights = reference.query_rows(plan.workload)
     total = [Fraction(0)] * len(rows)
     measured = {m.attributes: m for m in plan.measured}
@@ -100,7 +100,7 @@ def check_certificate(plan):
     assert plan.gap < 1e-3
 
 
-# --- what was seen to go wrong ---------------------------------------------------------------------
+# --- past failures ---------------------------------------------------------------------------------
 
 
 def income():
@@ -139,7 +139,7 @@ def test_differences_beside_a_count_of_great_weight(weight):
 
 
 def test_small_terms_are_not_split_off():
-    """Two products with coefficients 1 and 1e-14 are no product, however small the second is."""
+    """Two products with coefficients 1 and 1e-14 are not a product, however small the second is."""
     parts = [Part((n,), (Centre.uniform(n),), np.eye(n), number=i) for i, n in enumerate((3, 4, 3, 4))]
     a, b, c, d = (Piece((i % 2,), part) for i, part in enumerate(parts))
     _, blocks = separate((Term(1.0, (a, b)), Term(1e-14, (c, d))))
@@ -195,7 +195,7 @@ def test_own_variances_on_very_many_values():
 
 
 def test_light_queries_use_what_heavy_ones_leave():
-    """Cells 4 to 7 matter to light queries only: what these can have for nothing, they get."""
+    """Cells 4 to 7 matter to light queries only, which get all the accuracy that costs nothing."""
     schema = qs.Schema.of(a=8)
     workload = qs.linear(schema, ["a"], np.eye(8), weights=[1e8] * 4 + [1e-8] * 4)
     plan = qs.plan(workload, COST, **UNIFORM)
@@ -230,7 +230,7 @@ def _weights(workload):
     return reference.query_rows(workload)[1]
 
 
-# --- where double precision ends -------------------------------------------------------------------
+# --- limits of double precision -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("row", "weight"), [(1e90, 1e100), (1e-90, 1e-100)])
@@ -292,7 +292,7 @@ def far_workloads(draw):
 
 
 def planned(workload, **options):
-    """A plan, or None where it is refused for a reason that is allowed."""
+    """A plan, or None if it is refused for an allowed reason."""
     try:
         return qs.plan(workload, COST, **options)
     except PlanError as error:

@@ -1,4 +1,4 @@
-"""Plans in whole numbers: exactly in the residual space, spanning all that was planned, at little cost."""
+"""Plans in integers: exactly in the residual space, spanning all planned queries, at little cost."""
 
 import itertools
 import math
@@ -115,7 +115,7 @@ def test_random_rows_on_two_attributes(seed, solver):
     matrix = generator.integers(-2, 3, (count, 12)).astype(float)
     matrix[0, 0] += not matrix[0].any()
     if generator.random() < 0.3:
-        matrix = matrix * generator.normal(size=(count, 1))  # rows of no common denominator
+        matrix = matrix * generator.normal(size=(count, 1))  # rows without a common denominator
     pieces = [generator.integers(0, 2, (2, n)) + np.eye(2, n, dtype=int) for n in (4, 3)]
     workload = qs.linear(schema, ("a", "b"), matrix) + qs.queries(schema, a=pieces[0], b=pieces[1])
     planned = qs.plan(workload, COST, solver=solver, **UNIFORM)
@@ -130,7 +130,7 @@ centres = st.lists(st.integers(-2, 7), min_size=2, max_size=7).filter(
 @example([1, 0], 8, 102009)
 @given(centres, st.integers(4, 14), st.integers(0, 10**6))
 def test_rows_rounded_around_any_centre(k, bits, seed):
-    """Whole, Σ k_j b_j = 0, and close: no entry moves by more than a few units."""
+    """Integers with Σ k_j b_j = 0, and close: no entry moves by more than a few units."""
     k = np.array(k)
     rows = np.random.default_rng(seed).normal(size=(3, len(k)))
     rows -= np.outer(rows @ k / (k @ k), k)
@@ -150,7 +150,7 @@ def test_rows_rounded_around_any_centre(k, bits, seed):
 
 
 def repaired(row):
-    """The nearest integers, then the sum repaired unit by unit, each where it hurts least."""
+    """The nearest integers, then the sum repaired unit by unit, each where it costs least."""
     found = np.round(row)
     while total := found.sum():
         found[np.argmin(np.sign(total) * (row - found))] -= np.sign(total)
@@ -170,11 +170,11 @@ def test_rows_rounded_around_the_uniform_centre_move_as_little_as_they_can(steps
     np.testing.assert_array_equal(found, doubled)
 
 
-# --- at hardly any cost ----------------------------------------------------------------------------
+# --- at little cost --------------------------------------------------------------------------------
 
 
 def loss(planned, max_records=10**8, noise="discrete"):
-    """How much larger the RMSE of the whole-number plan is, leaving the rounding of noise aside or not."""
+    """The relative excess of the RMSE of the integer plan, with or without the rounding of noise."""
     integers = whole(planned, max_records=max_records)
     release = Release(integers, planned.workload, planned.centres, NoiseRecord(noise, "", seeded=False), {})
     total = sum(float(release.predictor.total(g)) for g in planned.workload)
@@ -237,7 +237,7 @@ def test_the_cost_does_not_depend_on_the_budget(budget):
 @pytest.mark.parametrize("cost", [1e-3, 1.0, 100.0, 1e4, 2e6])
 @pytest.mark.parametrize("name", ["prefix", "affine", "where", "marginals", "structured joint"])
 def test_noise_in_whole_numbers_costs_nothing_even_where_there_is_little(name, cost, noise):
-    """A plan's error is promised for every budget, also where it asks for noise of less than a unit."""
+    """A plan keeps its promised error for every budget, even if its noise is smaller than a unit."""
     workload, options = CHEAP[name]
     planned = qs.plan(workload, qs.PrivacyCost(cost), **options)
     assert -0.001 < loss(planned, noise=noise) < 0.002
@@ -245,11 +245,11 @@ def test_noise_in_whole_numbers_costs_nothing_even_where_there_is_little(name, c
     assert loss(total, noise=noise) < 0.002
 
 
-# --- how many bits ---------------------------------------------------------------------------------
+# --- number of bits ---------------------------------------------------------------------------------
 
 
 def bits_of(planned, max_records):
-    """The bits of the answers on the largest set, as the word must hold them."""
+    """The number of bits of every strategy on the largest set."""
     integers = whole(planned, max_records=max_records)
     largest = max(integers.measured, key=lambda m: len(m.attributes))
     return [integers.strategies[n].bits for _, n in largest.blocks]
@@ -270,7 +270,7 @@ def test_more_records_leave_fewer_bits_and_at_last_none(refuses):
 
 @pytest.mark.parametrize("power", [4, 20, 27, 34, 40])
 def test_what_is_accepted_when_planned_is_what_can_be_measured(power):
-    """Planning tries few bits first, measuring many: they agree on what is possible."""
+    """Planning tries few bits first, measuring many: they accept the same plans."""
     answers = set()
     for ways in range(1, 9):
         schema = qs.Schema.of({f"x{i}": 3 + i % 2 for i in range(ways)})
@@ -357,7 +357,7 @@ def test_two_predicates_on_a_large_set_can_be_answered():
 
 @pytest.mark.slow
 def test_little_budget_leaves_fewer_bits_and_at_last_none(refuses):
-    """Noise is drawn up to a variance of 2^100: where much is asked for, rows are smaller."""
+    """Noise is drawn up to a variance of 2^100: large noise makes rows smaller."""
     for cost in (1e-4, 1e-9, 1e-12):
         for solver in ("optimal", "structured"):
             planned = qs.plan(MIXED, qs.PrivacyCost(cost), solver=solver, **UNIFORM)

@@ -1,4 +1,4 @@
-"""Whole-number rows: inside the residual space, and spanning it, in exact arithmetic."""
+"""Integer rows: inside the residual space, and spanning it, in exact arithmetic."""
 
 import math
 from fractions import Fraction
@@ -20,7 +20,7 @@ PRIMES = (2**31 - 1, 2**31 - 19)  # products of two remainders fit into 64 bits
 
 
 def exact(number):
-    """The same number, exactly: an integer where it is one (which is quicker), or else a fraction."""
+    """The same number, exactly: an integer if it is one (which is quicker), else a fraction."""
     if isinstance(number, int):
         return number
     whole = isinstance(number, float) and number.is_integer()
@@ -28,7 +28,7 @@ def exact(number):
 
 
 def exact_rank(rows):
-    """The rank of rows of whole numbers or fractions, worked out modulo two large primes.
+    """The rank of rows of integers or fractions, computed modulo two large primes.
 
     It is never above the true rank, and below it only if for both primes a minor that is not zero happens to
     be a multiple of the prime: about one case in 10^18.
@@ -42,7 +42,7 @@ def exact_rank(rows):
 
 
 def rank_modulo(rows, prime):
-    """The rank of rows of whole numbers over the field of a prime number of elements."""
+    """The rank of rows of integers over the field of a prime number of elements."""
     rest = np.array([[x % prime for x in row] for row in rows], dtype=np.int64)
     rank = 0
     while rest.size:
@@ -58,7 +58,7 @@ def rank_modulo(rows, prime):
 
 
 def exact_part(matrix, shape, centres, kept):
-    """What queries leave on the axes `kept`, times Π Σk over all axes: whole numbers if the queries are."""
+    """What queries leave on the axes `kept`, times Π Σk over all axes: integers if the queries are."""
     tensor = np.array([[exact(x) for x in row] for row in matrix], dtype=object)
     tensor = tensor.reshape(-1, *shape)
     for axis in reversed(range(len(shape))):

@@ -36,7 +36,7 @@ def full_rows(workload):
 
 
 def global_optimum(workload):
-    """The certified bounds of the best of all matrix mechanisms, solved on the full domain."""
+    """The certified bounds on the best matrix mechanism, solved on the full domain."""
     rows = full_rows(workload)
     root = square_root(rows.T @ rows, 1e-12)
     design = solve_design(root, np.full(root.shape[1], 1.0), 1e-6)
@@ -75,7 +75,7 @@ BESIDE = {
 @settings(max_examples=20)
 @given(data=st.data())
 def test_bound_below_global_optimum_below_plan(beside, data):
-    """Products of every family on one to three attributes, and beside them every kind that ties two."""
+    """Products of every family on one to three attributes, and every kind that ties two."""
     sizes = data.draw(st.lists(st.integers(2, 4), min_size=1 if beside == "nothing" else 2, max_size=3))
     schema = qs.Schema.of({f"a{i}": n for i, n in enumerate(sizes)})
     workload = qs.all_kway(schema, 1, data.draw(FAMILIES))

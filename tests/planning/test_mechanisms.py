@@ -1,4 +1,4 @@
-"""Every mechanism keeps one contract: certificate, privacy cost, variances, measurement, reconstruction."""
+"""The contract of every mechanism: certificate, privacy cost, variances, measurement, reconstruction."""
 
 import math
 from functools import cache
@@ -23,7 +23,7 @@ from tests.strategies import matrices
 
 MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only)
 SOLVERS = (*METHODS, *MECHANISMS)
-"""A mechanism's name is understood as a solver too."""
+"""The name of a mechanism is also accepted as a solver."""
 
 
 @st.composite
@@ -42,7 +42,7 @@ def workloads(draw):
 
 
 def exact(workload, table):
-    """The true answers, by hand."""
+    """The true answers, computed by hand."""
     results = []
     for group in workload:
         counts = np.zeros(workload.schema.shape(group.attributes))
@@ -59,13 +59,13 @@ def some_table(schema, records=300):
 
 
 def information(strategy):
-    """V, written out from what the strategy says of single cells."""
+    """V, written out from the strategy's variances of single cells."""
     cells = math.prod(strategy.shape)
     dual = strategy.transform(np.eye(cells).reshape(cells, *strategy.shape))
     return np.linalg.pinv(dual @ dual.T, rcond=1e-9, hermitian=True)
 
 
-@cache  # the same workloads come up for every solver
+@cache  # the same workloads recur for every solver
 def best_plan(workload, centering):
     return qs.plan(workload, COST, solver="dense", centering=centering, tolerance=1e-6)
 
@@ -87,7 +87,7 @@ def test_the_contract(solver, workload):
     best = best_plan(workload, centering)
     assert plan.weighted_rmse / (1 + plan.gap) <= best.weighted_rmse * (1 + 1e-6)
     assert best.weighted_rmse <= plan.weighted_rmse * (1 + 1e-6)
-    # variances: what is predicted query by query is what was planned
+    # variances: those predicted query by query equal the planned ones
     weights = np.concatenate([np.full(g.rows, g.weight) for g in workload])
     variances = plan.variances(workload)
     assert weights @ variances == pytest.approx(plan.weighted_loss, rel=1e-6)
@@ -125,7 +125,7 @@ def test_releases_have_the_planned_mean_and_variance(solver):
     table, integers = frame(schema, counts), whole(plan)
     releases = [simulate(plan, counts, seed, integers=integers).answer(workload) for seed in range(400)]
     measured = qs.measure(plan, table, seed=399).answer(workload)
-    np.testing.assert_array_equal(releases[-1].values, measured.values)  # simulated as it is measured
+    np.testing.assert_array_equal(releases[-1].values, measured.values)  # a simulation equals a measurement
     values, std = np.array([r.values for r in releases]), measured.std
     assert np.abs((values.mean(axis=0) - exact(workload, table)) / (std / 20)).max() < 5
     assert (values.var(axis=0, ddof=1) / std**2).min() > 0.6
@@ -217,10 +217,10 @@ class TestBases:
     @pytest.mark.parametrize(
         ("bases", "message"),
         [
-            ({"x": "prefix"}, "no attribute 'x'"),
+            ({"x": "prefix"}, "bases: expected attributes of .*, got 'x'"),
             ({"a": "wavelet"}, "expected one of identity, prefix, range, circular, haar, or rows"),
-            ({"b": "haar"}, "need a power of two of values, got 3"),
-            ({"a": np.ones((2, 8))}, "whose rows tell values apart"),
+            ({"b": "haar"}, r"expected 2\^k values for the basis 'haar', got 3"),
+            ({"a": np.ones((2, 8))}, "whose rows distinguish values"),
             ({"a": np.ones((2, 7))}, "with 8 columns"),
             ({"a": [["x"] * 8]}, "matrix of finite numbers"),
             ({"a": np.eye(8)[:3]}, "rows span the queries"),
@@ -240,7 +240,7 @@ def test_mechanisms_refuse_optimised_centres_and_other_solvers(solver):
     workload = qs.marginals(cube(3, 2), 1)
     with pytest.raises(qs.PlanError, match="'uniform' centres only"):
         qs.plan(workload, COST, solver=solver, centering="optimized")
-    with pytest.raises(qs.PlanError, match=r"solver: .* has one of its own"):
+    with pytest.raises(qs.PlanError, match=r"solver: expected 'optimal', .* has its own method, got 'dense'"):
         qs.plan(workload, COST, mechanism=solver, solver="dense")
     named, plain = qs.plan(workload, COST, mechanism=solver), qs.plan(workload, COST, solver=solver)
     assert (named.mechanism, named.solver) == (plain.mechanism, plain.solver) == (solver, "optimal")
@@ -304,7 +304,7 @@ def test_what_is_too_large_falls_back_and_says_so(monkeypatch, limit_planning):
 
 
 def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatch, limit_planning):
-    """A stencil moved around a torus is no product: of the two fallbacks, only Fourier's is optimal there."""
+    """A stencil moved around a torus is not a product: of two fallbacks, only Fourier is optimal there."""
     from querysmasher.planning import solvers
 
     schema = qs.Schema.of(a=10, b=10)

@@ -40,7 +40,7 @@ budgets = st.sampled_from(
 
 
 def asks_something(workload, budget):
-    """Whether anything is left to measure: not so for zeros, and for a total that is public."""
+    """Whether anything is left to measure: not if all queries are zero, or ask only for a public total."""
     rows, _ = query_rows(workload)
     if budget.neighbours == "replace_one":
         rows = rows - rows.mean(axis=1, keepdims=True)
@@ -132,7 +132,7 @@ def test_attributes_of_the_same_size_are_never_mixed_up():
 
 
 def test_nearly_nothing_is_noised_all_the_same():
-    """A peer gave a subworkload of nearly zero loss zero noise, and exact data came out."""
+    """A peer gave zero noise to a subworkload of nearly zero loss, and released exact data."""
     schema = qs.Schema.of(a=3, b=2)
     workload = qs.marginals(schema, 1) + qs.linear(schema, ("a", "b"), 1e-6 * np.eye(6))
     plan = plan_uniform(workload, COST)
@@ -252,7 +252,7 @@ def test_five_billion_queries_are_planned_as_fast_as_ten():
     assert len(plan.measured) == 821
 
 
-# --- what a plan says of itself ----------------------------------------------------------------
+# --- what a plan reports ---------------------------------------------------------------------
 
 
 def test_a_plan_sums_itself_up(capfd):
@@ -300,7 +300,7 @@ def test_a_hierarchy_and_its_predicates_are_planned_together():
     np.testing.assert_allclose(plan.variances(workload), variances(plan, workload), rtol=1e-7)
 
 
-# --- what cannot be planned --------------------------------------------------------------------
+# --- refused workloads ------------------------------------------------------------------------
 
 ASKED = qs.marginals(qs.Schema.of(a=3), 1)
 
@@ -350,6 +350,6 @@ def test_queries_that_count_nothing_have_no_error_beside_others():
 
 def test_families_on_too_many_values_are_refused_at_once_and_single_queries_are_not():
     schema = qs.Schema.of(zip=50_000, sex=2)
-    with pytest.raises(qs.TooLargeError, match=r"'zip' has 50,000 values; what is asked of it \(prefix\)"):
+    with pytest.raises(qs.TooLargeError, match=r"'zip' has 50,000 values; its queries \(prefix\)"):
         qs.plan(qs.all_kway(schema, 1, "prefix"), COST)
     assert qs.plan(qs.where(schema, "zip < 1000 and sex == 1"), COST).rmse > 0

@@ -1,4 +1,4 @@
-"""Prediction: any query in the measured space, whatever was planned; and a clear no outside it."""
+"""Prediction: any query in the measured space, whatever was planned, and a clear error outside it."""
 
 import itertools
 import re
@@ -144,7 +144,7 @@ def test_later_weights_do_not_change_variances():
 
 
 def test_what_one_group_taught_is_right_for_the_next():
-    """The predictor remembers by content: attributes of equal size, other places, other orders."""
+    """The predictor caches by content: attributes of equal size, other indices, other orders."""
     schema = qs.Schema.of(a=3, b=3, c=3)
     plan = plan_uniform(
         qs.queries(schema, a="prefix", b=[[1, 0, 0], [0, 1, 0]], c="range")
@@ -185,7 +185,7 @@ def test_missing_attribute_sets_are_all_named(refuses):
 
 def test_only_what_a_query_really_needs_must_be_measured():
     plan = plan_uniform(qs.marginals(SCHEMA, 1), COST)
-    agrees(plan, qs.linear(SCHEMA, ("a", "c"), [[1, 1, 2, 2, 0, 0]]))  # says nothing about c
+    agrees(plan, qs.linear(SCHEMA, ("a", "c"), [[1, 1, 2, 2, 0, 0]]))  # does not depend on c
     contrast = plan_uniform(qs.queries(SCHEMA, a=[[1, -1, 0], [0, 1, -1]]), COST)
     agrees(contrast, qs.queries(SCHEMA, a=[[2, -1, -1]]))
     with pytest.raises(OutsideMeasuredSpaceError, match=r"\{\}"):
@@ -232,11 +232,11 @@ def test_a_joint_query_across_deficient_blocks_is_refused(refuses):
 
 def test_workloads_on_other_schemas_are_refused(refuses):
     plan = PLANS["prefix"]
-    with refuses(OutsideMeasuredSpaceError, ValueError, "another schema"):
+    with refuses(OutsideMeasuredSpaceError, ValueError, "differs from the plan's"):
         plan.variances(qs.marginals(qs.Schema.of(a=3), 1))
     with refuses(OutsideMeasuredSpaceError, ValueError, "expected a Workload", "str"):
         plan.variances("a")
-    with refuses(OutsideMeasuredSpaceError, ValueError, "another schema"):
+    with refuses(OutsideMeasuredSpaceError, ValueError, "differs from the plan's"):
         list(plan.summary(qs.marginals(qs.Schema.of(a=3), 1)))
 
 
@@ -263,7 +263,7 @@ def test_a_public_total_costs_nothing_and_is_known():
 
 
 def test_the_largest_variance_of_groups_that_name_their_attributes_in_another_order():
-    """The sets are measured alike, but what stands on their first axis is asked differently."""
+    """The sets are measured alike, but the queries on their first axis differ."""
     schema = qs.Schema.of(a=5, b=5, c=5, d=5)
     energy = {
         name: float((ONE_ATTRIBUTE[name].of(5).matrix().mean(axis=1) ** 2).sum())

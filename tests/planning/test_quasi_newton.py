@@ -1,4 +1,4 @@
-"""The quasi-Newton search: minima of known functions, and as good and as quick as scipy's."""
+"""The quasi-Newton search: minima of known functions, as accurate and as fast as scipy's."""
 
 import numpy as np
 import pytest
@@ -109,7 +109,7 @@ def test_values_that_are_no_numbers_are_stepped_back_from():
 
 
 def test_wrong_derivatives_are_reported_as_being_stuck():
-    """No step downhill is found where the gradient points the wrong way."""
+    """The search finds no step downhill if the gradient points the wrong way."""
     found = minimize(lambda x: (float(x @ x), -2 * x), np.array([1.0, 2.0]), steps=50, gain=1e-9)
     assert not found.success
     assert found.value == 5.0
@@ -117,7 +117,7 @@ def test_wrong_derivatives_are_reported_as_being_stuck():
 
 @pytest.mark.parametrize("kink", [0.3, 0.0])
 def test_a_kink_is_approached(kink):
-    """|x - kink| + x²/10 has no derivative at its minimum: the search gets near and ends."""
+    """|x - kink| + x²/10 has no derivative at its minimum: the search comes close and ends."""
 
     def function(x):
         return float(abs(x[0] - kink) + x[0] ** 2 / 10), np.array([np.sign(x[0] - kink) + x[0] / 5])

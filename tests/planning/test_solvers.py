@@ -1,4 +1,4 @@
-"""Solvers: every certificate against the paper's semidefinite program, every short cut against dense."""
+"""Solvers: every certificate against the paper's semidefinite program, shortcuts against the dense solver."""
 
 import math
 
@@ -27,7 +27,7 @@ from tests.strategies import full_rank_matrices, schemas, workloads
 
 
 def problems(workload, centres=None):
-    """The blocks of every subworkload, each with the attributes it stands on."""
+    """The blocks of every subworkload, each with its attributes."""
     schema = workload.schema
     decomposer = Decomposer(schema, centres or uniform(schema))
     found = []
@@ -132,7 +132,7 @@ def test_a_tighter_tolerance_is_met():
 
 @pytest.mark.parametrize("solver", ["optimal", "structured"])
 def test_cells_that_no_query_counts_are_no_obstacle(solver):
-    """After centring their column is zero: they have no leverage, and want no weight."""
+    """After centring their column is zero: they have no leverage, and need no weight."""
     schema = qs.Schema.of(a=2, b=3)
     row = np.array([[1.0, 0, -1, -1, 0, 1]])  # a contrast: its middle cells count nothing
     block = last_block(qs.linear(schema, ("a", "b"), row))
@@ -317,7 +317,7 @@ def test_structured_strategies_take_families_on_attributes_that_are_not_neighbou
 
 
 def test_structured_strategies_leave_no_direction_without_noise_or_measurement():
-    """The bases span four products, of which the queries use two: the others get a little all the same."""
+    """The bases span four products, of which the queries use two: the others still get a little."""
     schema = qs.Schema.of(a=4, b=4)
     one, two = [[1, -1, 0, 0]], [[0, 0, 1, -1]]
     workload = qs.queries(schema, a=one, b=one) + qs.queries(schema, a=two, b=two)

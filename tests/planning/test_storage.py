@@ -20,7 +20,7 @@ from tests.strategies import workloads
 
 
 def same(one, two):
-    """Check that two plans are alike to the last bit, in what they hold and in what they predict."""
+    """Check that two plans are equal to the last bit, in their fields and in their predictions."""
     assert two.workload == one.workload
     assert two.budget == one.budget
     assert two.measured == one.measured
@@ -135,10 +135,10 @@ def test_other_files_are_no_plans(tmp_path, monkeypatch, refuses):
         qs.Plan.load(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("word/document.xml", "<w/>")
-    with refuses(FileError, ValueError, "no file of querysmasher"):
+    with refuses(FileError, ValueError, "not a querysmasher file"):
         qs.Plan.load(path)
     path.write_bytes(pickle.dumps({"weighted_loss": 1}))
-    with refuses(FileError, ValueError, "no file of querysmasher"):
+    with refuses(FileError, ValueError, "not a querysmasher file"):
         qs.Plan.load(path)
     with monkeypatch.context() as patch:
         patch.setattr(files, "FORMAT", 99)
@@ -243,7 +243,7 @@ def with_lattice():
         ("variances", lambda v: -v, "noise variance"),
         ("root_losses", lambda v: v * 0, "noise variance"),
         ("root_losses", lambda v: v * 1.1, "losses"),
-        ("gap", lambda _: np.inf, "error is no number"),
+        ("gap", lambda _: np.inf, "its error, gap or tolerance is invalid"),
     ],
 )
 def test_a_plan_whose_parts_do_not_fit_is_refused(tmp_path, refuses, key, change, why):

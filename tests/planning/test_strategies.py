@@ -31,7 +31,7 @@ from tests.reference import complement, kron
 
 SHAPE = (3, 2, 4)
 INSIDE = [complement(np.full(n, 1.0 / n)) for n in SHAPE]
-"""Bases of what strategies may ask: rows that sum to zero along every axis."""
+"""Bases of the residual spaces: rows that sum to zero along every axis."""
 
 CENTRES = [Centre.uniform(n) for n in SHAPE]
 ONES = [np.ones(n, dtype=np.int64) for n in SHAPE]
@@ -39,7 +39,7 @@ ONES = [np.ones(n, dtype=np.int64) for n in SHAPE]
 
 @dataclass(frozen=True, eq=False)
 class StepStrategy(Strategy):
-    """A toy: the difference of every two values that follow each other, on one attribute."""
+    """A toy: the differences of consecutive values of one attribute."""
 
     kind = "steps"
 
@@ -81,7 +81,7 @@ class StepStrategy(Strategy):
 
     @classmethod
     def of_integers(cls, strategy):
-        return None  # its rows are taken for dense ones
+        return None  # its rows become dense ones
 
     def is_sound(self):
         return self.size > 1
@@ -209,7 +209,7 @@ def test_an_unknown_kind_is_refused(kind, refuses):
 
 
 def test_rounded_rows_keep_the_space_and_the_variances(strategy):
-    """Integer rows lie in the residual space, and answer what was planned with the variance planned."""
+    """Integer rows lie in the residual space, and answer planned queries with the planned variance."""
     shape = strategy.shape
     centres = [Centre.uniform(n) for n in shape]
     rounded = strategy.rounded([np.ones(n, dtype=np.int64) for n in shape], 14)
@@ -310,7 +310,7 @@ def test_rank_counts_the_residual_space():
 
 
 def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatch, tmp_path):
-    """Plan, save, measure, release and answer by a kind and a mechanism that no file of the package knows."""
+    """Plan, save, measure, release and answer with a kind and a mechanism from outside the package."""
     monkeypatch.setitem(KINDS, StepStrategy.kind, StepStrategy)
 
     def solve_by_steps(block, tolerance, progress):
@@ -336,7 +336,7 @@ def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatc
     release = qs.measure(plan, pd.DataFrame(data), seed=1)
     release.save(tmp_path / "x.release")
     answers = qs.Release.load(tmp_path / "x.release").answer(workload)
-    # the noise is integer, which adds a little to what was planned
+    # the noise is an integer, which adds a little to the planned variance
     assert np.all(answers.std >= np.sqrt(plan.variances(workload)) * 0.99)
     assert np.all(answers.std <= np.sqrt(plan.variances(workload)) * 1.05)
     assert abs(answers.values[-1] - 500) < 6 * answers.std[-1]

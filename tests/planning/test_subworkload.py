@@ -1,4 +1,4 @@
-"""Subworkloads: parts know themselves without being written out, and split into Kronecker blocks."""
+"""Subworkloads: parts are compared without being written out, and split into Kronecker blocks."""
 
 import math
 

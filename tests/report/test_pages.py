@@ -4,8 +4,6 @@ import pytest
 
 import querysmasher as qs
 
-pytestmark = pytest.mark.xdist_group("browser")  # one browser at a time
-
 PAPER = "getComputedStyle(document.body).backgroundColor"
 INK = "getComputedStyle(document.body).color"
 DRAWN = "document.querySelectorAll('.chart svg').length"

@@ -36,7 +36,9 @@ def check_folder(path: Path, force: bool) -> None:
         return
     strangers = sorted(p.name for p in path.iterdir() if p.name not in KNOWN) if path.is_dir() else []
     if strangers:
-        msg = f"{str(path)!r} holds {strangers[0]!r}, which is not part of a release; choose another folder"
+        msg = (
+            f"{str(path)!r} contains {strangers[0]!r}, which is not part of a release; choose another folder"
+        )
         raise FileError(msg)
     if path.is_dir() and not force:
         msg = (

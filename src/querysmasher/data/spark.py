@@ -44,7 +44,7 @@ T = TypeVar("T")
 DEFAULT_TASKS = 200  # where the session's own setting is no number
 ENCODING_TASKS = 4  # per counting task, so that the codes of one are easily kept
 TASK_RECORDS = 2**18  # counting fewer takes less time than sending the tables
-DIRECT_TASKS = 4  # so many may send their tables to the driver at once; of more, executors make sums first
+DIRECT_TASKS = 4  # maximum number that send tables to the driver at once; executors sum those of more
 SUMMED_CELLS = 2**24  # received by one summing task: 16 MB of small counts, 128 MB of the largest
 LACKS = re.compile(
     r"No module named '?(querysmasher|pyarrow|numpy|pyspark)|PYTHON_VERSION_MISMATCH|Cannot run program"

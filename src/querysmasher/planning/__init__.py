@@ -1,1 +1,1 @@
-"""How to ask: everything that is decided before data is touched."""
+"""Planning: every decision made before data is touched."""

@@ -1,4 +1,4 @@
-"""How the privacy budget is shared among the subworkloads."""
+"""Share the privacy budget among the subworkloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def allocate(root_losses: Sequence[float], sensitivities: Sequence[int], privacy
     r = np.asarray(root_losses, dtype=float)
     c = np.sqrt(np.asarray(sensitivities, dtype=float))
     if not (np.all(np.isfinite(r)) and np.all(r > 0) and np.all(c > 0)):
-        msg = "allocation: a subworkload without loss or sensitivity would get no noise"
+        msg = "allocation: expected positive losses and sensitivities; a zero would leave no noise"
         raise PlanError(msg)
     variances: Array = c / r * float(c @ r) / privacy_cost
     while (spent := math.fsum(c**2 / variances)) > privacy_cost:  # by rounding error

@@ -1,4 +1,4 @@
-"""What can be planned at all: workloads that are too large or too uneven are refused before any work."""
+"""Refuse workloads that are too large or too uneven, before any work."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
 
 LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150
-"""What a query's weight times its squared length may be: sums of products of two such numbers are finite."""
+"""Bounds on a query's weight times its squared length: sums of products of two such numbers are finite."""
 
 
 def check_asked(workload: object, budget: object) -> None:
-    """Refuse what is no workload, or no budget."""
+    """Refuse arguments that are not a workload and a budget."""
     if not isinstance(workload, Workload):
         msg = f"workload: expected a Workload, got {type(workload).__name__}"
         raise PlanError(msg)
@@ -27,10 +27,10 @@ def check_asked(workload: object, budget: object) -> None:
 
 
 def check_sizes(workload: Workload) -> None:
-    """Refuse attributes with more values than their queries can be planned on.
+    """Refuse attributes with too many values for their queries.
 
-    Everything asked of an attribute leaves something on that attribute alone, and all of it is one block:
-    if it looks alike from every value, or consists of few queries, many values are no obstacle.
+    Every query leaves something on each of its attributes alone, and what is left on one attribute is one
+    block. If it looks the same from every value, or has few queries, many values are no obstacle.
     """
     asked: defaultdict[str, dict[object, Family]] = defaultdict(dict)
     for group in workload:
@@ -42,7 +42,7 @@ def check_sizes(workload: Workload) -> None:
         allowed = _most_values(own, attribute.size)
         if attribute.size > allowed:
             msg = (
-                f"workload: {attribute.name!r} has {attribute.size:,} values; what is asked of it "
+                f"workload: {attribute.name!r} has {attribute.size:,} values; its queries "
                 f"({', '.join(sorted({str(f) for f in own}))}) can be planned up to {allowed:,}. Remedies: "
                 f"coarser values or bins for {attribute.name!r}; a few single queries about it; marginals or "
                 f"circular ranges alone, up to {limits().closed_form_values:,}"
@@ -51,7 +51,7 @@ def check_sizes(workload: Workload) -> None:
 
 
 def _most_values(families: list[Family], size: int) -> int:
-    """Return how many values an attribute may have on which these families are asked."""
+    """Return the maximum number of values of an attribute with queries of these families."""
     if size <= limits().axis_values:
         return limits().axis_values
     closed = [f for f in families if f.closed_form]
@@ -64,7 +64,7 @@ def _most_values(families: list[Family], size: int) -> int:
 
 
 def check_scales(workload: Workload) -> bool:
-    """Refuse queries whose weighted squares would overflow, or vanish; tell whether they are far apart."""
+    """Refuse queries whose weighted squares would overflow or vanish; return whether they are far apart."""
     known: dict[object, tuple[float, float]] = {}
     bounds = []
     for group in workload:
@@ -75,7 +75,7 @@ def check_scales(workload: Workload) -> bool:
             least, most = least * known[family.key][0], most * known[family.key][1]
         if not (least >= LEAST_SQUARE and most <= MOST_SQUARE):
             msg = (
-                f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² goes from "
+                f"workload: on ({', '.join(group.attributes)}) weight × (length of a query)² ranges from "
                 f"{least:.1e} to {most:.1e}; double precision allows {LEAST_SQUARE:g} to {MOST_SQUARE:g}"
             )
             raise PlanError(msg)
@@ -84,7 +84,7 @@ def check_scales(workload: Workload) -> bool:
 
 
 def _squares(family: Family) -> tuple[float, float]:
-    """Return bounds on the weighted squared lengths of the family's queries that are not zero."""
+    """Return bounds on the weighted squared lengths of the family's nonzero queries."""
     if family.closed_form:
         return 1.0, float(family.cells)
     own = lengths(family.matrix())

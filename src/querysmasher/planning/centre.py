@@ -24,10 +24,10 @@ LARGEST = 256
 
 @dataclass(frozen=True, eq=False)
 class Centre:
-    """Weights of an attribute's values, which sum to one, and the integers they are ratios of, where known.
+    """Weights of an attribute's values, which sum to one, and integers in the same ratios, if known.
 
-    Centres with equal weights are equal. Exact measurement needs the integers; a centre that a search only
-    passes through has none.
+    Centres with equal weights are equal. Exact measurement needs the integers; an intermediate
+    centre of a search has none.
     """
 
     weights: Array
@@ -49,14 +49,14 @@ class Centre:
 
     @classmethod
     def uniform(cls, size: int) -> Centre:
-        """Return the uniform centre of so many values."""
+        """Return the uniform centre of `size` values."""
         return cls.ratio(np.ones(size, dtype=np.int64))
 
     @classmethod
     def ratio(cls, integers: NDArray[np.int64]) -> Centre:
         """Return the centre k / Σk."""
         if integers.size and not -LARGEST <= integers.min() <= integers.max() <= LARGEST:
-            msg = f"centre: expected integers of at most {LARGEST} in size"
+            msg = f"centre: expected integers of at most {LARGEST} in absolute value"
             raise PlanError(msg)
         if not integers.sum() > 0:
             msg = "centre: a centre does not sum to one: expected integers with a positive sum"
@@ -66,12 +66,12 @@ class Centre:
 
     @classmethod
     def near(cls, weights: Array, fineness: int) -> Centre:
-        """Return a centre nearby that is a ratio of integers of at most `fineness`."""
+        """Return a nearby centre that is a ratio of integers of at most `fineness`."""
         return cls.ratio(np.round(weights * (fineness / np.abs(weights).max())).astype(np.int64))
 
     @classmethod
     def of(cls, weights: Array) -> Centre:
-        """Return the centre with these weights, and look for integers they are ratios of."""
+        """Return the centre with these weights, and with integers in the same ratios if they are small."""
         plain = cls(np.array(weights, dtype=float))
         shares = plain.weights / np.abs(plain.weights).max()
         for largest in range(1, LARGEST + 1):
@@ -87,7 +87,7 @@ class Centre:
 
     @property
     def exact(self) -> NDArray[np.int64]:
-        """The integers, for exact measurement; raises `PlanError` where there are none."""
+        """The integers, for exact measurement; raises `PlanError` if there are none."""
         if self.integers is None:
             msg = f"centre: exact measurement needs ratios of integers of at most {LARGEST}"
             raise PlanError(msg)
@@ -98,7 +98,7 @@ class Centre:
         return self.weights.tobytes()
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return a copy of the weights, so that a centre can stand where NumPy expects an array."""
+        """Return a copy of the weights, so that NumPy accepts a centre as an array."""
         return np.array(self.weights, dtype=dtype)
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Centre:
         return len(self.weights)
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether the other centre has the same weights."""
+        """Return whether the other centre has the same weights."""
         return isinstance(other, Centre) and self._key == other._key
 
     def __hash__(self) -> int:

@@ -1,8 +1,8 @@
-"""Whether the parts of a plan fit together: one that comes from a file may have been put together by anyone.
+"""Check that a plan is consistent: anyone may have written the file that it comes from.
 
-A bug or a forgery in a plan costs no privacy, which measuring guards by itself. But its predictions, and the
-answers, are right only for centres that sum to one, and for strategies inside the residual spaces around
-these centres and of unit sensitivity.
+A bug or a forgery in a plan costs no privacy, which measuring protects by itself. But the predictions and the
+answers are correct only if centres sum to one, and if strategies have unit sensitivity and lie inside the
+residual spaces around these centres.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ LARGEST_CENTRE = 1e3
 LARGEST_GAP = 1e15
 
 QUICK_QUERIES, QUICK_GROUPS = 20_000, 100
-"""The loss of a workload with more queries or groups is not worked out again."""
+"""Maximum number of queries, and of groups, of a workload whose loss is recomputed."""
 
 
 def check_plan(plan: Planned) -> None:
-    """Refuse a plan whose parts do not fit together."""
+    """Refuse an inconsistent plan."""
     check_centres(plan.workload.schema, plan.centres)
     for solution in plan.solutions:
         if not 0 <= solution.bound <= solution.reached * (1 + CLOSE) < math.inf:
-            _refuse("a bound is above what is reached")
+            _refuse("a lower bound exceeds the loss")
         if not solution.strategy.is_sound() or abs(solution.strategy.leverage - 1) > CLOSE:
-            _refuse("a strategy has dependent rows, or no unit sensitivity")
+            _refuse("a strategy has dependent rows, or a sensitivity other than one")
     if not plan.measured or len({m.attributes for m in plan.measured}) < len(plan.measured):
         _refuse("an attribute set is measured twice, or none is")
     known: set[object] = set()
     for measured in plan.measured:
         _check_measured(plan, measured, known)
     if not (math.isfinite(plan.weighted_loss) and 0 <= plan.gap < LARGEST_GAP and 0 < plan.tolerance < 1):
-        _refuse("its error is no number")
+        _refuse("its error, gap or tolerance is invalid")
     _check_loss(plan)
 
 
 def _check_loss(plan: Planned) -> None:
-    """Refuse losses that do not belong to the strategies, as far as it is quick to tell."""
+    """Refuse losses that do not belong to the strategies, if they are quick to compute."""
     workload = plan.workload
     if workload.query_count > QUICK_QUERIES or len(workload.groups) > QUICK_GROUPS:
         return
@@ -65,9 +65,9 @@ def _check_loss(plan: Planned) -> None:
 
 
 def check_centres(schema: Schema, centres: Centres) -> None:
-    """Refuse centres that are not one vector per attribute, each of which sums to one."""
+    """Refuse centres unless there is one per attribute, each of which sums to one."""
     if len(centres) != len(schema):
-        _refuse("there is not one centre per attribute")
+        _refuse("the number of centres differs from the number of attributes")
     for centre, size in zip(centres, schema.sizes, strict=True):
         if len(centre) != size:
             _refuse("a centre does not fit its attribute")
@@ -81,17 +81,17 @@ def check_centres(schema: Schema, centres: Centres) -> None:
 def _check_measured(plan: Planned, measured: Measured, known: set[object]) -> None:
     sizes, places = plan.workload.schema.sizes, measured.attributes
     if list(places) != sorted(set(places)) or not all(0 <= a < len(sizes) for a in places):
-        _refuse("an attribute set is not given by increasing places")
+        _refuse("an attribute set is not given by increasing indices")
     if sorted(a for axes, _ in measured.blocks for a in axes) != list(range(len(places))):
         _refuse("strategies do not cover every attribute of a set once")
     if not all(FAINTEST < number < 1 / FAINTEST for number in (measured.variance, measured.root_loss)):
-        _refuse("a noise variance, or a loss, is no positive number")
+        _refuse("a noise variance or a loss is not a positive number")
     for axes, number in measured.blocks:
         if not 0 <= number < len(plan.solutions):
             _refuse("a strategy is missing")
         strategy = plan.solutions[number].strategy
         if strategy.shape != tuple(sizes[places[a]] for a in axes):
-            _refuse("a strategy does not fit the attributes it stands on")
+            _refuse("a strategy does not fit its attributes")
         centres = [plan.centres[places[a]] for a in axes]
         key = (number, *centres)
         if key not in known and not strategy.stands_on(centres):

@@ -29,7 +29,7 @@ class Option(NamedTuple):
         )
 
     def renamed(self, name: Mapping[int, int]) -> Option:
-        """Return the same on other attributes."""
+        """Return the option on other attributes."""
         pieces = tuple(piece.moved(name) for piece in self.pieces)
         return Option(tuple(name[p] for p in self.kept), pieces, self.coefficient)
 
@@ -81,7 +81,7 @@ class Decomposer:
         return result
 
     def _place(self, piece: Piece, axis: Mapping[int, int]) -> Piece:
-        """Return the piece on axes instead of attributes; equal ones are one object, quick to compare."""
+        """Return the piece on axes instead of attributes; equal pieces are one object, for speed."""
         axes = tuple(axis[a] for a in piece.axes)
         key = (axes, piece.part)
         if key not in self._placed:
@@ -89,7 +89,7 @@ class Decomposer:
         return self._placed[key]
 
     def _options_on(self, places: tuple[int, ...], family: Family) -> list[Option]:
-        """Return the options of a family: those on any attributes with the same centres, renamed."""
+        """Return the options of a family, split once for all attributes with the same centres."""
         key = (places, family.key)
         if key not in self._options:
             order = sorted(places)
@@ -110,7 +110,7 @@ class Decomposer:
         return options + [self._part(tuple(order[a] for a in kept), part) for kept, part in parts.items()]
 
     def _part(self, kept: tuple[int, ...], part: Part) -> Option:
-        """Keep the part, or its equal that is known already."""
+        """Store the part, or reuse an equal one."""
         if part.digest not in self.parts:
             self.parts[part.digest] = part
         return Option(kept, (Piece(kept, self.parts[part.digest]),), 1.0)

@@ -13,16 +13,16 @@ import numpy as np
 from querysmasher.arrays import Array, solve_upper
 
 FAR = 1e3
-"""Queries whose weighted lengths are further apart are kept as rows instead of their Gram matrix."""
+"""Maximum ratio of weighted lengths of queries that are stored as a Gram matrix instead of as rows."""
 
 GRADED = 1e-6
-"""A root with rows this much shorter than its longest is decomposed by Jacobi's method."""
+"""A root with rows shorter than this fraction of its longest is decomposed by Jacobi's method."""
 
 NOTHING = 1e-12
-"""What is left of a row when this fraction of it, or less, lies outside the span of others."""
+"""A row with at most this fraction of its length outside the span of others lies in their span."""
 
 LOST = 1e-7
-"""A query of which a larger fraction lies outside the span of a root is lost."""
+"""A root loses a query if a larger fraction of the query lies outside its span."""
 
 
 def lengths(rows: Array) -> Array:
@@ -33,20 +33,20 @@ def lengths(rows: Array) -> Array:
 
 
 def are_far_apart(rows: Array) -> bool:
-    """Tell whether some rows are so much shorter than others that a Gram matrix would lose digits of them."""
+    """Return whether some rows are so much shorter than others that a Gram matrix would lose their digits."""
     own = lengths(rows)
     own = own[own > 0]
     return bool(own.size) and float(own.max()) > FAR * float(own.min())
 
 
 def is_graded(root: Array) -> bool:
-    """Tell whether the squares of a root's rows would lose the shortest of them."""
+    """Return whether squaring a root's rows would lose the shortest of them."""
     squares = np.einsum("ij,ij->i", root, root)
     return float(squares.min()) < GRADED**2 * float(squares.max())
 
 
 def spans(basis: Array, rows: Array) -> bool:
-    """Tell whether the rows lie in the span of an orthonormal basis, each measured by its own length."""
+    """Return whether the rows lie in the span of an orthonormal basis, each relative to its own length."""
     outside = rows - (rows @ basis.T) @ basis
     return bool(np.all(lengths(outside) <= LOST * lengths(rows)))
 
@@ -54,11 +54,11 @@ def spans(basis: Array, rows: Array) -> bool:
 def graded_root(rows: Array) -> Array:
     """Return independent rows R with RᵀR = rowsᵀrows, longest first, each accurate in its own scale.
 
-    The longest remainder is taken next, as in Gram and Schmidt's method. The remainder of a row that lies in
-    the span of others is rounding error, but can be longer than all that is left of shorter rows: then it is
-    set to zero, and the rest is taken apart again.
+    The longest remainder comes next, as in the Gram–Schmidt method. The remainder of a row that lies in the
+    span of others is rounding error, but can be longer than the remainders of shorter rows. Then it is set to
+    zero, and the rest is decomposed again.
     """
-    import scipy.linalg  # noqa: PLC0415 - loads longer than a small plan takes
+    import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
 
     own = lengths(rows)
     order = np.argsort(-own, kind="stable")
@@ -99,7 +99,7 @@ def graded_decomposition(root: Array, weights: Array) -> tuple[Array, Array]:
 
 def _jacobi(matrix: Array) -> tuple[Array, Array]:
     """Return the singular values, decreasing, and the left singular vectors of a square matrix."""
-    from scipy.linalg import lapack  # noqa: PLC0415 - loads longer than a small plan takes
+    from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
 
     values, left, _, work, _, info = lapack.dgejsv(matrix, joba=0, jobu=0, jobv=0, jobr=1)
     if info != 0:

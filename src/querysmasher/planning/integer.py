@@ -1,10 +1,10 @@
-"""The plan in whole numbers: what is really measured, so that the privacy proof needs no floating point.
+"""The plan in integers: what is really measured, so that the privacy proof needs no floating point.
 
-Planned strategies are rounded to whole numbers (`strategies`). Answers to such rows are whole numbers, the
-noise is a whole number, and the sensitivity is a whole number that `privacy.accounting` works out itself.
+Planned strategies are rounded to integers (`strategies`). The answers to integer rows are integers, and so
+is the noise. `privacy.accounting` computes the squared sensitivity itself, exactly or rounded up.
 
-How many bits a row may have follows from a public cap on the number of records, so that every product
-is exact; the true number of records plays no part.
+The maximum number of bits of a row follows from a public cap on the number of records, so that every product
+is exact. The true number of records plays no role.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 
 MOST_BITS = 14
-"""More bits per block would gain nothing that can be seen."""
+"""Maximum number of bits per block; more would bring no visible gain."""
 
 LEAST_BITS = 4
-"""With fewer, rounding would be coarse."""
+"""Minimum number of bits per block; with fewer, rounding would be coarse."""
 
 ORDINARY = 32.0
-"""Rows that differ less in length lose nothing to speak of when they are rounded alike."""
+"""Maximum ratio of row lengths at which rounding all rows alike loses next to nothing."""
 
 GOOD_LOSS, MOST_LOSS = 1.1, 4.0
-"""The factor by which rounding may multiply a variance: more bits are taken down to the first, and a plan
-that does not get below the second is refused."""
+"""Bounds on the factor by which rounding multiplies a variance: above the first, more bits are tried;
+above the second, the plan is refused."""
 
 FEW_BITS = 8
-"""With fewer bits per block, the bits that are left over go to one block after the other."""
+"""With fewer bits per block, the remaining bits go to one block after the other."""
 
 TOTAL_BITS = 14
-"""The number of records is measured times 2^14, so that noise in whole numbers can be as fine as planned."""
+"""The number of records is multiplied by 2^14, so that integer noise can be as fine as planned."""
 
 WORD_BITS = 62
 """Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
 
 MAX_RECORDS = 100_000_000
-"""The cap that `measure` takes by default: what cannot be measured under it is refused when planned."""
+"""Default cap of `measure`: the planner refuses a plan that cannot be measured under it."""
 
 SAFETY = 1 + Fraction(1, 2**40)
-"""Variances are larger than planned by this factor, more than all rounding of floating-point numbers."""
+"""Factor by which variances exceed the planned ones: more than all floating-point rounding errors."""
 
 MOST_VARIANCE = 2.0**100
-"""Noise of a larger variance cannot be drawn; see `privacy.sampler`."""
+"""Maximum variance of noise that can be drawn; see `privacy.sampler`."""
 
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:
-    """Turn a plan into whole numbers, spending at most `privacy_cost` (checked again when measuring)."""
+    """Convert a plan to integers that spend at most `privacy_cost` (checked again when measuring)."""
     rounder = _Rounder(plan)
     patterns: dict[Blocks, Blocks] = {}
     stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * SAFETY
@@ -87,13 +87,13 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
 def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
     """Refuse a plan that could not be measured in integers under a cap on the number of records.
 
-    What can be measured in fewer bits can be measured: every solution is rounded once where that will do.
+    A plan that can be measured in fewer bits can be measured, so one rounding per solution often suffices.
     """
     rounder, largest = _Rounder(plan), _largest_variances(plan)
     room = WORD_BITS - max_records.bit_length()
     few = min(MOST_BITS, room // max([1, *map(len, largest)]))
     for m in {m.blocks: m for m in plan.measured}.values():
-        most = MOST_VARIANCE / (largest[m.blocks] * 2)  # with room for noises that may spend a little less
+        most = MOST_VARIANCE / (largest[m.blocks] * 2)  # leaves room for a slightly smaller privacy cost
         try:
             rounder.blocks(m, room, most, few)
         except PlanError:
@@ -101,7 +101,7 @@ def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
 
 
 def _largest_variances(plan: Plan) -> dict[Blocks, float]:
-    """Return the largest noise variance by what is measured with it."""
+    """Return the largest noise variance of every combination of strategies."""
     largest: dict[Blocks, float] = {}
     for m in plan.measured:
         if not 0 < m.variance < math.inf:
@@ -112,7 +112,7 @@ def _largest_variances(plan: Plan) -> dict[Blocks, float]:
 
 
 class _Rounder:
-    """Rounds the solutions of a plan, each to as many bits as the attribute sets it serves leave it."""
+    """Rounds the solutions of a plan, each to as many bits as its attribute sets allow."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -126,17 +126,17 @@ class _Rounder:
         self._spreads: dict[int, float] = {}
 
     def blocks(self, measured: Measured, room: int, most: float, bits: int = MOST_BITS) -> Blocks:
-        """Return the integer strategies of an attribute set, each of `bits` bits or fewer where they will do.
+        """Return the integer strategies of an attribute set, each with at most `bits` bits if these suffice.
 
         Their bits together fit into `room`, and no row multiplies the noise variance by more than `most`.
         """
         if most < 2:
-            msg = "budget: it asks for more noise than can be drawn, of a variance above 2^100"
+            msg = "budget: expected a noise variance of at most 2^100, got a larger one; use a larger budget"
             raise PlanError(msg)
         if not measured.attributes:
             return (((), self._total(min(room - 1, int(math.log2(most)) // 2))),)
         why = "too few"
-        bits = min(bits, room // len(measured.blocks))  # no strategy takes fewer than it is given
+        bits = min(bits, room // len(measured.blocks))  # every strategy takes at least these
         for own in range(bits, LEAST_BITS - 1, -1):
             numbers = [self._number(measured, axes, solution, own) for axes, solution in measured.blocks]
             if not self._fit(numbers, room, most):
@@ -157,7 +157,7 @@ class _Rounder:
         raise PlanError(msg)
 
     def _use_up(self, found: list[int], measured: Measured, bits: int, room: int, most: float) -> None:
-        """Give the blocks of a set one bit more, one after the other, while there is room."""
+        """Give the blocks of a set one more bit, one after the other, while there is room."""
         for place, (axes, solution) in enumerate(measured.blocks):
             before, finer = found[place], self._precise(measured, axes, solution, bits, room)
             if finer is not None and self._bits[finer] > self._bits[before]:
@@ -166,16 +166,16 @@ class _Rounder:
                     found[place] = before
 
     def _fit(self, numbers: list[int], room: int, most: float) -> bool:
-        """Tell whether strategies leave answers in a word, and noise that can be drawn."""
+        """Return whether the strategies' answers fit in a word, and their noise can be drawn."""
         noise = math.prod(map(self._noises.__getitem__, numbers), start=2.0)  # with room to round up
         return sum(map(self._bits.__getitem__, numbers)) <= room and noise <= most
 
     def _precise(
         self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int, room: int
     ) -> int | None:
-        """Return the strategy of the fewest bits, `bits` at least, in which rounding loses little, or None.
+        """Return the strategy with the fewest bits, at least `bits`, at which rounding loses little, or None.
 
-        Rows that are far apart take as many more bits as that.
+        Rows that are far apart need correspondingly more bits.
         """
         key = (solution, bits, room)
         if key not in self._found:
@@ -191,7 +191,7 @@ class _Rounder:
         for own in range(more, room + 1, 2):
             try:
                 loss, number = self._loss(measured, axes, solution, own)
-            except (PlanError, PrivacyError):  # so many bits are too many
+            except (PlanError, PrivacyError):  # too many bits
                 break
             if best is None or loss < best[0]:
                 best = loss, number
@@ -200,14 +200,14 @@ class _Rounder:
         return None if best is None or best[0] > MOST_LOSS else best[1]
 
     def _loss(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> tuple[float, int]:
-        """Return by how much rounding to so many bits multiplies variances, and the rounded strategy."""
+        """Return the factor by which rounding to `bits` multiplies variances, and the rounded strategy."""
         number = self._number(measured, axes, solution, bits)
         if number not in self._losses:
             factors = [factor for _, factor in self.strategies[number].factors]
             if not all(f.rank < f.rows or are_independent(f.distinct_columns()) for f in factors):
-                self._losses[number] = math.inf  # answers to what is lost would be made up
+                self._losses[number] = math.inf  # answers to lost queries would be arbitrary
             elif self._spread(solution) <= ORDINARY:
-                self._losses[number] = 1.0  # or little more: seen on all kinds of workloads
+                self._losses[number] = 1.0  # or little more, as observed on all kinds of workloads
             else:
                 planned = self.plan.solutions[solution].strategy
                 self._losses[number] = planned.rounding_loss(self.strategies[number])
@@ -219,7 +219,7 @@ class _Rounder:
         return self._spreads[solution]
 
     def _add(self, strategy: IntegerStrategy) -> int:
-        """Keep a strategy with its size, and by how much its rows multiply the noise variance, at most."""
+        """Store a strategy, its size, and the largest factor by which a row multiplies the noise variance."""
         squared, multipliers = squared_sensitivity(strategy), strategy.multipliers
         self.strategies.append(strategy)
         self.sensitivities.append(squared)
@@ -228,7 +228,7 @@ class _Rounder:
         return len(self.strategies) - 1
 
     def _total(self, room: int) -> int:
-        """Return the strategy that asks for a multiple of the number of records."""
+        """Return the strategy that measures a multiple of the number of records."""
         multiple = 2 ** max(0, min(TOTAL_BITS, room))
         return self._add(IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)))
 
@@ -241,7 +241,7 @@ class _Rounder:
         return self._numbers[key]
 
     def check(self, measured: Measured) -> None:
-        """Refuse strategies that do not fit the attributes they stand on: a plan may come from a file."""
+        """Refuse strategies that do not fit their attributes: a plan may come from a file."""
         sizes, solutions = self.plan.workload.schema.sizes, self.plan.solutions
         fit = sorted(a for axes, _ in measured.blocks for a in axes) == list(range(len(measured.attributes)))
         fit = fit and all(
@@ -251,5 +251,5 @@ class _Rounder:
             shape = tuple(sizes[measured.attributes[a]] for a in axes)
             fit = fit and 0 <= number < len(solutions) and solutions[number].strategy.shape == shape
         if not fit:
-            msg = f"plan: a strategy does not fit the attribute set {measured.attributes} it stands on"
+            msg = f"plan: a strategy does not fit its attribute set {measured.attributes}"
             raise PlanError(msg)

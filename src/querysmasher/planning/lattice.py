@@ -1,7 +1,7 @@
-"""Whole-number rows that span exactly what a family leaves on an attribute set.
+"""Integer rows that span exactly what a family leaves on an attribute set.
 
-A family with few queries spans only a part of a residual space. Its strategy can be rounded to whole
-numbers without leaving that part only as a whole-number combination of such rows.
+A family with few queries spans only a subspace of a residual space. A strategy that is rounded to integers
+stays in that subspace only if it is an integer combination of such rows.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from querysmasher.workload.families import Family
 Integers = NDArray[np.int64]
 
 LARGEST = 2**40
-"""Rows with larger entries are of no use for exact measurement."""
+"""Maximum size of an entry of a row for exact measurement."""
 
 MOST_DENOMINATOR = 5_040
-"""Fractions are looked for up to this common denominator."""
+"""Maximum common denominator of fractions."""
 
 EXACT = 1e-14
-"""Numbers closer to whole ones than this fraction of themselves differ from them by rounding error."""
+"""Numbers closer to an integer than this fraction of themselves differ from it by rounding error."""
 
 RANK = 1e-9
 """Pivots below this fraction of the largest are rounding error."""
 
 
 def project(rows: Integers, shape: Sequence[int], centres: Sequence[Integers]) -> Integers:
-    """Multiply whole-number rows by K·C = K·I − k1ᵀ along every axis: whole, and in the residual space."""
+    """Multiply integer rows by K·C = K·I − k1ᵀ along every axis, into integer rows of the residual space."""
     tensor = rows.reshape(-1, *shape)
     for axis, k in enumerate(centres, start=1):
         tensor = int(k.sum()) * tensor - np.expand_dims(np.tensordot(tensor, k, axes=(axis, 0)), axis)
@@ -45,8 +45,8 @@ def lattice_rows(
 ) -> Integers | None:
     """Return independent integer rows spanning what `family`, its axes taken in `order`, leaves on `kept`.
 
-    None if they span the whole residual space, so that any rounding stays inside, or if a query is not in
-    the ratios of integers, or the centres are not.
+    Return None if they span the whole residual space, so that any rounding stays inside, or if the queries or
+    the centres are not ratios of integers.
     """
     whole = integer_rows(family.matrix())
     exact = [centre.integers for centre in centres]
@@ -66,7 +66,7 @@ def lattice_rows(
 
 
 def integer_rows(matrix: Array) -> Integers | None:
-    """Return multiples of the rows that are whole numbers, or None if a row has none that are small."""
+    """Return integer multiples of the rows, or None if a row has no small one."""
     for denominator in (1, 2, 10, 16, 100, 1000, 1024):
         whole = np.round(matrix * denominator)
         close = np.allclose(whole, matrix * denominator, rtol=0, atol=1e-12 * denominator)
@@ -84,7 +84,7 @@ def integer_rows(matrix: Array) -> Integers | None:
 
 
 def _whole_multiple(sizes: Array) -> float | None:
-    """Return a number that makes positive numbers whole, up to their rounding error, or None."""
+    """Return a factor that makes positive numbers integers, up to their rounding error, or None."""
     tried = np.arange(1, MOST_DENOMINATOR + 1)
     for unit in (1.0, float(sizes[0])):
         left = tried
@@ -97,8 +97,8 @@ def _whole_multiple(sizes: Array) -> float | None:
 
 
 def independent(rows: Integers) -> Integers:
-    """Return a largest independent choice of the rows, each divided by its greatest common divisor."""
-    import scipy.linalg  # noqa: PLC0415 - loads longer than a small plan takes
+    """Return a maximal independent subset of the rows, each divided by its greatest common divisor."""
+    import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
 
     divisors = np.gcd.reduce(rows, axis=1)
     rows = np.unique(rows[divisors > 0] // divisors[divisors > 0, None], axis=0)

@@ -1,4 +1,4 @@
-"""A limit that no matrix mechanism can pass, whatever it measures.
+"""A lower bound on the error of every matrix mechanism, whatever it measures.
 
 For any distribution p on the full domain, the loss of every matrix mechanism of privacy cost β on a
 workload with Gram G is at least (tr (P^½ G P^½)^½)² / β, with P = diag(p). Write every query in functions of
@@ -33,7 +33,7 @@ from querysmasher.workload.workload import Workload
 class Limit:
     """A lower bound on the weighted RMSE of every matrix mechanism, and how far a plan is above it.
 
-    `rmse` and `excess` are None where the limit was not computed; `reason` then says why.
+    `rmse` and `excess` are None if the limit was not computed; `reason` then says why.
     """
 
     rmse: float | None
@@ -41,7 +41,7 @@ class Limit:
     reason: str = ""
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the limit in words."""
         if self.rmse is None or self.excess is None:
             return f"limit not computed: {self.reason}"
         return (
@@ -51,13 +51,13 @@ class Limit:
 
 
 def dimension(workload: Workload) -> int:
-    """Return how many functions the limit's matrix has."""
+    """Return the number of functions in the limit's matrix."""
     sizes = workload.schema.sizes
     return sum(math.prod(sizes[a] - 1 for a in s) for s in _reached(workload))
 
 
 def root_loss_bound(workload: Workload) -> float:
-    """Return a lower bound of √(loss) at privacy cost 1: the best over the distributions tried."""
+    """Return a lower bound on √(loss) at privacy cost 1: the best over the distributions tried."""
     roles = find_roles(workload)
     moments = _Moments(workload)
     large = moments.dimension > limits().large_limit_dimension
@@ -68,7 +68,7 @@ def root_loss_bound(workload: Workload) -> float:
         return [np.exp(y - y.max()) / np.exp(y - y.max()).sum() for y in np.split(x, ends[:-1])]
 
     def objective(x: Array) -> tuple[float, Array]:
-        """Minus the logarithm of the bound; x holds the common distributions, then the others if mixed."""
+        """Return minus the logarithm of the bound; x holds the common distributions, then others if mixed."""
         common = softmax(x[: ends[-1]])
         other = softmax(x[ends[-1] :]) if len(x) > ends[-1] else None
         base = [common[r] for r in roles.role_of]
@@ -106,7 +106,7 @@ def _reached(workload: Workload) -> list[tuple[int, ...]]:
 
 
 def _functions(n: int) -> Array:
-    """Return n functions of a value: the constant 1, and n - 1 that are orthogonal under the uniform one."""
+    """Return n functions of a value: the constant 1, and n - 1 that are orthogonal under uniform weights."""
     Q, _ = np.linalg.qr(np.ones((n, 1)), mode="complete")
     return np.concatenate([np.ones((n, 1)), Q[:, 1:] * math.sqrt(n)], axis=1)
 
@@ -125,7 +125,7 @@ class _Moments:
         self.root = square_root(self._coefficient_gram(workload), 1e-13)
 
     def trace_root(self, components: list[list[Array]]) -> tuple[float, list[list[Array]]]:
-        """Return the bound at an equal mixture of products, and its derivative by every distribution."""
+        """Return the bound at an equal mixture of products, and its derivatives by the distributions."""
         E = np.zeros((self.dimension, self.dimension))
         seconds = [[(f.T * p) @ f for f, p in zip(self.functions, own, strict=True)] for own in components]
         for own in seconds:
@@ -145,7 +145,7 @@ class _Moments:
                 part = slope[self._slice(S), self._slice(T)]
                 if S != T:
                     part = 2 * part  # both are symmetric
-                for a in {*S, *T} if part.size else ():  # an attribute of one value has nothing
+                for a in {*S, *T} if part.size else ():  # empty for an attribute of one value
                     rest = self._block(S, T, own, a)
                     rows = slice(1, None) if a in S else 0
                     columns = slice(1, None) if a in T else 0
@@ -160,7 +160,7 @@ class _Moments:
         return slice(self.start[attributes], self.start[attributes] + size)
 
     def _block(self, S: tuple[int, ...], T: tuple[int, ...], seconds: list[Array], skip: int | None) -> Array:
-        """Return E[ψ_S ψ_Tᵀ] as a matrix, leaving an attribute out if asked."""
+        """Return E[ψ_S ψ_Tᵀ] as a matrix, without the attribute `skip` if there is one."""
         result: Array = np.ones((1, 1))
         for a in sorted({*S, *T} - {skip}):
             rows, columns = (slice(1, None) if a in own else slice(0, 1) for own in (S, T))
@@ -196,7 +196,7 @@ class _Moments:
         return result
 
     def _coordinates(self, attributes: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return the place of every product of functions, the first of each attribute being the constant."""
+        """Return the index of every product of functions; the first function of an attribute is constant."""
         ordered = tuple(sorted(attributes))
         table = np.empty([self.sizes[a] for a in ordered], dtype=np.int64)
         for way in range(len(ordered) + 1):
@@ -210,8 +210,8 @@ class _Moments:
 def _coefficients(family: Family, functions: list[Array]) -> Array:
     """Return the Gram of the family's coefficients: with ψ the functions, q = c ψᵀ and ψᵀψ = n I.
 
-    What a query leaves on the axes it keeps, around uniform centres, has coefficients with the products of
-    functions other than 1 on these axes.
+    What a query leaves on the axes it keeps, around uniform centres, has coefficients on the products of
+    nonconstant functions of these axes.
     """
     tensor = square_root(family.gram(), 0.0) if family.closed_form else PlacedFamily.own(family).weighted
     image = np.zeros((len(tensor), *family.shape))

@@ -1,6 +1,6 @@
-"""What planning takes on, and how much effort it spends: one place for every tuning constant.
+"""Every tuning constant of planning: the sizes it accepts, and the effort it spends.
 
-Tolerances of floating-point arithmetic are not among them; they stand beside the arithmetic they belong to.
+Tolerances of floating-point arithmetic are defined elsewhere, beside the arithmetic that needs them.
 """
 
 from __future__ import annotations
@@ -13,65 +13,65 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PlanningLimits:
-    """Sizes and efforts of planning. They change what a plan costs and how good it is, never its validity."""
+    """Limits on size and effort. They affect planning time and accuracy, never the validity of a plan."""
 
-    # --- what is taken on ---
+    # --- accepted sizes ---
     closed_form_values: int = 12_000
-    """Maximum number of values for attributes asked only in ways that look alike from every value."""
+    """Maximum number of values of an attribute whose queries all look the same from every value."""
     axis_values: int = 6_000
-    """Maximum number of values for attributes asked in any other way than by few single queries."""
+    """Maximum number of values of any other attribute, unless its queries are few single ones."""
     dense_cells: int = 3_000
-    """Maximum number of cells of a block on several attributes that is written out."""
+    """Maximum number of cells of a block on several attributes whose matrix is written out."""
     dense_cells_forced: int = 12_000
     """The same for `solver="dense"`."""
     structured_cells: int = 20_000_000
-    """Maximum number of cells of a block that is not written out."""
+    """Maximum number of cells of a block whose matrix is not written out."""
     thin_work: float = 4e11
-    """Maximum cells × queries² of a block that is solved by its few queries, whatever its cells."""
+    """Maximum of cells × queries² for a block with few queries, which may have any number of cells."""
     merged_rows: int = 1_500
     """Maximum number of queries whose cells are merged."""
     merged_cells: int = 1_000_000
-    """Maximum number of combinations of classes of values that merging looks at."""
+    """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 100_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
     worst_queries: int = 100_000_000
-    """Maximum number of queries of a group that are looked at for the worst."""
+    """Maximum number of queries of a group that are searched for the largest variance."""
     variances: int = 2_000_000_000
-    """Maximum number of variances that are returned at once."""
+    """Maximum number of variances returned at once."""
     straddling_entries: int = 100_000_000
-    """Maximum number of entries to which product queries that straddle strategies are written out."""
+    """Maximum number of entries of product queries that straddle strategies, when written out."""
 
     # --- solving blocks ---
     light_cells: int = 300
-    """Up to this size blocks take milliseconds: they are solved in turn, on one core each."""
+    """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
-    """Larger blocks are worth several threads for their matrix products."""
+    """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
     interior_cells: int = 1_200
-    """Up to this size the interior-point method takes all cells at once; beyond, only the active ones."""
+    """Maximum number of cells for the interior-point method; beyond, it runs on the active ones only."""
     bounded_cells: int = 500
-    """Up to this size blocks of several terms that are not solved are also bounded as a whole."""
+    """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     blends: tuple[float, ...] = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
     """Shares of the strongest term's Gram that structured strategies try in the blend of an axis."""
     rotations: int = 3
-    """How many of an axis's Grams structured strategies try as the diagonal one."""
+    """Number of an axis's Grams that structured strategies try to make diagonal."""
     screening_steps: int = 8
-    """Iterations after which structured candidates are compared."""
+    """Number of iterations after which structured candidates are compared."""
     final_steps: int = 120
     """Maximum number of iterations of the best structured candidate."""
 
     # --- choosing centres ---
     joint_cells: int = 400
-    """Up to this size the search solves blocks on several attributes exactly; beyond, it estimates them."""
+    """Maximum number of cells of a block on several attributes that is solved; larger ones are estimated."""
     thin_cells: int = 6_000
     """The same for thin blocks."""
     heavy_cells: int = 1_000
-    """A larger block makes an evaluation take seconds: the search must do with few of them."""
+    """Maximum number of cells of a block that is quick to evaluate; larger ones leave time for few steps."""
     tight_cells: int = 64
-    """Up to this size blocks are solved tightly, as it costs nothing."""
+    """Maximum number of cells of a block that is solved tightly, which costs nothing at this size."""
     search_gap: float = 1e-5
-    """How exactly the search solves blocks. Its value, a maximum, is far more exact; derivatives are not."""
+    """Gap to which the search solves blocks. Its value, a maximum, is far more exact; derivatives are not."""
     tight_gap: float = 1e-8
-    """The same for small blocks, and for a search that got stuck."""
+    """The same for small blocks, and for a search that is stuck."""
     heavy_gap: float = 1e-4
     """The same for heavy blocks."""
     search_steps: int = 60
@@ -85,25 +85,25 @@ class PlanningLimits:
     first_step: float = 0.3
     """Length of the first step, as a fraction of the uniform centre's length."""
     many_classes: int = 100
-    """With more classes of attribute sets, attributes that differ in weights only share a centre too."""
+    """Maximum number of classes of attribute sets; beyond, different weights may share a centre."""
     partial_ways: tuple[float, ...] = (1.0, 0.4, 0.1)
-    """Where the search only estimates, it tries so much of the way from uniform: estimates overshoot."""
+    """Fractions of the way from uniform centres to try if the search only estimates: estimates overshoot."""
     fine_centre: int = 64
-    """Centres are rounded to integers of at most this size."""
+    """Maximum size of the integers to which centres are rounded."""
     coarse_centre: int = 16
     """The same for attributes measured together with others, where rows need the bits."""
 
     # --- the limit of all mechanisms ---
     limit_dimension: int = 4_200
-    """Maximum dimension of the matrix that is decomposed; beyond, the limit is not computed."""
+    """Maximum dimension of the matrix to decompose; beyond, the limit is not computed."""
     large_limit_dimension: int = 1_200
-    """Above this dimension mixtures are left out, and fewer steps are made."""
+    """Maximum dimension for which mixtures are tried; beyond, the search also takes fewer steps."""
     limit_steps: int = 60
     """Maximum number of steps towards the limit."""
     large_limit_steps: int = 8
     """The same above `large_limit_dimension`."""
     limit_gain: float = 1e-7
-    """The search for the limit ends when a step raises the logarithm of the bound by less."""
+    """The search for the limit ends when a step raises the logarithm of the bound by less than this."""
 
 
 _in_force = [PlanningLimits()]
@@ -116,7 +116,7 @@ def limits() -> PlanningLimits:
 
 @contextmanager
 def limited(**changes: Any) -> Iterator[PlanningLimits]:
-    """Put other limits in force for a while, for all threads: for tests, and for trying them out."""
+    """Change limits inside a `with` block, in all threads: for tests and experiments."""
     _in_force.append(replace(limits(), **changes))
     try:
         yield limits()

@@ -1,4 +1,4 @@
-"""Which numerical method was chosen for each block of a plan, and why."""
+"""The numerical method chosen for each block of a plan, and why."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from querysmasher.planning.solvers import METHODS
 
 @dataclass(frozen=True)
 class BlockMethod:
-    """How one distinct block was solved."""
+    """The method that solved one distinct block."""
 
     sizes: tuple[int, ...]
-    """How many values each of its attributes has."""
+    """Number of values of each of its attributes."""
     attribute_sets: int
-    """How many attribute sets it is a part of."""
+    """Number of attribute sets that it belongs to."""
     measurements: int
-    """How many numbers are measured for it."""
+    """Number of measurements for it."""
     method: str
     reason: str
     gap: float
-    """How far above the optimum of the block its error can be, as a fraction."""
+    """Upper bound on how far its RMSE exceeds the optimum of the block, as a fraction."""
 
     @property
     def cells(self) -> int:
-        """How many cells the block has."""
+        """Number of cells of the block."""
         return math.prod(self.sizes)
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return one line of text."""
         sizes = " × ".join(f"{n:,}" for n in self.sizes)
         return f"{self.method} on {sizes} values, gap {self.gap:.1e}: {self.reason}"
 
 
 def methods_of(solutions: Sequence[Solution], measured: Sequence[Measured]) -> tuple[BlockMethod, ...]:
-    """Return the distinct blocks that are measured, the largest first."""
+    """Return the distinct measured blocks, largest first."""
     used = Counter(number for m in measured for _, number in m.blocks)
     found = [
         BlockMethod(
@@ -58,7 +58,7 @@ def methods_of(solutions: Sequence[Solution], measured: Sequence[Measured]) -> t
 
 
 def reason(method: str) -> str:
-    """Say why a method is chosen."""
+    """Return why a method is chosen."""
     if method in METHODS:
         return METHODS[method]
     return f"the mechanism {method} was asked for" if method in MECHANISMS else "it was asked for"

@@ -1,4 +1,4 @@
-"""How a plan is to be made: the mechanism, its numerical method, and how carefully."""
+"""The options of planning: mechanism, numerical method, centering and tolerance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CENTERINGS = ("optimized", "uniform")
 
 @dataclass(frozen=True)
 class Options:
-    """Options of planning that go together."""
+    """A valid combination of planning options."""
 
     mechanism: Mechanism
     solver: str
@@ -32,9 +32,9 @@ class Options:
         tolerance: float = 1e-3,
         bases: Mapping[str, Any] | None = None,
     ) -> Options:
-        """Return what was asked for, or refuse what is unknown or does not go together.
+        """Return the options, or refuse unknown or incompatible ones.
 
-        A mechanism's name as `solver` asks for that mechanism.
+        The name of a mechanism as `solver` selects that mechanism.
         """
         if mechanism is None:
             mechanism, solver = named(solver)
@@ -46,9 +46,7 @@ class Options:
             raise PlanError(msg)
         chosen = MECHANISMS[mechanism]
         if solver != SOLVERS[0] and mechanism != DEFAULT:
-            msg = (
-                f"solver: mechanism={mechanism!r} has one of its own; only {SOLVERS[0]!r} goes with it, got "
-            )
+            msg = f"solver: expected {SOLVERS[0]!r}, as mechanism={mechanism!r} has its own method, got "
             raise PlanError(msg + repr(solver))
         if centering is None:
             centering = "uniform" if chosen.uniform_only else "optimized"
@@ -70,5 +68,5 @@ class Options:
 
 
 def named(solver: str) -> tuple[str, str]:
-    """Return the mechanism and the numerical method that `solver` alone asks for."""
+    """Return the mechanism and the numerical method that `solver` alone selects."""
     return (solver, SOLVERS[0]) if solver in MECHANISMS else (DEFAULT, solver)

@@ -30,10 +30,10 @@ from querysmasher.workload.workload import Workload
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """What will be measured, with how much noise, and what error follows for every query.
+    """The strategies to measure, their noise, and the resulting error of every query.
 
     Built by `plan`, without data. The total privacy cost is Σ_A c_A·max_j‖B_A[:,j]‖²/σ²_A, where every
-    strategy B_A has unit sensitivity and c_A is the factor the budget's neighbours ask for.
+    strategy B_A has unit sensitivity and c_A is the factor of the budget's neighbours.
     """
 
     workload: Workload
@@ -66,7 +66,7 @@ class Plan:
 
     @cached_property
     def worst_std(self) -> float | None:
-        """The largest standard error of a query, or None if a group has too many queries to look at each."""
+        """The largest standard error of a query, or None if a group has too many queries to search."""
         for group in self.workload:
             fits = all(family.fits_memory for family in group.families)
             if group.rows > limits().worst_queries or not fits:
@@ -78,7 +78,7 @@ class Plan:
 
     @cached_property
     def fallbacks(self) -> dict[str, tuple[int, float]]:
-        """Where the optimal solver could not be used: by method, how many sets, and the largest gap."""
+        """The methods used instead of an optimal one, each with its number of sets and largest gap."""
         found: dict[str, tuple[int, float]] = {}
         if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
@@ -90,7 +90,7 @@ class Plan:
 
     @cached_property
     def methods(self) -> tuple[BlockMethod, ...]:
-        """Which numerical method was chosen for every distinct block, and why; the largest blocks first."""
+        """The numerical method chosen for every distinct block, and why; largest blocks first."""
         return methods_of(self.solutions, self.measured)
 
     @cached_property
@@ -100,7 +100,7 @@ class Plan:
 
     @cached_property
     def predictor(self) -> Predictor:
-        """What predicts the variance of any query under this plan."""
+        """The predictor of the variance of any query under this plan."""
         return self.new_predictor()
 
     def new_predictor(self) -> Predictor:
@@ -116,7 +116,7 @@ class Plan:
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every query, in the workload's order.
 
-        Any workload on the same schema will do whose queries follow from what is measured; others
+        The workload may be any on the same schema whose queries can be answered from what is measured; others
         raise `OutsideMeasuredSpaceError`.
         """
         self._check_schema(workload)
@@ -134,13 +134,13 @@ class Plan:
         return result
 
     def summary(self, workload: Workload | None = None) -> Iterator[Expectation]:
-        """Return the error to expect of each group of the planned (or another) workload, in order."""
+        """Return the expected error of each group of the planned (or another) workload, in order."""
         workload = workload or self.workload
         self._check_schema(workload)
         return expect(self, workload)
 
     def budget_shares(self) -> dict[tuple[str, ...], float]:
-        """Return which share of the budget each attribute set gets."""
+        """Return the budget share of each attribute set."""
         names = self.workload.schema.names
         return {
             tuple(names[a] for a in m.attributes): self._change(m) / m.variance / self.privacy_cost
@@ -148,10 +148,10 @@ class Plan:
         }
 
     def limit(self) -> Limit:
-        """Return a certified limit of *every* matrix mechanism for this workload and budget.
+        """Return a certified limit: a lower bound on the RMSE of *every* matrix mechanism within the budget.
 
-        Computed from a product distribution, for add/remove neighbours and up to about 4,000 measured
-        numbers; otherwise the result says why it was not computed. It takes up to a few minutes.
+        It is computed from a product distribution, for add/remove neighbours and up to about 4,000 measured
+        numbers; otherwise the result says why not. It takes up to a few minutes.
         """
         size = dimension(self.workload)
         if size > limits().limit_dimension:
@@ -165,12 +165,12 @@ class Plan:
 
     @cached_property
     def measurements(self) -> int:
-        """How many numbers will be measured."""
+        """Number of measurements."""
         ranks = [s.strategy.rank for s in self.solutions]
         return sum(math.prod(ranks[number] for _, number in m.blocks) for m in self.measured)
 
     def _change(self, measured: Measured) -> int:
-        """Return what the neighbours multiply the squared change of a set's answers by."""
+        """Return the factor by which the neighbours multiply the squared change of a set's answers."""
         return self.budget.unit.squared_change(total=not measured.attributes)
 
     def _check_schema(self, workload: Workload) -> None:
@@ -178,13 +178,11 @@ class Plan:
             msg = f"workload: expected a Workload, got {type(workload).__name__}"
             raise OutsideMeasuredSpaceError(msg)
         if workload.schema != self.workload.schema:
-            msg = (
-                f"workload: it is on another schema, {workload.schema}, than the plan, {self.workload.schema}"
-            )
+            msg = f"workload: its schema {workload.schema} differs from the plan's, {self.workload.schema}"
             raise OutsideMeasuredSpaceError(msg)
 
     def __repr__(self) -> str:
-        """Show what is planned and what to expect."""
+        """Return the plan and its expected errors as text."""
         return plan_text(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -194,17 +192,17 @@ class Plan:
     def report(
         self, path: str | os.PathLike[str], *, limit: bool | None = None, title: str | None = None
     ) -> Path:
-        """Write a page about the plan, one HTML file that needs no network, and return where it is.
+        """Write a page about the plan, a single HTML file that needs no network, and return its path.
 
-        `limit` says whether `limit()` is worked out for it; by default only where that is quick.
+        `limit` says whether to compute `limit()` for it; by default only if that is quick.
         """
         return write_plan_report(self, path, limit, title)
 
     def _repr_html_(self) -> str:
-        """Show the plan in a notebook."""
+        """Return the plan as HTML, for a notebook."""
         return plan_notebook(self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
-        """Read a plan back; a damaged or foreign file is refused."""
+        """Read a plan from a file; refuse a damaged or foreign file."""
         return load_plan(cls, path)

@@ -1,4 +1,4 @@
-"""What files and pages ask of a plan: they stand below `Plan`, which saves and shows itself by them."""
+"""The interface of a plan for files and pages, which cannot import `Plan`, as it imports them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from querysmasher.workload.workload import Workload
 
 
 class Planned(Protocol):
-    """A plan to read; `Plan` documents every name."""
+    """A readable plan; `Plan` documents every name."""
 
     @property
     def workload(self) -> Workload: ...

@@ -39,7 +39,7 @@ def plan(
     max_records: int = MAX_RECORDS,
     progress: bool | None = None,
 ) -> Plan:
-    """Plan how to measure a workload under a privacy budget. No data is needed, or touched.
+    """Plan how to measure a workload under a privacy budget, without data.
 
     Args:
         workload: the queries.
@@ -48,16 +48,15 @@ def plan(
             "basis" or "fourier", which are ResidualPlanner, ResidualPlanner+ and Weighted Fourier
             Factorizations.
         solver: the numerical method. "optimal" chooses by size (the table in
-            `querysmasher.planning.solvers`); "dense" and "structured" force one. `plan.methods` says what
-            was chosen, and why. A mechanism's name is understood as well.
-        centering: "optimized" (the default) chooses the centre of every attribute so as to lower the error
-            below the paper's optimum; "uniform" is the paper's method, and the only one of the other
-            mechanisms.
+            `querysmasher.planning.solvers`); "dense" and "structured" force one. `plan.methods` says which is
+            chosen, and why. The name of a mechanism selects that mechanism.
+        centering: "optimized" (the default) chooses the centre of every attribute to lower the error below
+            the paper's optimum; "uniform" is the paper's method, and the only one for the other mechanisms.
         tolerance: how far above the optimum of its kind the error may be, as a fraction.
-        bases: for mechanism="basis", an attribute's basis where it is not to be chosen by its queries: one of
+        bases: for mechanism="basis", the bases that the planner should not choose, by attribute: one of
             "identity", "prefix", "range", "circular", "haar", or a matrix of rows over its values.
-        max_records: the public cap on the number of records that you mean to give `measure`. A plan that
-            could not be measured in integers under it is refused; with fewer records, more can be.
+        max_records: the public cap on the number of records that you will pass to `measure`. A plan that
+            cannot be measured in integers under it is refused; a lower cap allows more plans.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
@@ -98,13 +97,13 @@ def plan(
 
 
 def _best(plans: Iterator[Plan]) -> Plan:
-    """Return the best of plans, of which the first is for uniform centres and the others grow more timid."""
+    """Return the best plan; the first has uniform centres, and the others come ever closer to these."""
     best = first = next(plans)
     for trial in plans:
         if trial.weighted_loss < best.weighted_loss:
             best = trial
         elif best is not first:
-            break  # a bolder step gained more
+            break  # a larger step gained more
     return best
 
 

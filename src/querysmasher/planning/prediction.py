@@ -29,17 +29,17 @@ def _reduced(rows: Array) -> Array:
 
 
 Blocks = tuple[tuple[tuple[int, ...], int], ...]
-"""Axes of an attribute set, and the number of the solution that stands on them."""
+"""Pairs of axes of an attribute set and the index of their solution."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An attribute set, what is measured on it, and with how much noise."""
+    """An attribute set, the strategies measured on it, and their noise."""
 
     attributes: tuple[int, ...]
     blocks: Blocks
     variance: float
-    """σ²: the strategies' rows are answered with noise of this variance."""
+    """σ²: the variance of the noise on the answers to the strategies' rows."""
     root_loss: float
     """√L at unit cost."""
 
@@ -55,7 +55,7 @@ class _Share:
 
 
 class Predictor:
-    """Predicts variances; keeps what it works out, as alike queries recur in thousands of groups."""
+    """Predicts variances, and caches results: equivalent queries recur in thousands of groups."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class Predictor:
         measured: Mapping[tuple[int, ...], Sequence[Measured]],
         public_total: bool,
     ) -> None:
-        """Take the parts of a plan that determine the variance of a query.
+        """Take the fields of a plan that determine the variance of a query.
 
-        `measured` has for each attribute set its independent noises, whose variances add up.
+        `measured` lists the independent measurements of each attribute set, whose variances add up.
         """
         self.schema = schema
         self.centres = centres
@@ -78,12 +78,12 @@ class Predictor:
         self._known: dict[Hashable, Array] = {}
 
     def shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[Measured, list[_Share]]]:
-        """Go through the attribute sets on which the group leaves something.
+        """Iterate over the attribute sets on which the group leaves something.
 
         With `summed`, a family with more queries than cells is replaced by as many rows as cells with the
         same Gram matrix: the variances differ, their sum does not.
 
-        Raises `OutsideMeasuredSpaceError`, naming all sets that are missing.
+        Raises `OutsideMeasuredSpaceError`, which names all missing sets.
         """
         options = []
         for place, (names, family) in enumerate(group.parts()):
@@ -124,7 +124,7 @@ class Predictor:
         return result
 
     def largest(self, group: Group) -> float:
-        """Return the largest variance of the group's queries; alike groups are worked out once."""
+        """Return the largest variance of the group's queries, computed once for equivalent groups."""
         found = tuple(self.shares(group))
         place = {self.schema.position(name): i for i, name in enumerate(group.attributes)}
         key = (
@@ -157,7 +157,7 @@ class Predictor:
     def _split(
         self, places: tuple[int, ...], family: Family, summed: bool
     ) -> tuple[Hashable, dict[Kept, Array]]:
-        """Return a key of the content, and rows by kept axes, counted in increasing order of the places."""
+        """Return a key of the content, and rows by kept axes, numbered in increasing order of `places`."""
         queries = PlacedFamily.on(places, family)
         centres = tuple(self.centres[p] for p in sorted(places))
         key = (family.key, queries.order, centres, summed)
@@ -181,9 +181,9 @@ class Predictor:
     def _components(
         self, measured: Measured, shares: list[_Share], group: Group
     ) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Go through sets of families that no strategy ties to others: their variances at σ² = 1.
+        """Iterate over sets of families that no strategy ties to others, with their variances at σ² = 1.
 
-        Each comes as the places of the families in the group, and an array with an axis per family.
+        Each item has the indices of the families in the group, and an array with an axis per family.
         """
         loose = [share for share in shares if not share.kept]
         for share in loose:
@@ -224,7 +224,7 @@ class Predictor:
     def _image(
         self, factors: list[AxisRows], blocks: Sequence[tuple[tuple[int, ...], int]], group: Group
     ) -> Array:
-        """Return q B† for all products q of the factors' rows: an axis per factor, one for the rows of B."""
+        """Return q B† for all products q of the factors' rows: an axis per factor and one for B's rows."""
         counts = [len(rows) for _, rows in factors]
         shape = {
             a: n for on, number in blocks for a, n in zip(on, self.strategies[number].shape, strict=True)
@@ -243,7 +243,7 @@ class Predictor:
         lead = [i for i, a in enumerate(order) if a < 0]
         tensor = tensor.transpose(lead + [order.index(a) for a in range(len(shape))])
         left = list(range(len(shape)))
-        for axes, number in blocks:  # a block's axes become one, which stands first after the lead
+        for axes, number in blocks:  # a block's axes become one axis, the first after the lead
             strategy = self.strategies[number]
             at = [len(lead) + left.index(a) for a in axes]
             moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
@@ -255,7 +255,7 @@ class Predictor:
         return tensor.reshape(*counts, -1)
 
     def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
-        """Go through the attribute sets with q B† for every query of the group, as rows."""
+        """Iterate over the attribute sets, with q B† for every query of the group, as rows."""
         for measured, shares in self.shares(group):
             axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
             kept = [s for s in shares if s.kept]

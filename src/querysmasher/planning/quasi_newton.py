@@ -16,36 +16,36 @@ import numpy as np
 from querysmasher.arrays import Array
 
 Objective = Callable[[Array], tuple[float, Array]]
-"""From a point to the value and the gradient there."""
+"""Maps a point to the value and the gradient there."""
 
 MEMORY = 10
-"""Number of past steps that the curvature is told from."""
+"""Number of past steps from which the curvature is estimated."""
 
 DECREASE, CURVATURE = 1e-3, 0.9
-"""The Wolfe conditions: least decrease, and largest slope left, as parts of the slope at the start."""
+"""The Wolfe conditions: minimum decrease and maximum final slope, as fractions of the slope at the start."""
 
 TRIALS = 20
 """Maximum number of points tried along one direction."""
 
 STRETCH = 4.0
-"""How much farther a step goes that still descends steeply."""
+"""Factor by which the search extends a step that still descends steeply."""
 
 NARROW = 0.1
-"""Where an interval this narrow, relative to its end, holds a low point, that point is taken."""
+"""Width of an interval, relative to its end, at which the search accepts its low point."""
 
 MARGIN = 0.1
-"""A trial stays this part of an interval away from its ends."""
+"""Minimum distance of a trial from the ends of its interval, as a fraction of the interval."""
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a search ended."""
+    """The result of a search."""
 
     x: Array
     value: float
     """The value at `x`."""
     success: bool
-    """Whether the search came to its end, rather than out of steps or stuck."""
+    """Whether the search converged, rather than ran out of steps or got stuck."""
     steps: int
 
 
@@ -66,8 +66,8 @@ def minimize(
     """Search for a minimum, downhill from `start`.
 
     The search ends when a step gains less than `gain`, relative to the value or to 1, whichever is larger, or
-    when no entry of the gradient is above `gradient`; after `steps` steps, or stuck, it ends without success.
-    The first point that is tried lies at distance one from `start`.
+    when no entry of the gradient exceeds `gradient`. After `steps` steps, or if stuck, it fails.
+    The first trial lies at distance one from `start`.
     """
     x = np.array(start, dtype=float)
     value, slope = objective(x)
@@ -76,7 +76,7 @@ def minimize(
         if np.abs(slope).max(initial=0.0) <= gradient:
             return Minimum(x, value, True, done)
         found = _next(objective, x, value, slope, past)
-        if found is None and past:  # the curvature that was seen misleads
+        if found is None and past:  # the estimated curvature misleads
             past.clear()
             found = _next(objective, x, value, slope, past)
         if found is None:
@@ -93,7 +93,7 @@ def minimize(
 def _next(
     objective: Objective, x: Array, value: float, gradient: Array, past: deque[tuple[Array, Array]]
 ) -> _Point | None:
-    """Return a lower point in the direction that the curvature of past steps suggests, if one is found."""
+    """Return a lower point in the direction that the curvature of past steps suggests, or None."""
     direction = -_inverse_hessian_times(gradient, past)
     step = 1.0 if past else 1 / float(np.linalg.norm(direction))
     slope = float(direction @ gradient)
@@ -121,7 +121,7 @@ def _inverse_hessian_times(vector: Array, past: deque[tuple[Array, Array]]) -> A
 
 
 def _search_line(objective: Objective, start: _Point, direction: Array, step: float) -> _Point | None:
-    """Return a point that meets the strong Wolfe conditions; after too many trials, a lower one if any."""
+    """Return a point that meets the strong Wolfe conditions; after too many trials, a lower one or None."""
 
     def at(step: float) -> _Point:
         x = start.x + step * direction
@@ -134,7 +134,7 @@ def _search_line(objective: Objective, start: _Point, direction: Array, step: fl
     low, high = start, None
     for _ in range(TRIALS):
         point = at(step)
-        if not (is_low(point) and point.value <= low.value):  # also where the value is no number
+        if not (is_low(point) and point.value <= low.value):  # also if the value is NaN
             high = point
         elif abs(point.slope) <= CURVATURE * -start.slope:
             return point
@@ -152,11 +152,11 @@ def _search_line(objective: Objective, start: _Point, direction: Array, step: fl
 
 
 def _between(low: _Point, high: _Point, *, was_low: bool) -> float:
-    """Return a trial step between two others, kept away from either.
+    """Return a trial step between two others, away from both.
 
-    It is the minimum of the cubic through both values and slopes, or a guess that knows less: after a high
-    point, halfway from there to the minimum of the parabola without the high point's slope, if that is nearer
-    to the low point; after a low one, where the line through both slopes is zero, if that is farther from it.
+    It is the minimum of the cubic through both values and slopes, or a simpler guess. After a high point, the
+    guess is halfway from this minimum to that of the parabola without the high point's slope, if it is nearer
+    to the low point. After a low point, it is the zero of the line through both slopes, if it is farther.
     """
     width = high.step - low.step
     guess = low.step + width / 2

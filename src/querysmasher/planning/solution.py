@@ -1,4 +1,4 @@
-"""What a solver returns for one block: a strategy and the certificate of how good it is."""
+"""The result of a solver for one block: a strategy, and a certificate of its quality."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Solution:
     """A strategy of unit privacy cost, with bounds on the square root of the loss.
 
     `reached` is √(loss of this strategy); `bound` is a certified lower bound on √(loss) of every
-    strategy for the same block. Both are computed in the same run, and neither is assumed.
+    strategy for the same block. Both are computed in the same run; neither is assumed.
     """
 
     strategy: Strategy
@@ -22,5 +22,5 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How far above the optimum the strategy can be, as a fraction of its root mean square error."""
+        """Upper bound on how far the RMSE of the strategy exceeds the optimum, as a fraction."""
         return self.reached / self.bound - 1

@@ -22,8 +22,8 @@ def solve_blocks(
 ) -> list[Solution]:
     """Return one solution per block, in order; each can answer every query of its block.
 
-    Heavy blocks run through joblib, so that ``joblib.parallel_config`` moves them to processes or to a
-    cluster; a single heavy block gets all cores for its matrix products instead.
+    Heavy blocks run through joblib, so that ``joblib.parallel_config`` can move them to processes or to
+    a cluster. A single heavy block gets all cores for its matrix products instead.
     """
     solutions: dict[int, Solution] = {}
     light = [i for i, b in enumerate(blocks) if b.cells <= limits().light_cells]
@@ -34,7 +34,7 @@ def solve_blocks(
                 solutions[i] = _solve(blocks[i], tolerance, solver)
                 bar.advance()
             if len(heavy) > 1:
-                from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do without
+                from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do not need it
 
                 jobs = (delayed(_numbered)(i, blocks[i], tolerance, solver) for i in heavy)
                 for i, solution in Parallel(n_jobs=-1, prefer="threads", return_as="generator_unordered")(
@@ -58,12 +58,12 @@ def _numbered(number: int, block: Block, tolerance: float, solver: Solver) -> tu
 
 
 def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | None = None) -> Solution:
-    """Solve one block, and check that every query of it can be answered."""
+    """Solve one block, and check that the strategy answers every query of it."""
     solution = solver(block, tolerance, progress)
     check_answers(block, solution.strategy)
     return solution
 
 
 def _worst(solutions: Mapping[int, Solution]) -> str:
-    """Say how far from their optimum the blocks solved so far can be."""
+    """Return the largest certified gap of the blocks solved so far, as text."""
     return f"certified gap {max(s.gap for s in solutions.values()):.1e}"

@@ -22,7 +22,7 @@ NULL = 1e-12
 """A remainder shorter than this fraction of its query is rounding error and counts as zero."""
 
 SMALL = 256
-"""Up to this many values, an attribute's Gram matrix is taken even where its queries are fewer."""
+"""Maximum number of values of an attribute whose queries become a Gram matrix even if they are few."""
 
 Kept = tuple[int, ...]
 """The axes that a remainder keeps, in increasing order."""
@@ -30,7 +30,7 @@ Kept = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class PlacedFamily:
-    """A family of queries whose axes are taken in the schema's order."""
+    """A family of queries, with its axes in the schema's order."""
 
     family: Family
     order: tuple[int, ...]
@@ -38,7 +38,7 @@ class PlacedFamily:
 
     @classmethod
     def on(cls, places: Sequence[int], family: Family) -> PlacedFamily:
-        """Return the family asked on the attributes at these places of the schema."""
+        """Return the family on the attributes at these indices of the schema."""
         return cls(family, tuple(sorted(range(len(places)), key=places.__getitem__)))
 
     @classmethod
@@ -47,7 +47,7 @@ class PlacedFamily:
         return cls(family, tuple(range(len(family.shape))))
 
     def tensor(self, *, weighted: bool) -> Array:
-        """Return the queries with an axis per attribute; `weighted` multiplies by the roots of weights."""
+        """Return the queries with an axis per attribute, times the roots of their weights if `weighted`."""
         rows = self.family.matrix()
         if weighted and self.family.weights is not None:
             rows = rows * np.sqrt(self.family.weights)[:, None]
@@ -55,13 +55,13 @@ class PlacedFamily:
 
     @cached_property
     def weighted(self) -> Array:
-        """The queries multiplied by the roots of their weights, with an axis per attribute."""
+        """The queries times the roots of their weights, with an axis per attribute."""
         return self.tensor(weighted=True)
 
 
 def split_axis(rows: Array, centre: Centre, axis: int, *, keep: bool) -> Array:
-    """Multiply `rows` along `axis` by C (`keep`, the axis stays) or by the centre (the axis goes)."""
-    # the plain mean is exact for counts, so that alike attributes get bitwise alike parts
+    """Multiply `rows` along `axis` by C if `keep`, else by the centre, which removes the axis."""
+    # the plain mean is exact for counts, so that equivalent attributes get bitwise equal parts
     mean: Array = (
         rows.mean(axis=axis) if centre.is_uniform else np.tensordot(rows, centre.weights, axes=(axis, 0))
     )
@@ -69,7 +69,7 @@ def split_axis(rows: Array, centre: Centre, axis: int, *, keep: bool) -> Array:
 
 
 def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
-    """Return what a Gram matrix on one attribute leaves on no attribute, and on it (None for one value)."""
+    """Return what a Gram matrix on one attribute leaves on none, and on its own (None for one value)."""
     on_centre = gram @ centre.weights
     square = float(on_centre @ centre.weights)
     if len(gram) == 1:
@@ -78,7 +78,7 @@ def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
 
 
 def split_rows(tensor: Array, centres: Sequence[Centre]) -> dict[Kept, Array]:
-    """Return the rows that queries, with an axis per centre, leave on each set of axes they keep.
+    """Return the rows that queries, with an axis per centre, leave on each set of kept axes.
 
     Sets on which nothing is left are absent.
     """
@@ -95,9 +95,9 @@ def split_rows(tensor: Array, centres: Sequence[Centre]) -> dict[Kept, Array]:
 
 
 def _without_nothing(rows: Array, least: Array) -> Array | None:
-    """Set rows shorter than `least` to zero; None if nothing is left.
+    """Set rows shorter than `least` to zero; return None if nothing is left.
 
-    Each is compared with the row it comes from: next to a long row a short one is not nothing.
+    `least` is relative to the query that each row comes from, so that short queries survive beside long ones.
     """
     something = lengths(rows) > least
     if not something.any():
@@ -108,7 +108,7 @@ def _without_nothing(rows: Array, least: Array) -> Array | None:
 def split_parts(
     queries: PlacedFamily, centres: Sequence[Centre], number: int
 ) -> tuple[float, dict[Kept, Part]]:
-    """Return the squared weighted length of what is left on no axis, and the parts left on the others.
+    """Return the squared weighted length of what is left on no axis, and the parts on other sets of axes.
 
     The parts are numbered from `number` on.
     """
@@ -138,15 +138,15 @@ def split_parts(
 
 
 def _rows_on(queries: PlacedFamily, centres: Sequence[Centre], kept: Kept) -> Array:
-    """Return the weighted rows left on one of the sets that are kept."""
+    """Return the weighted rows left on the axes `kept`."""
     return split_rows(queries.weighted, centres)[kept]
 
 
 def is_few(rows: int, cells: int, axes: int) -> bool:
-    """Tell whether queries are so few that they are kept as rows rather than as a Gram matrix."""
+    """Return whether queries are few enough to be stored as rows rather than as a Gram matrix."""
     return rows <= cells if axes > 1 else 2 * rows <= cells and cells > SMALL
 
 
 def are_kept(rows: Array, axes: int) -> bool:
-    """Tell whether queries are kept as rows: few ones, and those of which a Gram matrix would lose some."""
+    """Return whether queries are stored as rows: if they are few, or if a Gram matrix would lose some."""
     return is_few(len(rows), rows.shape[1], axes) or are_far_apart(rows)

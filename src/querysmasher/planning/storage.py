@@ -25,12 +25,12 @@ P = TypeVar("P", bound=Planned)
 
 
 def save_plan(plan: Planned, path: str | os.PathLike[str]) -> None:
-    """Write a plan to a file, all or nothing."""
+    """Write a plan to a file atomically."""
     write_archive(path, "plan", plan_to_data(plan))
 
 
 def load_plan(make: Callable[..., P], path: str | os.PathLike[str]) -> P:
-    """Read a plan back; `make` builds it from its fields."""
+    """Read a plan from a file; `make` builds it from its fields."""
     data = read_archive(path, "plan")
     try:
         return plan_from_data(make, data)
@@ -72,7 +72,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
 
 
 def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
-    """Rebuild a plan from what `plan_to_data` returned, and check that its parts fit together."""
+    """Rebuild a plan from the result of `plan_to_data`, and check that it is consistent."""
     workload = workload_from_data(data["workload"])
     solutions = tuple(map(_solution_from_data, items(data["solutions"])))
     patterns = [blocks_from_data(pattern) for pattern in items(data["patterns"])]
@@ -104,7 +104,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
 
 
 def centres_to_data(centres: Centres) -> dict[str, Any]:
-    """Return the distinct centres, as integers or else as weights, and which of them each attribute has."""
+    """Return the distinct centres, as integers if known, else as weights, and each attribute's index."""
     which = {centre: i for i, centre in enumerate(dict.fromkeys(centres))}
     return {
         "centres": [c.weights if c.integers is None else c.integers for c in which],
@@ -113,7 +113,7 @@ def centres_to_data(centres: Centres) -> dict[str, Any]:
 
 
 def centres_from_data(data: dict[str, Any]) -> Centres:
-    """Return the centres, which attributes may share."""
+    """Return one centre per attribute; attributes may share a centre."""
     stored = [_centre_from_data(centre) for centre in items(data["centres"])]
     return tuple(stored[i] for i in wholes(data["centre_of"]))
 
@@ -121,11 +121,11 @@ def centres_from_data(data: dict[str, Any]) -> Centres:
 def _centre_from_data(data: Any) -> Centre:
     if isinstance(data, np.ndarray) and data.dtype == np.int64:
         return Centre.ratio(integers(data, 1))
-    return Centre.of(floats(data, 1))  # weights, as files had them before centres kept their integers
+    return Centre.of(floats(data, 1))  # weights: files from before centres kept their integers
 
 
 def blocks_from_data(data: Any) -> Blocks:
-    """Return the strategies of an attribute set: axes, and the number of a strategy."""
+    """Return the strategies of an attribute set: pairs of axes and the index of a solution."""
     return tuple((wholes(axes), whole(solution)) for axes, solution in items(data))
 
 

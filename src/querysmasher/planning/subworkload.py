@@ -1,9 +1,9 @@
-"""One attribute set's share of a workload, never written out needlessly.
+"""The share of one attribute set in a workload, written out only where necessary.
 
 A `Part` is what one query family leaves on the attributes it keeps. A term of a subworkload is a
 coefficient times a Kronecker product of parts, and the subworkload's Gram matrix is the sum of its
 terms. `separate` writes it as a Kronecker product of the smallest possible `Block`s: the optimum of a
-Kronecker product is the Kronecker product of the optima, so each block is solved on its own.
+Kronecker product is the Kronecker product of the optima, so each block is solved separately.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from querysmasher.planning.lattice import Integers
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Centred queries on a few attributes, as far as a planner needs them.
+    """Centred queries on a few attributes, in the form that a planner needs.
 
     `content` is their weighted Gram matrix (cells × cells) or, for `thin` parts with fewer queries
     than cells, the queries themselves with the roots of their weights, whose Gram is contentᵀcontent.
@@ -37,17 +37,17 @@ class Part:
     content: Array
     thin: bool = False
     spanning: Callable[[], Integers | None] | None = None
-    """What works out `lattice`."""
+    """Computes `lattice`."""
     source: Callable[[], Array] | None = None
-    """What works out the rows behind a Gram matrix, where it was made of rows."""
+    """Computes the rows of a Gram matrix, if it was made from rows."""
     number: int = 0
-    """Its place among the parts of one workload: the order in which sums of them are taken."""
+    """Its index among the parts of one workload: sums of parts follow this order."""
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Digest the content, rounded, so that parts equal up to rounding error are one.
+        """Digest the rounded content, so that parts that differ by rounding error are equal.
 
-        Rows are rounded each in its own scale: short ones are not rounded away next to long ones.
+        Each row is rounded in its own scale, so that short rows survive beside long ones.
         """
         largest = np.abs(self.content).max(axis=1 if self.thin else None, initial=0.0, keepdims=True)
         largest[largest == 0] = 1.0
@@ -59,7 +59,7 @@ class Part:
         object.__setattr__(self, "digest", digest.hexdigest())
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether the other part has the same content, centres and number."""
+        """Return whether the other part has the same content, centres and number."""
         return isinstance(other, Part) and self.digest == other.digest and self.number == other.number
 
     def __hash__(self) -> int:
@@ -68,17 +68,17 @@ class Part:
 
     @property
     def cells(self) -> int:
-        """How many cells the part's marginal has."""
+        """Number of cells of the part's marginal."""
         return math.prod(self.shape)
 
     @cached_property
     def lattice(self) -> Integers | None:
-        """Whole-number rows spanning the queries, where they leave a part of the residual space out."""
+        """Integer rows that span the queries, if these do not span the whole residual space."""
         return None if self.spanning is None else self.spanning()
 
     @property
     def rows(self) -> Array | None:
-        """The queries with the roots of their weights, or None where only their Gram is known."""
+        """The queries with the roots of their weights, or None if only their Gram is known."""
         if self.thin:
             return self.content
         return None if self.source is None else self.source()
@@ -110,25 +110,25 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part, and the axes it stands on, increasing."""
+    """A part and its axes, in increasing order."""
 
     axes: tuple[int, ...]
     part: Part
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse axes that are not one per axis of the part."""
+        """Refuse a number of axes that differs from the part's."""
         if len(self.axes) != len(self.part.shape):
-            msg = f"piece: a part of shape {self.part.shape} cannot stand on the axes {self.axes}"
+            msg = f"piece: expected axes for a part of shape {self.part.shape}, got {self.axes}"
             raise PlanError(msg)
         object.__setattr__(self, "_hash", hash((self.axes, self.part)))
 
     def __hash__(self) -> int:
-        """Return the hash, computed once: decomposing looks pieces up by the million."""
+        """Return the hash, computed once: decomposing looks up millions of pieces."""
         return self._hash
 
     def moved(self, place: Mapping[int, int]) -> Piece:
-        """Return the part on other axes: `place` says where each axis goes."""
+        """Return the part on other axes: `place` maps each axis to a new one."""
         return Piece(tuple(place[a] for a in self.axes), self.part)
 
 
@@ -151,7 +151,7 @@ class Term:
         return self.coefficient * math.prod(piece.part.trace for piece in self.pieces)
 
     def on(self, axes: Container[int]) -> tuple[Piece, ...]:
-        """Return the pieces on some of the axes, which no piece leaves."""
+        """Return the pieces on some of the axes; no piece extends beyond these."""
         return tuple(piece for piece in self.pieces if piece.axes[0] in axes)
 
 
@@ -172,12 +172,12 @@ class Block:
 
     @classmethod
     def of(cls, part: Part) -> Block:
-        """Return a part as a block of its own."""
+        """Return the block of a single part."""
         return cls(part.shape, (Term(1.0, (Piece(tuple(range(len(part.shape))), part),)),))
 
     @property
     def cells(self) -> int:
-        """How many cells the block has."""
+        """Number of cells of the block."""
         return math.prod(self.shape)
 
     @property
@@ -198,7 +198,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Subworkload:
-    """The share of one attribute set (places in the schema, increasing): terms over its axes."""
+    """The share of one attribute set (increasing indices in the schema): terms over its axes."""
 
     attributes: tuple[int, ...]
     terms: tuple[Term, ...]
@@ -206,16 +206,16 @@ class Subworkload:
 
 @dataclass(frozen=True, slots=True)
 class PlacedBlock:
-    """A block, and the axes it stands on."""
+    """A block and its axes."""
 
     axes: tuple[int, ...]
     block: Block
 
 
 def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
-    """Write the sum of terms as scale × ⊗ blocks, each block with the axes it stands on.
+    """Write the sum of terms as scale × ⊗ blocks, each block with its axes.
 
-    Axes that some part ties together belong together. A set of axes can be split off when the matrix
+    Axes that a part ties together belong together. A set of axes can be split off if the matrix
     of coefficients, (its pieces) × (the other pieces), has rank one.
     """
     if len(terms) == 1:  # nearly always
@@ -234,7 +234,7 @@ def separate(terms: tuple[Term, ...]) -> tuple[float, tuple[PlacedBlock, ...]]:
         for term, row, column in zip(rest, own, others, strict=True):
             matrix[row_of[row], column_of[column]] += term.coefficient
         column_factor = matrix[:, 0] / matrix[0, 0] if matrix[0, 0] else matrix[:, 0]
-        if np.allclose(np.outer(column_factor, matrix[0]), matrix, rtol=1e-12, atol=0):  # small terms count
+        if np.allclose(np.outer(column_factor, matrix[0]), matrix, rtol=1e-12, atol=0):  # small terms matter
             factor, block = _block(axes, tuple(map(Term, column_factor.tolist(), row_of)))
             scale *= factor
             blocks.append(PlacedBlock(axes, block))
@@ -259,7 +259,7 @@ def _tied_axes(count: int, terms: tuple[Term, ...]) -> list[tuple[int, ...]]:
 
 
 def _block(axes: tuple[int, ...], terms: tuple[Term, ...]) -> tuple[float, Block]:
-    """Renumber the axes, and scale so that the largest coefficient is one: sameness up to scale."""
+    """Renumber the axes, and scale the largest coefficient to one: blocks are equal up to scale."""
     place = {axis: i for i, axis in enumerate(axes)}
     scale = max(term.coefficient for term in terms)
     renumbered = sorted(

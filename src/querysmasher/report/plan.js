@@ -42,8 +42,8 @@ function tabulate() {
   const spreads = known.length > 0;
   const least = Math.min(...known.map((spread) => spread[0]));
   const most = Math.max(...known.map((spread) => spread[4]), least * 1.2);
-  const reach = `Over its queries, ${digits(least * state.factor)} to ${digits(most * state.factor)}`;
-  const head = ["Records that have", "Queries", "Error", spreads ? reach : null, "Records needed"];
+  const reach = `Spread over queries: ${digits(least * state.factor)} to ${digits(most * state.factor)}`;
+  const head = ["Group", "Queries", "Expected error", spreads ? reach : null, "Records needed"];
   const body = shown.map(([label, , queries, rmse, spread]) => make("tr", {},
     make("td", {}, make("span", { class: "query" }, label)),
     make("td", { class: "n" }, whole(queries)),
@@ -52,7 +52,7 @@ function tabulate() {
     make("td", { class: "n" }, rmse === null ? "" : digits(rmse * state.factor / (data.relative * state.share)))));
   byId("groups").replaceChildren(
     make("thead", {}, make("tr", {}, ...head.filter(Boolean).map((text) =>
-      make("th", { class: ["Queries", "Error", "Records needed"].includes(text) ? "n" : null }, text)))),
+      make("th", { class: ["Queries", "Expected error", "Records needed"].includes(text) ? "n" : null }, text)))),
     make("tbody", {}, ...body));
   byId("found").textContent = rows.length > shown.length
     ? `${whole(shown.length)} of ${whole(rows.length)} groups` : counted(rows.length, "group");

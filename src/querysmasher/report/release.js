@@ -2,7 +2,7 @@
 
 const PAGE = 60;
 const BARS = 80; // a chart of more bars is too long to take in: it shows the largest
-const POINTS = 300; // a line of more values goes without dots
+const POINTS = 300; // a line of more values has no dots
 const state = { text: "", shown: PAGE, answers: "", shownAnswers: PAGE };
 const key = (a, b) => (b === null ? `${a}` : `${Math.min(a, b)},${Math.max(a, b)}`);
 const tables = new Map(data.tables.map(([places, values, std]) => // one error where all are the same
@@ -97,11 +97,11 @@ function legend(labels) {
 function caption(a, b, view, rows, drawn) {
   const first = attribute(a).name;
   const only = view.startsWith("only ") ? `, only ${attribute(b).name} = ${rows[0]?.b}` : "";
-  const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across). The deeper, the more; ` +
-    "a dot marks counts whose interval holds zero.";
+  const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across). Darker cells have more records; ` +
+    "a dot marks counts whose interval contains zero.";
   const text = view === "heat" ? heat
     : `Records by ${first}${view === "compare" ? ` and ${attribute(b).name}` : ""}${only}, with 95% intervals.` +
-      (drawn < rows.length ? ` Drawn are the ${drawn} largest of ${whole(rows.length)}.` : "");
+      (drawn < rows.length ? ` The chart shows the ${drawn} largest of ${whole(rows.length)}.` : "");
   byId("caption").textContent = text;
 }
 

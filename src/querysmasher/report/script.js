@@ -21,7 +21,7 @@ function svg(name, attributes, ...children) {
   return made;
 }
 
-// Three significant digits, thousands apart; whole numbers stay whole.
+// Three significant digits, separated thousands; integers keep all digits.
 function digits(value) {
   if (!Number.isFinite(value)) return "—";
   if (value === 0) return "0";

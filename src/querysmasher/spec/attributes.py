@@ -81,7 +81,7 @@ def run(first: Any, last: Any, step: Any = 1) -> list[Label]:
             raise SchemaError(msg)
         return [first + timedelta(n) for n in range(0, len(run(0, (last - first).days, step)) * step, step)]
     if not all(abs(number) < EXACT for number in given):  # nor NaN
-        msg = f"expected numbers below 2^53 in size, got {shown(given)}"
+        msg = f"expected numbers below 2^53 in absolute value, got {shown(given)}"
         raise SchemaError(msg)
     if step <= 0 or last < first:
         msg = f"expected first <= last and a step above 0, got {given}"

@@ -26,7 +26,7 @@ def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
         msg = f"{name}: every entry must be finite"
         raise WorkloadError(msg)
     if np.any(np.abs(array) > LARGEST):
-        msg = f"{name}: every entry must be at most {LARGEST:g} in size"
+        msg = f"{name}: every entry must be at most {LARGEST:g} in absolute value"
         raise WorkloadError(msg)
     array.flags.writeable = False
     return array

@@ -1,4 +1,4 @@
-"""The optimum of a block, as far as derivatives need it: √L, and Ξ with d√L = ½ tr(Ξ dG)."""
+"""The optimum of a block and its derivative: √L, and Ξ with d√L = ½ tr(Ξ dG)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Optimum:
     root: Array
     constant: bool = False
     contractions: dict[tuple[Piece, ...], Contraction] = field(default_factory=dict)
-    """What was worked out already for terms of this block."""
+    """Contractions computed so far, by the pieces of a term."""
 
 
 def optimum_of(design: Design) -> Optimum:
-    """Return the optimum of a design that is solved."""
+    """Return the optimum of a solved design."""
     total = design.weights.sum()
     p, s = design.weights / total, design.roots / math.sqrt(total)
     return Optimum(float(s.sum()), design.image * p / s[:, None] ** 1.5)
@@ -39,7 +39,7 @@ class Contraction:
 
 
 def contract(optimum: Optimum, placed: PlacedBlock, term: Term) -> Contraction:
-    """Contract a block's Ξ with the pieces of a term that stand on its axes; what is known is reused."""
+    """Contract a block's Ξ with the pieces of a term on its axes, or reuse a known result."""
     if optimum.constant:
         return Contraction(optimum.root_loss, [])
     place = {axis: i for i, axis in enumerate(placed.axes)}

@@ -23,7 +23,7 @@ class RoleSplit:
         self.gram = family.family.gram() if family.family.closed_form else None
 
     def at(self, centres: Sequence[Centre], number: int) -> tuple[float, dict[Kept, Part]]:
-        """Return the square of what is left on no axis, and the parts on the others that are not nothing.
+        """Return the square of what is left on no axis, and the nonzero parts on other sets of axes.
 
         The parts are numbered from `number` on.
         """
@@ -44,7 +44,7 @@ class RoleSplit:
         centres: Sequence[Centre],
         gradients: list[Array],
     ) -> None:
-        """Pass the derivatives by the square and by the parts on to the centres."""
+        """Propagate the derivatives with respect to the square and the parts to the centres."""
         if self.gram is not None:
             (role,) = self.roles
             on_centre = self.gram @ centres[role].weights
@@ -63,7 +63,7 @@ class RoleSplit:
                 change = by_rows.reshape(left.shape)
             for axis, role in enumerate(self.roles):
                 loose = self._left(kept, centres, axis)
-                at = 1 + sum(a < axis for a in kept)  # where the axis stands in `left` and in `loose`
+                at = 1 + sum(a < axis for a in kept)  # the index of the axis in `left` and in `loose`
                 if axis in kept:
                     change_sum = change.sum(axis=at)
                     gradients[role] -= _along(loose, at, change_sum)
@@ -72,6 +72,6 @@ class RoleSplit:
 
 
 def _along(tensor: Array, axis: int, weights: Array) -> Array:
-    """Return, for each place of an axis, the inner product of the rest with `weights`."""
+    """Return, for each index of an axis, the inner product of the rest with `weights`."""
     moved = np.moveaxis(tensor, axis, 0)
     return moved.reshape(len(moved), -1) @ weights.ravel()

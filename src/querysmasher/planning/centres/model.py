@@ -2,12 +2,12 @@
 
 The total is F(w) = Σ_A √(c_A L_A(w)), which the budget's optimal shares turn into the error. For a block
 with Gram G and optimal weights p, √L = tr(D^½ G D^½)^½ with D = diag(p), and by the envelope theorem
-d√L = ½ tr(Ξ dG) with Ξ = D^½ (D^½ G D^½)^{†½} D^½ while p stays put. Everything else is the chain rule
+d√L = ½ tr(Ξ dG) with Ξ = D^½ (D^½ G D^½)^{†½} D^½ and p fixed. Everything else is the chain rule
 through coefficients, Kronecker products and q ↦ q·⊗(C or w).
 
-Blocks too large to solve again and again are only estimated, as a guide for the search: mixed ones by the
-sum of their terms' own optima, thin ones at the weights p that were best for uniform centres, and joint
-full-rank ones as constants. `Evaluation.is_exact` says whether the value is the true one.
+Blocks too large to solve repeatedly are only estimated, as a guide for the search: mixed ones by the sum of
+their terms' own optima, thin ones at the weights p that were best for uniform centres, and joint full-rank
+ones as constants. `Evaluation.is_exact` says whether the value is exact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PartKey = tuple[int, Kept]
 
 @dataclass(eq=False)
 class _Slopes:
-    """Derivatives of F by what centres determine: contents of parts, and factors of coefficients."""
+    """Derivatives of F with respect to the contents of parts and the factors of coefficients."""
 
     parts: dict[tuple[Part, int], tuple[float, Array]] = field(default_factory=dict)
     """By part and derivative: a weight w and rows U, which stand for w·UᵀU."""
@@ -58,14 +58,14 @@ class _Slopes:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """F at some centres, with its derivative by every role's centre."""
+    """F at some centres, with its derivative with respect to every role's centre."""
 
     value: float
     gradients: list[Array]
     is_exact: bool
-    """Whether the value is the true one, and no estimate."""
+    """Whether the value is exact, rather than an estimate."""
     is_heavy: bool
-    """Whether it took seconds, so that a search must do with few."""
+    """Whether it took seconds, so that a search can afford only few."""
 
 
 class CentreModel:
@@ -137,7 +137,7 @@ class CentreModel:
             self._is_exact = False
             return self._add_surrogate(terms, sources, factor, squares, slopes)
         value = factor * math.sqrt(scale) * math.prod(o.root_loss for _, o in solved if o)
-        # tr(Ξ_block · ⊗ pieces) of every term and block; their products make the derivative
+        # tr(Ξ_block · ⊗ pieces) of every term and block; their products give the derivative
         for term, products in zip(terms, sources, strict=True):
             shares = [contract(optimum, placed, term) for placed, optimum in solved if optimum]
             slope = factor / 2 * math.prod(s.value for s in shares) / math.sqrt(scale)
@@ -175,10 +175,10 @@ class CentreModel:
         return None if mixed and block.cells > limits().joint_cells else self._solve(block)
 
     def _solve(self, block: Block) -> Optimum:
-        """Return a block's optimum, found from the last weights on, or an estimate of it."""
+        """Return a block's optimum, searched from its last weights, or an estimate."""
         if block in self._fresh:
             return self._fresh[block]
-        if block in self._solved:  # nothing it depends on has moved
+        if block in self._solved:  # nothing it depends on has changed
             self._fresh[block] = self._solved[block]
             return self._solved[block]
         key = (block.shape, tuple((piece.axes, piece.part.number) for piece in block.pieces))
@@ -193,7 +193,7 @@ class CentreModel:
         if block.cells > limits().heavy_cells:
             self._is_heavy = True
             gap = limits().heavy_gap
-            start = 0.99 * start + 0.01 * start.mean()  # weights on the edge are slow to leave it
+            start = 0.99 * start + 0.01 * start.mean()  # weights at the boundary leave it slowly
         design = solve_design(block_root(block, strict=False), np.maximum(start, 1e-9 * start.max()), gap)
         self._starts[key] = design.weights / design.weights.sum()
         self._fresh[block] = optimum_of(design)
@@ -223,7 +223,7 @@ def _add_coefficient(
     squares: list[float],
     slopes: _Slopes,
 ) -> None:
-    """Pass the derivative with respect to a coefficient on to the squares it is made of."""
+    """Propagate the derivative with respect to a coefficient to the squares in it."""
     for weight, dropped in products:
         for place, number in enumerate(dropped):
             others = math.prod(squares[n] for i, n in enumerate(dropped) if i != place)

@@ -1,8 +1,8 @@
-"""Roles: attributes that a workload treats alike, and attribute sets that therefore cost alike.
+"""Roles: attributes that a workload treats alike, and attribute sets that therefore cost the same.
 
 A workload on a hundred attributes asks a few kinds of questions many times. This file finds the kinds: what
-is left of the workload when attributes of one role are no longer told apart. It is worked out once, without
-any centre; the search for centres then evaluates only distinct classes.
+is left of the workload if attributes of one role are not distinguished. They are computed once, without any
+centre; the search for centres then evaluates only distinct classes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
 
 Use = tuple[int, Kept, tuple[int, ...]]
-"""A role family (its number), the axes it keeps, and where they stand in the attribute set."""
+"""A role family (its index), the axes it keeps, and their indices in the attribute set."""
 
 
 @dataclass(frozen=True)
 class RoleFamily:
-    """A family of queries and the roles of the attributes it is asked on, in the schema's order."""
+    """A family of queries and the roles of its attributes, in the schema's order."""
 
     roles: tuple[int, ...]
     queries: PlacedFamily
@@ -39,7 +39,7 @@ class SetClass:
     """Attribute sets with the same share of the workload.
 
     `terms` maps the uses that make a Kronecker product to the products that make its coefficient: pairs of
-    (weight × how often, the role families that keep nothing).
+    (weight × multiplicity, the role families that keep nothing).
     """
 
     roles: tuple[int, ...]
@@ -58,10 +58,10 @@ class Roles:
 
 
 def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
-    """Work out the roles and classes of a workload.
+    """Find the roles and classes of a workload.
 
-    If `coarse`, attributes of one size that the same families are asked on share a role, whatever the
-    weights and the company; classes of sets still tell those apart.
+    If `coarse`, attributes of the same size with the same families share a role, whatever the weights and the
+    other families of their groups; classes of sets still distinguish these.
     """
     schema = workload.schema
     numbers: dict[Hashable, int] = {}

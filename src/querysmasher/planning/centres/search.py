@@ -2,7 +2,7 @@
 
 Attributes of one role share a centre. Where symmetry makes the uniform centre best, as for marginals and
 circular ranges, it is kept without a search. The others are found by a quasi-Newton search on exact
-gradients, starting from uniform, and rounded to ratios of small integers, as measuring needs them.
+gradients, starting from uniform, and rounded to ratios of small integers, which measuring needs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from querysmasher.workload.families import Family
 from querysmasher.workload.workload import Workload
 
 FLAT = 1e-9
-"""The search also ends where no entry of the gradient is larger."""
+"""The search also ends if no entry of the gradient is larger."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Centres to plan with: uniform ones first, then others to try in turn, bold steps before timid ones.
+    """Centres to plan with: uniform ones first, then others to try in turn, large steps before small ones.
 
-    If `is_proven`, the last is known to be the best, so that nothing needs to be tried.
+    If `is_proven`, the last is known to be the best, so that no comparison is necessary.
     """
 
     centres: tuple[Centres, ...]
@@ -42,7 +42,7 @@ class Candidates:
 def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = False) -> Candidates:
     """Return the centres that are worth planning with.
 
-    Queries that are `far_apart` in weight or size are not all seen by the search: nothing is proven then.
+    If queries are `far_apart` in weight or size, the search misses some of them and proves nothing.
     """
     even = uniform(workload.schema)
     keep = Candidates((even,), is_proven=True)
@@ -74,7 +74,7 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """From uniform centres to others: the centres of the `free` roles as a vector that starts at zero."""
+    """The centres of the `free` roles as a vector, which is zero at uniform centres."""
 
     start: list[Centre]
     free: list[int]
@@ -92,7 +92,7 @@ class _Way:
         return centres
 
     def gradient(self, gradients: list[Array]) -> Array:
-        """Return the derivative by x, given those by the centres."""
+        """Return the derivative with respect to x, given those with respect to the centres."""
         return np.concatenate([self._scaled(gradients[r]) for r in self.free])
 
     def rounded(self, x: Array, roles: Roles) -> list[Centre]:
@@ -105,7 +105,7 @@ class _Way:
 
     @staticmethod
     def _scaled(moves: Array) -> Array:
-        """Scale so that a first step has length 1 in x; centres keep their sum."""
+        """Scale so that the first step has length 1 in x; centres keep their sum."""
         return np.asarray(limits().first_step / math.sqrt(len(moves)) * (moves - moves.mean()))
 
 
@@ -134,16 +134,16 @@ def _spread(centres: list[Centre], roles: Roles) -> Centres:
 
 
 def _all_symmetric(workload: Workload) -> bool:
-    """Tell at once whether every family looks the same from every cell."""
+    """Return quickly whether every family looks the same from every cell."""
     families = {f.key: f for g in workload for f in g.families}
     return all(map(_looks_alike, families.values()))
 
 
 def _is_symmetric(roles: Roles, role: int) -> bool:
-    """Tell whether every family asked of a role looks the same from every value.
+    """Return whether every family asked of a role looks the same from every value.
 
-    Two values count as alike: what is left on them is a single number, whose largest weight the uniform
-    centre makes smallest, with a kink there that a search on derivatives could not settle on.
+    Two values always do: what is left on them is a single number, whose largest weight is smallest at the
+    uniform centre, with a kink there at which a search by derivatives would not converge.
     """
     if roles.sizes[role] <= 2:
         return True
@@ -151,13 +151,13 @@ def _is_symmetric(roles: Roles, role: int) -> bool:
 
 
 def _looks_alike(family: Family) -> bool:
-    """Tell whether a family looks the same from every value; few queries on many values never do."""
+    """Return whether a family looks the same from every value; few queries on many values never do."""
     if len(family.shape) > 1 or (not family.closed_form and is_few(family.rows, family.cells, 1)):
         return False
     return family.looks_alike or (not family.closed_form and is_circulant_gram(family.gram()))
 
 
 def _is_tied(roles: Roles, role: int) -> bool:
-    """Tell whether a role is asked about by several families, or together with others by one."""
+    """Return whether several families, or a family on several attributes, ask about a role."""
     own = [f for f in roles.families if role in f.roles]
     return len({f.family.key for f in own}) > 1 or any(len(f.roles) > 1 for f in own)

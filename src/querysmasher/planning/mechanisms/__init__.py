@@ -1,8 +1,7 @@
-"""The mechanisms that can be planned and measured. A new one is a file of its own and an entry here.
+"""The mechanisms that can be planned and measured. A new one needs a file of its own and an entry here.
 
-Which strategies are allowed is the mechanism's; how the best of them is found is a numerical method's
-(`querysmasher.planning.solvers`). Spec files, `compare`, the documentation and error messages all list what
-is listed here.
+A mechanism says which strategies are allowed; a numerical method (`querysmasher.planning.solvers`) finds the
+best of them. Spec files, `compare`, the documentation and error messages all derive from this list.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MECHANISMS = {
             "ResidualPlanner+",
             "one basis per attribute, made for its own queries or given as `bases={...}`",
             "policy or software downstream prescribes a basis (Haar wavelets, a hierarchy)",
-            "It cannot fit an attribute's basis to what it is combined with, nor to queries that tie "
+            "It cannot adapt an attribute's basis to the other attributes of a query, or to queries that tie "
             "attributes.",
             choose_products,
             has_bases=True,
@@ -43,7 +42,7 @@ MECHANISMS = {
             "measures every residual evenly, whatever the queries",
             "the workload has only marginals, or you may ask any marginal later: it is optimal for these and "
             "favours no query",
-            "It can fit nothing but marginals.",
+            "It adapts to marginals only.",
             solve_separately(lambda _: solve_residual),
         ),
         Mechanism(
@@ -52,12 +51,12 @@ MECHANISMS = {
             "adds noise to Fourier coefficients",
             "attributes are circular, or one non-product block has too many cells for any other method: it "
             "costs a fast Fourier transform",
-            "It cannot tell the ends of an attribute from its middle.",
+            "It cannot distinguish the ends of an attribute from its middle.",
             solve_separately(lambda _: solve_fourier),
         ),
     )
 }
-"""By name."""
+"""Mechanisms by name."""
 
 DEFAULT = "querysmasher"
 

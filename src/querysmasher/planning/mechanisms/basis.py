@@ -1,7 +1,7 @@
 """ResidualPlanner+: one basis per attribute, and on every attribute set the product of its attributes' bases.
 
 A basis is chosen for the queries asked of its attribute alone, whatever they are combined with: the best
-strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or it is given.
+strategy S for the total and the centred queries, with its columns centred, V = C SᵀS C. Or the user gives it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ BASES = (*ONE_ATTRIBUTE, "haar")
 
 RANK = 1e-10
 OUTSIDE = 1e-9
-"""Queries with more than this fraction of their energy outside a basis are not answered by it."""
+"""A basis does not answer queries with more than this fraction of their energy outside it."""
 
 
 def choose_bases(workload: Workload, given: Mapping[str, Any] | None) -> list[Solution]:
-    """Return the basis of every attribute: as given, a name or rows over its values, or by its queries."""
+    """Return the basis of every attribute: `given` (a name, or rows over its values), or for its queries."""
     given = given or {}
     unknown = [name for name in given if name not in workload.schema]
     if unknown:
-        msg = f"bases: there is no attribute {unknown[0]!r} in {workload.schema}"
+        msg = f"bases: expected attributes of {workload.schema}, got {unknown[0]!r}"
         raise PlanError(msg)
     asked: dict[str, dict[object, Array]] = {a.name: {} for a in workload.schema}
     tied: set[str] = set()
@@ -82,15 +82,15 @@ def choose_products(task: Task) -> tuple[list[Solution], list[Choice]]:
 
 
 class BasisLosses:
-    """The losses of products of bases; what single parts lose under single bases is worked out once."""
+    """The losses of products of bases; the loss of each part under its bases is computed once."""
 
     def __init__(self) -> None:
-        """Start with nothing known."""
+        """Start with no results."""
         self._duals: dict[Solution, tuple[Array, Array]] = {}
         self._known: dict[tuple[Part, tuple[Solution, ...]], float] = {}
 
     def roots(self, terms: tuple[Term, ...], bases: Sequence[Solution]) -> tuple[float, float]:
-        """Return √(loss) on one attribute set, and the lower bound of any strategy's."""
+        """Return √(loss) on one attribute set, and a lower bound on that of every strategy."""
         loss = sum(
             term.coefficient
             * math.prod(self._loss(piece.part, tuple(bases[a] for a in piece.axes)) for piece in term.pieces)
@@ -101,7 +101,7 @@ class BasisLosses:
         return math.sqrt(loss), min(bound, math.sqrt(loss))
 
     def _loss(self, part: Part, bases: tuple[Solution, ...]) -> float:
-        """Return what one part loses under the product of bases."""
+        """Return the loss of one part under the product of bases."""
         if (part, bases) not in self._known:
             pairs = [self._dual(b) for b in bases]
             projectors = [projector for _, projector in pairs]
@@ -123,7 +123,7 @@ class BasisLosses:
 
 
 def _spans(part: Part, projectors: list[Array]) -> bool:
-    """Tell whether a part's queries are combinations of the bases' rows, each by its own length if known."""
+    """Return whether a part's queries lie in the span of the bases, each relative to its length if known."""
     rows = part.rows
     if rows is None:
         return bool(part.energies(projectors).sum() >= (1 - OUTSIDE) * part.trace)
@@ -132,7 +132,7 @@ def _spans(part: Part, projectors: list[Array]) -> bool:
 
 
 def _is_far_apart(family: Family) -> bool:
-    """Tell whether a family's Gram matrix does not show all its queries."""
+    """Return whether a family's Gram matrix would lose some of its queries."""
     if family.closed_form:
         return False
     rows = family.matrix()
@@ -140,10 +140,10 @@ def _is_far_apart(family: Family) -> bool:
 
 
 def _solution(attribute: Attribute, grams: list[Array], basis: Any, whole: bool) -> Solution:
-    """Return a basis, with how well it does on its own attribute's queries.
+    """Return a basis, with its loss on the queries of its own attribute.
 
-    Where these tell no values apart, or not all and the basis must serve the `whole` attribute, as queries
-    tie it to others, counts of the single values are asked besides.
+    Counts of the single values are added if these queries distinguish no values, or only some and the basis
+    must serve the `whole` attribute, because queries tie it to others.
     """
     n = attribute.size
     if n == 1:  # nothing is ever measured on it alone
@@ -183,7 +183,7 @@ def _rows(attribute: Attribute, asked: Array, basis: Any) -> Array:
     if not fits or np.abs(_centred(rows)).max() <= RANK:
         msg = (
             f"bases[{attribute.name!r}]: expected a matrix of finite numbers with {n} columns, one per "
-            f"value, whose rows tell values apart; got {type(basis).__name__} of shape {rows.shape}"
+            f"value, whose rows distinguish values, got {type(basis).__name__} of shape {rows.shape}"
         )
         raise PlanError(msg)
     return rows
@@ -197,10 +197,10 @@ def _best(gram: Array) -> Array:
 
 
 def _haar(attribute: Attribute) -> Array:
-    """Return the Haar wavelets: half against half, on ever shorter stretches."""
+    """Return the Haar wavelets: half against half, on ever shorter intervals."""
     n = attribute.size
     if n & (n - 1):
-        msg = f"bases[{attribute.name!r}]: Haar wavelets need a power of two of values, got {n}"
+        msg = f"bases[{attribute.name!r}]: expected 2^k values for the basis 'haar', got {n}"
         raise PlanError(msg)
     rows: list[Array] = []
     length = n
@@ -212,5 +212,5 @@ def _haar(attribute: Attribute) -> Array:
 
 
 def _centred(rows: Array) -> Array:
-    """Subtract from every row its mean."""
+    """Subtract its mean from every row."""
     return np.asarray(rows - rows.mean(axis=1, keepdims=True))

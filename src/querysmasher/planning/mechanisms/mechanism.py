@@ -1,4 +1,4 @@
-"""What a mechanism is: which strategies it allows, and how it chooses among them."""
+"""A mechanism: which strategies it allows, and how it chooses among them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from querysmasher.planning.subworkload import Block, Piece, Subworkload, separat
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a mechanism is to measure, and how carefully it is to choose."""
+    """The subworkloads that a mechanism measures, and how carefully it chooses."""
 
     sets: Sequence[Subworkload]
     tolerance: float
     solver: str = "optimal"
-    """The numerical method asked for, where a mechanism leaves one to choose."""
+    """The requested numerical method, if the mechanism leaves a choice."""
     bases: Sequence[Solution] = ()
-    """The basis of every attribute, where the mechanism has bases."""
+    """The basis of every attribute, if the mechanism has bases."""
     progress: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound of it."""
+    """What is measured on one attribute set: strategies on its axes, √(loss), and a lower bound on it."""
 
     blocks: Blocks
     reached: float
@@ -36,31 +36,31 @@ class Choice:
 
 
 Choose = Callable[[Task], tuple[list[Solution], list[Choice]]]
-"""Returns the distinct solutions, and for every attribute set the choice made of them."""
+"""Returns the distinct solutions, and the choice for every attribute set."""
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A published way to choose what is measured."""
+    """A published rule that says which strategies are allowed."""
 
     name: str
     title: str
-    """What it is known as."""
+    """Its name in publications."""
     measures: str
     """What it measures, in a clause."""
     suits: str
-    """When to take it, in a clause."""
+    """When to use it, in a clause."""
     cannot: str
-    """What it cannot do, in sentences; empty for the one that can."""
+    """What it cannot do, in sentences; empty for the default."""
     choose: Choose
     uniform_only: bool = True
     """Whether it is defined for uniform centres only."""
     has_bases: bool = False
-    """Whether the user may state a basis for an attribute."""
+    """Whether the user may give a basis for an attribute."""
 
 
 def solve_separately(solver_for: Callable[[Task], Solver]) -> Choose:
-    """Return the choice that splits every set into blocks, and solves the distinct ones."""
+    """Return a function that splits every set into blocks, and solves the distinct ones."""
 
     def choose(task: Task) -> tuple[list[Solution], list[Choice]]:
         numbers: dict[Block, int] = {}

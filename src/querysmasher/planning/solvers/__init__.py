@@ -11,9 +11,9 @@ method           block                                                          
 (none)           anything larger                                                 `TooLargeError`
 ===============  ==============================================================  =======================
 
-Where ``structured`` is taken and centres are uniform, ``fourier`` is tried too and the better one kept.
+If ``structured`` is chosen and centres are uniform, ``fourier`` is tried too, and the better one is kept.
 
-``plan(solver="dense")`` takes the dense method up to 12,000 cells; ``plan(solver="structured")`` takes the
+``plan(solver="dense")`` uses the dense method up to 12,000 cells; ``plan(solver="structured")`` uses the
 structured one for every block of several attributes.
 """
 
@@ -35,7 +35,7 @@ from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Block
 
 SOLVERS = ("optimal", "dense", "structured")
-"""What a user may ask for: the table above, or one method for all blocks it can take."""
+"""Choices of a user: the table above, or one method for all blocks that it accepts."""
 
 METHODS = {
     "circulant": "the queries look the same from every cell, so the optimum has a closed form",
@@ -45,14 +45,14 @@ METHODS = {
     "fourier": "the block has too many cells to be written out, and a filter does better here than a "
     "product basis",
 }
-"""Why a method is chosen, by its name."""
+"""Reasons to choose a method, by its name."""
 
 Solver = Callable[[Block, float, Progress | None], Solution]
 """Finds a strategy for a block, within a tolerance of the best it allows."""
 
 
 def check_answers(block: Block, strategy: Strategy) -> None:
-    """Refuse a strategy that leaves a query of the block out, as it may where arithmetic ends."""
+    """Refuse a strategy that misses a query of the block, as can happen at the limits of double precision."""
     if strategy.rank == math.prod(n - 1 for n in block.shape):
         return  # the whole residual space
     for term in block.terms:
@@ -89,7 +89,7 @@ def solve(
     msg = (
         f"a subworkload on {len(block.shape)} attributes of sizes {block.shape} mixes "
         f"{len(block.terms)} families of queries over {block.cells:,} cells, more than the {allowed} that "
-        f"the solver {solver!r} can take. Remedies: coarser values or bins for the largest attribute; fewer "
+        f"the solver {solver!r} accepts. Remedies: coarser values or bins for the largest attribute; fewer "
         "attributes at a time; one family per attribute set, which is solved at any size"
     )
     raise TooLargeError(msg)

@@ -1,8 +1,8 @@
 """A lower bound on the loss of every strategy, for blocks that are not solved to optimality.
 
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of the sum is at least
-the sum of the terms' own optima, and those are known or bounded. Besides, uniform weights of the cells
-bound the optimum of any block small enough to write out (see `design`).
+the sum of the terms' own optima, and those are known or bounded. In addition, uniform weights of the
+cells bound the optimum of any block small enough to write out (see `design`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from querysmasher.planning.solvers.roots import block_root
 from querysmasher.planning.subworkload import Block, Part, Term
 
 _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
-"""Bounds of parts that are still in use: the same few parts recur in many blocks."""
+"""Bounds of parts that are still in use: a few parts recur in many blocks."""
 
 
 def lower_bound(block: Block) -> float:
-    """Return a lower bound of √L of the block."""
+    """Return a lower bound on √L of the block."""
     bound = math.sqrt(sum(_term_bound(term) for term in block.terms))
     if len(block.terms) > 1 and block.cells <= limits().bounded_cells:
         bound = max(bound, _trace_root(block_root(block)))
@@ -36,7 +36,7 @@ def _term_bound(term: Term) -> float:
 
 
 def _part_bound(part: Part) -> float:
-    """Return a lower bound of the loss of any strategy on one part."""
+    """Return a lower bound on the loss of every strategy on one part."""
     if part not in _known:
         block = Block.of(part)
         if is_circulant(block):
@@ -52,7 +52,7 @@ def _part_bound(part: Part) -> float:
 
 
 def _trace_root(rows: Array) -> float:
-    """Return tr M^½ for uniform weights: a lower bound of √L, valid and cheap."""
+    """Return tr M^½ for uniform weights: a valid and cheap lower bound on √L."""
     eigenvalues = np.linalg.eigvalsh(rows @ rows.T / rows.shape[1])
-    sure = eigenvalues > 1e-12 * eigenvalues[-1]  # the root of a rounding error is no small number
+    sure = eigenvalues > 1e-12 * eigenvalues[-1]  # the root of a rounding error is not small
     return float(np.sqrt(eigenvalues[sure]).sum())

@@ -20,7 +20,7 @@ from querysmasher.planning.subworkload import Block, Part
 
 
 def is_circulant(block: Block) -> bool:
-    """Tell whether every Gram of the block is circulant and of full rank around a uniform centre."""
+    """Return whether every Gram of the block is circulant and of full rank around a uniform centre."""
     return all(len(piece.axes) == 1 and _spectrum(piece.part) is not None for piece in block.pieces)
 
 
@@ -31,7 +31,7 @@ def solve_circulant(block: Block) -> Solution:
         product = np.full((), term.coefficient)
         for piece in sorted(term.pieces, key=attrgetter("axes")):
             own = _spectrum(piece.part)
-            assert own is not None  # noqa: S101 - is_circulant said so
+            assert own is not None  # noqa: S101 - `is_circulant` has checked it
             product = np.multiply.outer(product, own)
         spectrum += product
     bases = tuple(map(fourier_basis, block.shape))
@@ -70,10 +70,10 @@ def _spectrum(part: Part) -> Array | None:
 
 
 def is_circulant_gram(gram: Array) -> bool:
-    """Tell whether every row of a Gram matrix is the row before, shifted by one cell."""
+    """Return whether every row of a Gram matrix is the previous one, shifted by one cell."""
     n, first = len(gram), gram[0]
     close = 1e-12 * np.abs(gram).max()
-    for shift in (1 % n, n // 3, n // 2, n - 1):  # a quick no before the full look
+    for shift in (1 % n, n // 3, n // 2, n - 1):  # a quick test before the full one
         if not np.allclose(gram[shift], np.roll(first, shift), rtol=0, atol=close):
             return False
     place = np.arange(n)

@@ -19,13 +19,13 @@ from querysmasher.planning.subworkload import Block
 
 
 def solve_dense(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
-    """Return a strategy within `tolerance` of the optimum (small blocks: far within, as it costs nothing)."""
+    """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
     target = tolerance / 100 if block.cells <= 256 else tolerance / 4
     if len(root) * 2 > root.shape[1]:
         design = solve_design(root, start_weights(block), target, progress)
         back = np.arange(root.shape[1])
-    else:  # cells that no query tells apart share a column: solve with one of each
+    else:  # cells that no query distinguishes share a column: solve with one of each
         merged, back = _merge_cells(root)
         design = solve_design(merged, np.full(merged.shape[1], 1.0), target, progress)
     matrix, reached = design.strategy(), design.upper
@@ -37,7 +37,7 @@ def solve_dense(block: Block, tolerance: float, progress: Progress | None = None
 
 
 def _lattice(block: Block, rank: int) -> Integers | None:
-    """Return whole-number rows that span a rank-deficient block, if its parts know any."""
+    """Return integer rows that span a rank-deficient block, if its parts have any."""
     if rank == math.prod(n - 1 for n in block.shape):
         return None
     known = [term.pieces[0].part.lattice for term in block.terms if len(term.pieces) == 1]
@@ -61,7 +61,7 @@ def start_weights(block: Block) -> Array:
 
 
 def axis_blend(block: Block, axis: int) -> Array | None:
-    """Return the sum of the Grams that stand on one axis alone, each with its share of the total energy."""
+    """Return the sum of the Grams on one axis alone, each with its share of the total energy."""
     blend = None
     for term in block.terms:
         energies = {piece.axes: piece.part.trace for piece in term.pieces if len(piece.axes) == 1}
@@ -74,8 +74,8 @@ def axis_blend(block: Block, axis: int) -> Array | None:
 
 
 def _merge_cells(root: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Return the distinct columns, and for every cell the number of its column."""
-    # By rows if they are far apart, or cells would be merged that only short rows tell apart.
+    """Return the distinct columns, and the index of every cell's column."""
+    # Each row in its own scale if they are far apart: short rows, too, must distinguish cells.
     scale = np.abs(root).max(axis=1 if is_graded(root) else None, keepdims=True)
     scale = np.maximum(scale, np.finfo(float).tiny)
     _, first, back = np.unique(

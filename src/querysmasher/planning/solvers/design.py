@@ -26,7 +26,7 @@ FAINT = 1e-24
 FILLING_STEPS = 50
 
 Progress = Callable[[float], None]
-"""Is told the gap after every step."""
+"""Receives the gap after every step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +53,17 @@ class Design:
 
     @cached_property
     def value(self) -> float:
-        """The trace root tr M^½ of the weights scaled to sum to one: a lower bound of √L."""
+        """The trace root tr M^½ of the weights scaled to sum to one: a lower bound on √L."""
         return float(self.roots.sum() / np.sqrt(self.weights.sum()))
 
     @cached_property
     def upper(self) -> float:
-        """An upper bound of √L: what the strategy reaches."""
+        """An upper bound on √L: what the strategy reaches."""
         return float(np.sqrt(self.roots.sum() * self.leverages.max()))
 
     @cached_property
     def gap(self) -> float:
-        """How far above the optimum the strategy can be, as a fraction of its root mean square error."""
+        """Upper bound on how far the RMSE of the strategy exceeds the optimum, as a fraction."""
         return self.upper / self.value - 1
 
     def strategy(self) -> Array:
@@ -72,11 +72,11 @@ class Design:
         return self.image / scale[:, None]
 
     def filled_strategy(self) -> tuple[Array, float]:
-        """Return rows that use what `strategy` leaves of unit sensitivity, and the √L they reach.
+        """Return rows that use up the unit sensitivity that `strategy` leaves, and the √L they reach.
 
-        Where scales are far apart, the certificate hardly sees the small ones, and cells that only these ask
-        about get little weight. If a cell has the leverage v, rows that touch it may grow by 1/v, all of
-        them, so every row grows by the least of its cells: no query's variance grows, and some fall.
+        If scales are far apart, the small ones hardly affect the certificate, and cells that only these ask
+        about get little weight. If a cell has the leverage v, all rows that touch it may grow by 1/v, so
+        every row grows by the minimum over its cells: no query's variance grows, and some fall.
         """
         rows = self.strategy()
         squares = rows**2

@@ -11,14 +11,14 @@ from querysmasher.arrays import Array
 from querysmasher.planning.solvers.design import Progress
 
 DEPTH = 6
-"""How many past steps the fixed-point iteration extrapolates from."""
+"""Number of past steps from which the fixed-point iteration extrapolates."""
 
 LEAST = 1e-14
-"""Weights and leverages count as this at least: cells that no query counts have none, and no logarithm."""
+"""Minimum of weights and leverages, which gives a logarithm to cells that no query counts."""
 
 
 class Evaluated(Protocol):
-    """What the fixed-point iteration needs to know of an iterate."""
+    """What the fixed-point iteration needs of an iterate."""
 
     @property
     def weights(self) -> Array: ...
@@ -42,8 +42,8 @@ def fixed_point(
 ) -> E:
     """Iterate p ← p · v² / Σ, extrapolated from past steps (Anderson), until the gap closes or stalls.
 
-    For a diagonal problem one such step is exact; extrapolation is what makes it fast elsewhere, and
-    the certificate is what makes it safe: the best iterate is kept.
+    For a diagonal problem one such step is exact. Extrapolation makes it fast for others, and the
+    certificate makes it safe: the best iterate is kept.
     """
     design = best = evaluate(start / start.sum())
     points: list[Array] = []
@@ -55,7 +55,7 @@ def fixed_point(
         if best.gap <= tolerance:
             break
         if step >= 12 and min(gaps[-6:]) > 0.5 * min(gaps[:-6]):
-            break  # it would take too long: a sparse optimum
+            break  # too slow: the optimum is sparse
         x = np.log(np.maximum(design.weights, LEAST))
         residual = 2 * np.log(np.maximum(design.leverages / design.value, LEAST))
         points, residuals = [*points[-DEPTH:], x], [*residuals[-DEPTH:], residual]

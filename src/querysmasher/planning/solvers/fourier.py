@@ -1,6 +1,6 @@
 """Weighted Fourier Factorizations: independent noise on Fourier coefficients, in closed form.
 
-V is restricted to what is diagonal in the Fourier basis. With g the energy of the queries at each
+V is restricted to be diagonal in the Fourier basis. With g the energy of the queries at each
 frequency the best diagonal is ∝ √g and reaches √L = Σ √(g/N). It is the optimum of the queries averaged
 over all shifts, hence optimal where shifts change nothing (marginals, circular ranges) and the more
 wasteful the more they do. Centres must be uniform: only then does the residual space shift into itself.
@@ -23,7 +23,7 @@ NOTHING = 1e-13
 """Energies below this fraction of the largest are rounding error."""
 
 CHUNK = 20_000_000
-"""How many numbers are transformed at a time."""
+"""Maximum number of entries transformed at a time."""
 
 
 def solve_fourier(block: Block, tolerance: float = 0.0, progress: Progress | None = None) -> Solution:  # noqa: ARG001
@@ -36,7 +36,7 @@ def solve_fourier(block: Block, tolerance: float = 0.0, progress: Progress | Non
             product = np.multiply.outer(product, energies(piece.part))
             order.extend(piece.axes)
         energy += product.transpose(np.argsort(order))
-    for axis in range(energy.ndim):  # what is left of rounding where residuals have nothing
+    for axis in range(energy.ndim):  # only rounding errors: residuals have no constant
         np.moveaxis(energy, axis, 0)[0] = 0.0
     energy[energy < NOTHING * energy.max()] = 0.0
     roots = np.sqrt(energy)
@@ -46,12 +46,12 @@ def solve_fourier(block: Block, tolerance: float = 0.0, progress: Progress | Non
 
 
 def has_uniform_centres(block: Block) -> bool:
-    """Tell whether shifts leave the block's residual space as it is."""
+    """Return whether shifts map the block's residual space to itself."""
     return all(centre.is_uniform for centre in block.centres)
 
 
 def energies(part: Part) -> Array:
-    """Return the energy of a part's queries at every frequency: they sum to its trace."""
+    """Return the energies of a part's queries at every frequency: they sum to its trace."""
     axes = tuple(range(len(part.shape)))
     total = np.zeros(part.shape)
     if part.thin:

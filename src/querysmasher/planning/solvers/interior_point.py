@@ -20,7 +20,7 @@ from querysmasher.planning.solvers.design import Design, Progress
 
 STEPS = 40
 PATIENCE = 15
-"""After so many steps, three times the usual number, the weights have come too near to zero to go on."""
+"""After this many steps, three times the usual number, the weights are too close to zero to continue."""
 
 
 def interior_point(
@@ -85,7 +85,7 @@ def hessian(s: Array, Y: Array, spacing: float = 0.9) -> Array:
 
 
 def _length(x: Array, step: Array) -> float:
-    """Return how far one may go along `step`, at most 1, without leaving x > 0."""
+    """Return the largest fraction of `step`, at most 1, that stays within x > 0."""
     shrinking = step < 0
     if not shrinking.any():
         return 1.0

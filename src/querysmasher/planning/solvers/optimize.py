@@ -12,14 +12,14 @@ from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.interior_point import interior_point
 
 PLAIN_STEPS = 500
-"""Scales far apart, where other methods may stall, get so many more steps."""
+"""Maximum number of further steps if scales are far apart, where other methods may stall."""
 
 
 def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | None = None) -> Design:
     """Return a design whose gap is at most `tolerance`, or the best one found.
 
-    Dense optima (prefixes, ranges, marginals) are reached by the accelerated fixed point in a few
-    steps. Where it stalls, as it does for sparse optima, the interior-point method takes over.
+    The accelerated fixed point reaches dense optima (prefixes, ranges, marginals) in a few steps. If it
+    stalls, as it does for sparse optima, the interior-point method takes over.
     """
     design = fixed_point(
         lambda p: Design.at(R, p), start, tolerance, 40 if R.shape[1] <= 4 * len(R) else 60, progress
@@ -34,7 +34,7 @@ def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | 
 
 
 def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
-    """Iterate p ← p·v² / Σ as it is: many steps, but no scale is too small for them."""
+    """Iterate p ← p·v² / Σ without acceleration: many steps, but no scale is too small."""
     best = design
     for _ in range(PLAIN_STEPS):
         if best.gap <= tolerance:
@@ -47,7 +47,7 @@ def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
 
 def _active_set(R: Array, design: Design, tolerance: float, progress: Progress | None) -> Design:
     """Solve on the cells that matter, add those that violate the optimality condition, repeat."""
-    import scipy.linalg  # noqa: PLC0415 - loads longer than a small plan takes
+    import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
 
     rank, cells = R.shape
     _, pivots = scipy.linalg.qr(R, mode="r", pivoting=True, check_finite=False)

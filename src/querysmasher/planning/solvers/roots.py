@@ -1,7 +1,7 @@
 """Roots of a block's Gram matrix: independent rows R with RᵀR = G, over the block's cells.
 
-The Gram matrix itself is decomposed where that keeps every query, as it does nearly always: it is small and
-quick. Queries that are far apart in weight or size, or nearly dependent, are lost in it; then their rows are
+The Gram matrix itself is decomposed if that keeps every query, as it nearly always does: it is small and
+quick. It can lose queries that are far apart in weight or size, or nearly dependent. Then their rows are
 decomposed, which takes longer.
 """
 
@@ -23,7 +23,7 @@ RANK = 1e-10
 
 
 def is_thin(block: Block) -> bool:
-    """Tell whether the block has far fewer queries than cells, all of them written out as rows."""
+    """Return whether the block has far fewer queries than cells, all of them written out as rows."""
     if any(len(term.pieces) > 1 or not term.pieces[0].part.thin for term in block.terms):
         return False
     rows = sum(len(piece.part.content) for piece in block.pieces)
@@ -38,7 +38,7 @@ def stacked_rows(block: Block) -> Array:
 def block_root(block: Block, *, strict: bool = True) -> Array:
     """Return independent rows R with RᵀR the block's Gram.
 
-    Unless `strict`, rows that are shorter than the longest by many orders may be missing. That is enough to
+    Unless `strict`, rows many orders of magnitude shorter than the longest may be missing. That is enough to
     estimate the loss, and makes it smooth where a direction vanishes.
     """
     if is_thin(block):
@@ -57,7 +57,7 @@ def _thin_root(block: Block, strict: bool) -> Array:
 
 
 def _gram_root(block: Block, strict: bool) -> Array:
-    """Return R with RᵀR the block's Gram, worked out inside the residual space, whose rank is known."""
+    """Return R with RᵀR the block's Gram, computed inside the residual space, whose rank is known."""
     inside = [complement(centre.weights) for centre in block.centres]
     gram = np.zeros(())
     for term in block.terms:
@@ -73,7 +73,7 @@ def _gram_root(block: Block, strict: bool) -> Array:
 
 
 def _full_root(gram: Array) -> Array | None:
-    """Return a root by Cholesky's method, or None if the rank is not clearly full."""
+    """Return the Cholesky root, or None if the rank is not clearly full."""
     try:
         root = np.asarray(np.linalg.cholesky(gram).T, dtype=float)
     except np.linalg.LinAlgError:

@@ -30,11 +30,11 @@ from querysmasher.planning.strategies import DiagonalStrategy
 from querysmasher.planning.subworkload import Block, Part, Term
 
 FLOOR = 1e-12
-"""Basis rows that carry no query's energy get this fraction of the largest, so that none is unmeasured."""
+"""Minimum energy of a basis row, as a fraction of the largest, so that no row is unmeasured."""
 
 
 def solve_structured(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
-    """Return the best strategy found that is diagonal in a Kronecker basis, with an honest gap."""
+    """Return the best strategy found that is diagonal in a Kronecker basis, with a certified gap."""
     terms = sorted(block.terms, key=lambda term: -term.energy)
     forms = [_axis_forms(terms, axis) for axis in range(len(block.shape))]
     start = np.full(block.cells, 1.0)
@@ -55,7 +55,7 @@ def solve_structured(block: Block, tolerance: float, progress: Progress | None =
     weights = found.h / found.leverages.max()
     strategy = DiagonalStrategy(tuple(problem.bases), weights)
     reached = found.upper
-    if not np.array_equal(problem.g, best[3]):  # what rows at the floor add is no loss
+    if not np.array_equal(problem.g, best[3]):  # rows at the floor add no loss
         reached = math.sqrt(float((best[3] / weights).sum()))
     return Solution(strategy, reached, lower_bound(block), "structured")
 
@@ -81,7 +81,7 @@ class _DiagonalProblem:
 
 @dataclass(frozen=True, eq=False)
 class _DiagonalDesign:
-    """Weights of the cells and the h that follows, with the bounds of the restricted problem."""
+    """Weights of the cells and the resulting h, with the bounds of the restricted problem."""
 
     weights: Array
     value: float
@@ -124,7 +124,7 @@ def _optimum(gram: Array, centre: Centre) -> Array:
 
 
 def _rotated(basis: Array, form: Array) -> Array:
-    """Turn the rows so that `form` becomes diagonal in their dual basis."""
+    """Rotate the rows so that `form` becomes diagonal in their dual basis."""
     dual = pseudo_inverse(basis)
     _, turn = np.linalg.eigh(dual.T @ form @ dual)
     return turn.T @ basis

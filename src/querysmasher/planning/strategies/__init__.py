@@ -1,4 +1,4 @@
-"""The strategies that blocks are measured by. A new kind is a file of its own and a name in `KINDS`."""
+"""The kinds of strategies for blocks. A new kind needs a file of its own and a name in `KINDS`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 KINDS: dict[str, type[Strategy]] = {
     kind.kind: kind for kind in (FourierStrategy, MergedStrategy, DenseStrategy, DiagonalStrategy)
 }
-"""By name, as files store them. Integer rows are taken for the first kind that knows them."""
+"""Kinds by name, as in files. Integer rows become the first kind that accepts them."""
 
 __all__ = [
     "KINDS",
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def strategy_from_data(kind: object, data: Mapping[str, Any]) -> Strategy:
-    """Rebuild a strategy of the named kind from what its `to_data` returned."""
+    """Rebuild a strategy of the named kind from the result of its `to_data`."""
     if not isinstance(kind, str) or kind not in KINDS:
         msg = f"strategy: expected one of the kinds {', '.join(KINDS)}, got another"
         raise PlanError(msg)
@@ -40,7 +40,7 @@ def strategy_from_data(kind: object, data: Mapping[str, Any]) -> Strategy:
 
 
 def strategy_of_integers(strategy: IntegerStrategy) -> Strategy:
-    """Return integer rows as a strategy, for predicting variances."""
+    """Convert integer rows to a strategy, to predict variances."""
     for kind in KINDS.values():
         found = kind.of_integers(strategy)
         if found is not None:

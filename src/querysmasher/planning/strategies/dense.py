@@ -38,21 +38,21 @@ from querysmasher.privacy.factors import WORD, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 CHUNK = 20_000_000
-"""How many numbers an intermediate array may hold."""
+"""Maximum number of entries of an intermediate array."""
 
 ROUNDING = 2e-16
-"""The relative rounding error of a sum, per number added, at most."""
+"""Maximum relative rounding error of a sum, per number added."""
 
 LATTICE_BITS = 6
-"""Coefficients of lattice rows get as many more, as such rows can be nearly dependent."""
+"""Number of additional bits for coefficients of lattice rows, which can be nearly dependent."""
 
 COMPLETED_CELLS = 3_000
-"""Rows without a lattice are completed to the whole residual space on at most this many cells."""
+"""Maximum number of cells on which rows without a lattice are completed to the residual space."""
 
 LARGEST_LATTICE = 2**50
 
 FEW_BITS, FEW_CELLS = 8, 40
-"""With fewer bits on at most so many cells, the scale matters in which rows are rounded."""
+"""With fewer bits, on at most this many cells, the scale at which rows are rounded matters."""
 
 SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
 """Scales to try: the largest entry keeps its number of bits."""
@@ -60,14 +60,14 @@ SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
 
 @dataclass(frozen=True, eq=False)
 class DenseStrategy(Strategy):
-    """Any rows over the block's cells, linearly independent."""
+    """Any linearly independent rows over the block's cells."""
 
     kind = "dense"
 
     shape: tuple[int, ...]
     matrix: Array
     lattice: Integers | None = None
-    """Integer rows with the same span, where that is not the whole residual space."""
+    """Integer rows with the same span, if that is not the whole residual space."""
 
     @property
     def rank(self) -> int:
@@ -87,8 +87,8 @@ class DenseStrategy(Strategy):
 
     @cached_property
     def lattice_coefficients(self) -> Array:
-        """The rows as combinations of the lattice's."""
-        assert self.lattice is not None  # noqa: S101 - asked only where there is one
+        """The coefficients of the rows in terms of the lattice's rows."""
+        assert self.lattice is not None  # noqa: S101 - used only if there is one
         return self.matrix @ pseudo_inverse(self.lattice.astype(float))
 
     def transform(self, rows: Array) -> Array:
@@ -162,7 +162,7 @@ class DenseStrategy(Strategy):
         return bool(np.abs(matrix).max() < LARGEST) and are_rows(matrix) and self._has_sound_lattice()
 
     def _has_sound_lattice(self) -> bool:
-        """Tell whether the lattice, if there is one, spans what the rows span."""
+        """Return whether the lattice, if there is one, spans the same space as the rows."""
         if self.lattice is None:
             return True
         if self.lattice.shape != self.matrix.shape:
@@ -186,7 +186,7 @@ class DenseStrategy(Strategy):
 
 
 def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> Integers:
-    """Round the rows, or their coefficients in the rows of a lattice."""
+    """Round the rows, or their coefficients in terms of a lattice's rows."""
     if strategy.lattice is not None:
         # combinations of the lattice's rows, with rounded coefficients that keep the products in a word
         room = WORD.bit_length() - 1 - int(np.abs(strategy.lattice).sum(axis=0).max()).bit_length()
@@ -208,7 +208,7 @@ def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> I
 
 
 def _completed(rows: Array, shape: tuple[int, ...], centres: Sequence[Integers]) -> Array:
-    """Add faint rows for the rest of the residual space, so that rounding stays inside what is measured."""
+    """Add faint rows for the rest of the residual space, so that rounding stays inside the measured space."""
     cells = math.prod(shape)
     if cells > COMPLETED_CELLS:
         msg = (
@@ -226,7 +226,7 @@ def _completed(rows: Array, shape: tuple[int, ...], centres: Sequence[Integers])
 
 
 def _mean_loss(rows: Array, rounded: Integers) -> float:
-    """Return by how much rounding multiplies the variances of the rows on average, up to a constant."""
+    """Return the mean factor by which rounding multiplies the rows' variances, up to a constant."""
     factor = rounded.astype(float)
     if not are_independent(factor):
         return math.inf

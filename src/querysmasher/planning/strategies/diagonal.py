@@ -1,4 +1,4 @@
-"""Rows that are products of one basis row per axis, each with a weight of its own."""
+"""Rows that are products of one basis row per axis, each with its own weight."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GRAIN = 64
 """Noise variances within a diagonal strategy are integer multiples near 2^(level/64), so that few differ."""
 
 LARGEST_STEP = 2**12
-"""Sums are repaired unit by unit for entries of the centre up to this; beyond, rows are projected."""
+"""Maximum entry of a centre for which sums are repaired unit by unit; beyond, rows are projected."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +147,10 @@ def _kron(one: Array, two: Array) -> Array:
 
 
 def _round(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-    """Round the basis of every axis; the noise makes up for the lengths of its rows.
+    """Round the basis of every axis; the noise compensates for the lengths of its rows.
 
-    Where the rows of an axis leave a part of its residual space out, cells that they do not tell apart are
-    rounded as one, and faint rows fill up the rest, so that rounding stays inside what is measured.
+    If the rows of an axis do not span its residual space, cells that they do not distinguish are rounded as
+    one, and faint rows complete the rest, so that rounding stays inside the measured space.
     """
     factors, squares, weights = [], [], strategy.weights
     for axis, (basis, centre) in enumerate(zip(strategy.bases, centres, strict=True)):
@@ -175,7 +175,7 @@ def _round(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: int) -
 
 
 def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArray[np.intp]]:
-    """Return rows over merged cells, for all that can be asked of those, and each cell's place among them."""
+    """Return rows over merged cells that span their residual space, and the merged cell of every cell."""
     if len(basis) == basis.shape[1] - 1:
         return basis, np.arange(basis.shape[1])
     scaled = np.round(basis / np.abs(basis).max(axis=1, keepdims=True), 10) + 0.0

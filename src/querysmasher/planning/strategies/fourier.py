@@ -30,10 +30,10 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 
 @dataclass(frozen=True, eq=False)
 class FourierStrategy(Strategy):
-    """A filter: every cell is asked for the same sum of the cells around it, going round at the ends.
+    """A filter: each row is the same weighted sum of the cells around one cell, wrapping at the ends.
 
     V is diagonal in the Fourier basis, with entries `spectrum`, and B its root: the convolution with one
-    real filter. All work is done by fast Fourier transforms; no matrix is ever written out.
+    real filter. Fast Fourier transforms do all the work; no matrix is written out.
     """
 
     kind = "fourier"
@@ -94,11 +94,11 @@ class FourierStrategy(Strategy):
         return IntegerStrategy(self.shape, ((axes, _round(self, bits)),))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:  # noqa: ARG002
-        return 1.0  # all rows have one size
+        return 1.0  # all rows have the same size
 
     @classmethod
     def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        spectrum = strategy.factors[0][1].spectrum  # of a filter, which stands alone
+        spectrum = strategy.factors[0][1].spectrum  # only a filter has one, and it is the only factor
         return None if spectrum is None else cls(np.abs(spectrum) ** 2)
 
     @property

@@ -98,7 +98,7 @@ class MergedStrategy(Strategy):
         return result.reshape([len(rows) for _, rows in factors])
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        """Tell whether product queries are equal on the cells of a column, and combinations of the rows."""
+        """Return whether product queries are equal on the cells of a column, and combinations of the rows."""
         outside = self._within_classes(factors).ravel()
         for place, coarse in self._products(factors):
             columns = self._merged_cells(coarse)
@@ -212,7 +212,7 @@ class MergedStrategy(Strategy):
         return bool(sound) and self._has_sound_lattice()
 
     def _has_sound_lattice(self) -> bool:
-        """Tell whether the lattice, if there is one, spans what the rows span."""
+        """Return whether the lattice, if there is one, spans what the rows span."""
         if self.lattice is None:
             return True
         if self.lattice.shape != self.matrix.shape:

@@ -1,8 +1,8 @@
-"""Rounding rows to integers inside a residual space.
+"""Round rows to integers inside a residual space.
 
-Along every attribute i integer rows satisfy Σ_j k_j b_j = 0, with k the attribute's centre in integers. Where
-a strategy spans only a part of its residual space, so does the rounded one, or it spans more. So rounding
-costs a little optimality and never bias.
+Along every attribute i integer rows satisfy Σ_j k_j b_j = 0, with k the attribute's centre in integers. The
+rounded strategy spans the same space as the strategy, or a larger one. So rounding costs a little optimality,
+but causes no bias.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.lattice import Integers
 
 FAINT = 2.0**-5
-"""The weight of rows that are added only so that rounding cannot leave the measured space."""
+"""Weight of rows that are added only to keep rounding inside the measured space."""
 
 DEPENDENT = 1e-5
-"""Rows closer than this fraction of their length to the span of others are looked at more closely."""
+"""Rows closer than this fraction of their length to the span of others need a more accurate test."""
 
 
 def round_rows(rows: Array, centre: Integers, bits: int, scale: float = 1.0) -> Integers:
     """Round rows over one attribute to integers b with Σ_j centre[j]·b[j] = 0.
 
-    Entries are rounded to the nearest, then the sum is repaired by as few single units as possible, each
-    where it hurts least. The centre's entries must have no common divisor.
+    Entries are rounded to the nearest integer. Then as few single units as possible repair the sum, each
+    where it costs least. The centre's entries must have no common divisor.
     """
     target = scale * enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
@@ -50,7 +50,7 @@ def round_rows(rows: Array, centre: Integers, bits: int, scale: float = 1.0) -> 
 
 
 def _sums_to_zero(rounded: Integers, target: Array) -> Integers:
-    """Repair the sums of all rows at once, unit by unit where it hurts least: in every place at most one."""
+    """Repair the sums of all rows at once, unit by unit where it costs least: at most one per entry."""
     off = rounded.sum(axis=1, keepdims=True)
     signs = np.sign(off)
     order = np.argsort(signs * (target - rounded), axis=1, kind="stable")
@@ -61,7 +61,7 @@ def _sums_to_zero(rounded: Integers, target: Array) -> Integers:
 
 @cache
 def _repairs(steps: tuple[int, ...]) -> dict[int, int]:
-    """Return, for every sum off by at most the largest step, the first of the fewest steps that mend it."""
+    """Return, for every sum off by at most the largest step, the first of the fewest steps that repair it."""
     largest = steps[-1]
     first = {0: 0}
     frontier = [0]
@@ -77,12 +77,12 @@ def _repairs(steps: tuple[int, ...]) -> dict[int, int]:
 
 
 def scaled(rows: Array, bits: int) -> Integers:
-    """Return the rows times a number that makes their largest entry fit into so many bits, rounded."""
+    """Scale the rows so that their largest entry fits into `bits` bits, and round them."""
     return np.round(enlarged(rows, bits)).astype(np.int64)
 
 
 def enlarged(rows: Array, bits: int) -> Array:
-    """Return the rows times a number that makes their largest entry just fit into so many bits."""
+    """Scale the rows so that their largest entry just fits into `bits` bits."""
     with np.errstate(all="ignore"):
         enlarged = rows * ((2**bits - 1) / np.abs(rows).max())
     if not np.isfinite(enlarged).all():
@@ -94,7 +94,7 @@ def enlarged(rows: Array, bits: int) -> Array:
 def reduced(rows: Integers, bits: int) -> Integers:
     """Divide by the greatest common divisor, then double rows that became small while they fit into `bits`.
 
-    Noise is a integer: next to large answers that costs nothing.
+    Noise is an integer, which costs nothing next to large answers.
     """
     divisor = int(np.gcd.reduce(rows, axis=None))
     rows = rows // divisor if divisor > 1 else rows
@@ -103,14 +103,14 @@ def reduced(rows: Integers, bits: int) -> Integers:
 
 
 def coefficients(rows: Array, factor: Array) -> Array:
-    """Return the rows as combinations of independent others, whose lengths may be far apart."""
+    """Return the coefficients of the rows in terms of independent others, whose lengths may be far apart."""
     lengths = np.linalg.norm(factor, axis=1)
     basis, triangle = np.linalg.qr((factor / lengths[:, None]).T)
     return solve_upper(triangle, (rows @ basis).T).T / lengths
 
 
 def are_independent(rows: Array) -> bool:
-    """Tell whether rounding has left the rows linearly independent."""
+    """Return whether rounding has left the rows linearly independent."""
     lengths = np.sqrt((rows**2).sum(axis=1, keepdims=True))
     if not lengths.all():
         return False

@@ -57,7 +57,7 @@ class Span:
             yield self.rows[:, piece] * self.roots[piece]
 
     def is_independent(self) -> bool:
-        """Tell whether the rows are linearly independent, as far as floating point can tell."""
+        """Return whether the rows are linearly independent, as far as floating point can tell."""
         if len(self.rows) > self.rows.shape[1] or not np.all(self.lengths > 0):
             return False
         return bool(np.abs(np.diagonal(self._triangle)).min() > DEPENDENT)

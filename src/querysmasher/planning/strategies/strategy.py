@@ -1,9 +1,9 @@
-"""What every strategy for one block of a subworkload can be asked, however it is stored.
+"""The interface of a strategy for one block of a subworkload, however it is stored.
 
 A strategy stands for rows B with V = BᵀB and max_j V[j,j] = 1: measuring Bx with noise of variance σ²
 costs 1/σ² of privacy budget and answers a query q in the span of B with variance σ² · q V† qᵀ.
 Reconstruction goes through the pseudo-inverse, so that variance is the squared length of q B†.
-A contract test holds every kind to the rows it stands for.
+A contract test compares every kind with the rows it stands for.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 AxisRows = tuple[tuple[int, ...], Array]
-"""Axes of the block, increasing, and query rows over their cells; several multiply to product queries."""
+"""Increasing axes of the block, and query rows over their cells; several are factors of product queries."""
 
 OUTSIDE = 1e-6
 """A query further than this fraction of its length from the span of a strategy is outside it."""
 
 CLOSE = 1e-6
-"""How far planned numbers may be from what they should be, relative to their size."""
+"""Maximum relative error of planned numbers."""
 
 FAINTEST, LARGEST = 1e-60, 1e60
-"""No weight or amplitude is smaller, unless it is zero, and none is larger."""
+"""Minimum (unless zero) and maximum of a weight or an amplitude."""
 
 DEPENDENT = 1e-14
 """Rows closer than this fraction of their length to the span of others are in it."""
 
 
 class Strategy(ABC):
-    """A strategy for one block; its arrays must not be changed."""
+    """A strategy for one block; do not change its arrays."""
 
     kind: ClassVar[str]
     """The name under which files store it."""
@@ -47,16 +47,16 @@ class Strategy(ABC):
     @property
     @abstractmethod
     def rank(self) -> int:
-        """How many numbers are measured."""
+        """Number of measurements."""
 
     @property
     @abstractmethod
     def spread(self) -> float:
-        """How far apart in size the rows are, or the noise of rows of one size."""
+        """Ratio of the largest to the smallest row, or noise if all rows have the same size."""
 
     @abstractmethod
     def written_out(self) -> Array:
-        """Return the rows B themselves, which takes memory: for the smallest blocks, and for tests."""
+        """Return the rows B themselves, which takes memory: for the smallest blocks and for tests."""
 
     @abstractmethod
     def transform(self, rows: Array) -> Array:
@@ -68,7 +68,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        """Tell whether all products of the factors' rows lie in the span of the strategy."""
+        """Return whether all products of the factors' rows lie in the span of the strategy."""
 
     @abstractmethod
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
@@ -79,16 +79,16 @@ class Strategy(ABC):
 
     @abstractmethod
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        """Return by how much rounding multiplies the variance of a planned row, at most.
+        """Return the maximum factor by which rounding multiplies the variance of a planned row.
 
-        The rounding error of a long row is made up for by the short ones, at their noise: with rows that are
-        far apart it takes more bits for that not to matter.
+        Short rows correct the rounding error of a long one, at the price of their noise: if rows are far
+        apart, it takes more bits to make this negligible.
         """
 
     @classmethod
     @abstractmethod
     def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        """Return integer rows as a strategy of this kind, for predicting variances, or None if they are not.
+        """Convert integer rows to a strategy of this kind, to predict variances, or return None.
 
         The noise is relative to the set's variance.
         """
@@ -100,11 +100,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def is_sound(self) -> bool:
-        """Tell whether the arrays belong together and the rows are independent: files may hold anything."""
+        """Return whether the arrays are consistent and the rows independent: files may hold anything."""
 
     @abstractmethod
     def stands_on(self, centres: Sequence[Centre]) -> bool:
-        """Tell whether the strategy lies inside the residual space around these centres."""
+        """Return whether the strategy lies inside the residual space around these centres."""
 
     @abstractmethod
     def to_data(self) -> dict[str, Any]:
@@ -113,11 +113,11 @@ class Strategy(ABC):
     @classmethod
     @abstractmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild a strategy from what `to_data` returned, which may come from a foreign file."""
+        """Rebuild a strategy from the result of `to_data`, which may come from a foreign file."""
 
 
 def is_negligible(outside: Array, lengths: Array) -> bool:
-    """Tell whether squared lengths outside a span are rounding error, next to the whole lengths."""
+    """Return whether squared lengths outside a span are rounding error, relative to the whole lengths."""
     allowed = np.maximum(OUTSIDE**2 * lengths, 1e-24 * lengths.max(initial=0.0))
     return bool(np.all(outside <= allowed))
 
@@ -131,7 +131,7 @@ def squared_lengths(factors: Sequence[AxisRows]) -> Array:
 
 
 def is_residual(rows: Array, centres: Sequence[Centre]) -> bool:
-    """Tell whether rows, as tensors over the axes after the first, vanish at the centre of each axis."""
+    """Return whether rows, as tensors over the axes after the first, vanish at the centre of each axis."""
     for axis, centre in enumerate(centres, start=1):
         image = np.tensordot(rows, centre.weights, axes=(axis, 0))
         size = np.tensordot(np.abs(rows), np.abs(centre.weights), axes=(axis, 0))
@@ -141,7 +141,7 @@ def is_residual(rows: Array, centres: Sequence[Centre]) -> bool:
 
 
 def are_rows(matrix: Array) -> bool:
-    """Tell whether the rows are linearly independent, as far as floating point can tell."""
+    """Return whether the rows are linearly independent, up to floating-point accuracy."""
     lengths = np.sqrt((matrix**2).sum(axis=1))
     if len(matrix) > matrix.shape[1] or not np.all(lengths > 0):
         return False

@@ -1,10 +1,10 @@
 """Matrices, entry by entry.
 
 Products are exact. The tables are integers whose absolute values sum, in each column, to at most a known
-bound, so every entry of a product, and every partial sum on the way, is at most bound × max|entries| in size.
+bound, so every entry of a product, and every partial sum on the way, is at most bound × max|entries|.
 Below 2^53 products of doubles are therefore exact in any order of summation, with any BLAS that multiplies by
 plain sums, as all in common use do; a matrix that would lead beyond is cut into digits, and their products
-are put together as integers.
+are combined as integers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from querysmasher.arrays import Array, Numbers
 from querysmasher.privacy.factors.factor import Factor, Integers, largest_of, words
 
 EXACT = 2**53
-"""Doubles hold every integer below this in size."""
+"""Doubles represent every integer below this in absolute value."""
 
 
 @dataclass(frozen=True, eq=False)
