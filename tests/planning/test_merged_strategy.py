@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.files import read_archive, write_archive
 from querysmasher.planning.cells import merge
 from querysmasher.planning.lattice import independent, integer_rows
 from querysmasher.planning.strategies import (
@@ -20,9 +21,10 @@ from querysmasher.planning.strategies import (
     strategy_of_integers,
 )
 from querysmasher.planning.strategies import merged as module
+from querysmasher.planning.strategies import span as span_module
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Matrix, Merged
+from querysmasher.privacy.factors import Matrix, Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from tests.privacy.test_factors import every_number
 from tests.reference import query_rows
@@ -129,7 +131,7 @@ def test_it_contains_its_rows_and_not_what_leaves_them(strategy, data):
 
 
 def test_contrasts_within_classes_along_both_axes_are_outside():
-    """Their sums over every class are zero along each axis, so nothing is left of them on coarse cells."""
+    """Their sums over every class are zero along each axis: nothing of them is left on coarse cells."""
     maps, labels = (np.array([0, 0, 1]), np.array([0, 1, 1])), np.arange(4).reshape(2, 2)
     strategy = MergedStrategy((3, 3), maps, labels, np.eye(4))
     one, other, equal = np.array([[1.0, -1, 0]]), np.array([[0.0, 1, -1]]), np.array([[2.0, 1, 1]])
@@ -185,6 +187,41 @@ def test_rows_without_a_lattice_are_completed_to_all_columns(monkeypatch, refuse
     monkeypatch.setattr(module, "COMPLETED_CELLS", 3)
     with refuses(PlanError, ValueError, "merged cells"):
         strategy.rounded([], 14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), tame=st.booleans(), chunk=st.sampled_from([1, 10**6]))
+def test_spans_of_rows_far_apart(data, tame, chunk):
+    """Against a pseudo-inverse of rows of one length; the lengths are up to 10^8 apart."""
+    count = data.draw(st.integers(1, 4))
+    rows = data.draw(full_rank_matrices(count, 40))
+    scales = 10.0 ** np.array(data.draw(st.lists(st.integers(-4, 4), min_size=count, max_size=count)))
+    roots = np.sqrt(data.draw(integer_arrays((40,), 1, 50)))
+    inverse = np.linalg.pinv(rows * roots) / scales
+    vectors = data.draw(integer_arrays((3, 40))).astype(float)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(span_module, "TAME", 1e3 if tame else 0.0)
+        patch.setattr(span_module, "CHUNK", chunk)
+        span = span_module.Span(rows * scales[:, None], roots)
+        assert span.is_independent()
+        found = span.coefficients(vectors)
+        outside = span.outside(vectors, found)
+    np.testing.assert_allclose(found * scales, vectors @ inverse * scales, atol=1e-10)
+    np.testing.assert_allclose(outside, vectors - vectors @ inverse * scales @ (rows * roots), atol=1e-9)
+    twice = span_module.Span(np.concatenate([rows, rows[:1] * 3]), roots)
+    assert not twice.is_independent()
+    assert not span_module.Span(np.concatenate([rows, rows[:1] * 0]), roots).is_independent()
+
+
+def test_nearly_dependent_rows_are_corrected():
+    """Condition number 10^6: without the correction, errors would be 10^12 times rounding."""
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((3, 200))
+    rows[2] = rows[0] + rows[1] + 1e-6 * rows[2]
+    exact = rng.integers(-5, 6, (4, 3)).astype(float)
+    span = span_module.Span(rows, np.ones(200))
+    np.testing.assert_allclose(span.coefficients(exact @ rows), exact, atol=1e-8)
+    assert np.abs(span.outside(exact @ rows, span.coefficients(exact @ rows))).max() < 1e-12
 
 
 def whole(workload, attributes):
@@ -271,6 +308,17 @@ SOUND = MergedStrategy(
     np.array([[0.5, 0.5, 0.0], [0.0, 0.5, -0.5]]),
     np.array([[1, 2, -1], [1, 0, 1]]),
 )
+
+
+def test_it_and_its_integers_come_back_from_a_file(tmp_path):
+    ((_, factor),) = SOUND.rounded([], 10).factors
+    write_archive(tmp_path / "x", "plan", {"strategy": SOUND.to_data(), "factor": factor.to_data()})
+    data = read_archive(tmp_path / "x", "plan")
+    again = strategy_from_data("merged", data["strategy"])
+    assert again.is_sound()
+    assert np.array_equal(again.written_out(), SOUND.written_out())
+    assert np.array_equal(again.lattice, SOUND.lattice)
+    assert np.array_equal(factor_from_data("merged", data["factor"]).written_out(), factor.written_out())
 
 
 @pytest.mark.parametrize(

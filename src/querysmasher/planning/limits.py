@@ -31,7 +31,7 @@ class PlanningLimits:
     merged_rows: int = 1_500
     """Maximum number of queries whose cells are merged."""
     merged_cells: int = 1_000_000
-    """Maximum number of combinations of classes of values that merging looks at."""
+    """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 100_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
     whole_work: float = 2e10

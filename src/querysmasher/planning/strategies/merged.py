@@ -2,7 +2,8 @@
 
 With E the cells' columns (cells × columns, 0/1), D the sizes of the columns and M the stored rows, B = M·Eᵀ.
 U = E·D^(-½) has orthonormal columns, so B† = U·(M·D^½)†: a query enters by its sums over the cells of each
-column, divided by the root of their number. All work is done over columns and coarse cells (`Partition`).
+column, divided by the root of their number. All work is done over columns and coarse cells (`Partition`), in
+pieces: the rows themselves are the only large array.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from typing import Any, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array, solve_upper
+from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.strategies.dense import COMPLETED_CELLS, LARGEST_LATTICE, LATTICE_BITS
-from querysmasher.planning.strategies.rounding import FAINT, coefficients, reduced, scaled
+from querysmasher.planning.strategies.rounding import FAINT, reduced, scaled
+from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,
     AxisRows,
     Strategy,
-    are_rows,
     is_negligible,
     squared_lengths,
 )
@@ -35,7 +36,7 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
-CHUNK = 20_000_000
+CHUNK = 10_000_000
 """Maximum number of entries of an intermediate array."""
 
 EXACT = 2**53
@@ -79,42 +80,42 @@ class MergedStrategy(Strategy):
         return np.sqrt(self.partition.coarse_sizes) / self._root_sizes[self.labels.ravel()]
 
     @cached_property
-    def _orthonormal(self) -> tuple[Array, Array]:
-        """An orthonormal basis Q of the rows of M·D^½ (columns × rank), and T with D^½·Mᵀ = Q T."""
-        basis, triangle = np.linalg.qr((self.matrix * self._root_sizes).T)
-        return basis, triangle
+    def _span(self) -> Span:
+        """The span of the rows of M·D^½."""
+        return Span(self.matrix, self._root_sizes)
 
     def transform(self, rows: Array) -> Array:
         lead = rows.shape[: rows.ndim - len(self.shape)]
         coarse = self._merged_values(rows.reshape(-1, *self.shape), range(len(self.shape)))
-        return self._image(self._merged_cells(coarse.reshape(len(coarse), -1))).reshape(*lead, self.rank)
+        return self._span.coefficients(self._merged_cells(coarse.reshape(len(coarse), -1))).reshape(
+            *lead, self.rank
+        )
 
     def covary(self, rows: Array) -> Array:
         image = self.transform(rows).reshape(-1, self.rank)
-        basis, triangle = self._orthonormal
-        columns = np.linalg.solve(triangle.T, image.T).T @ basis.T / self._root_sizes
+        columns = self._span.transposed_coefficients(image) / self._root_sizes
         return columns[:, self.partition.of_cells()].reshape(rows.shape)
 
     def orthonormal(self) -> MergedStrategy:
-        return MergedStrategy(self.shape, self.maps, self.labels, self._orthonormal[0].T / self._root_sizes)
+        basis = self._span.orthonormal() / self._root_sizes
+        return MergedStrategy(self.shape, self.maps, self.labels, basis)
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         result = np.empty(math.prod(len(rows) for _, rows in factors))
         for place, coarse in self._products(factors):
-            image = self._image(self._merged_cells(coarse))
+            image = self._span.coefficients(self._merged_cells(coarse))
             result[place] = np.einsum("ij,ij->i", image, image)
         return result.reshape([len(rows) for _, rows in factors])
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        """Tell whether product queries are equal on the cells of a column, and combinations of the rows."""
-        basis = self._orthonormal[0]
+        """Return whether product queries are equal on the cells of a column, and combinations of the rows."""
         outside = self._within_classes(factors).ravel()
         for place, coarse in self._products(factors):
             columns = self._merged_cells(coarse)
             rest = coarse - self._shares * np.take(columns, self.labels.ravel(), axis=1)
             outside[place] += np.einsum("ij,ij->i", rest, rest)
-            if self.rank < len(basis):
-                rest = columns - (columns @ basis) @ basis.T
+            if self.rank < self.partition.columns:
+                rest = self._span.outside(columns, self._span.coefficients(columns))
                 outside[place] += np.einsum("ij,ij->i", rest, rest)
         return is_negligible(outside, squared_lengths(factors).ravel())
 
@@ -129,11 +130,6 @@ class MergedStrategy(Strategy):
     def _merged_cells(self, coarse: Array) -> Array:
         """Return inner products with unit vectors of the columns, given those of the coarse cells."""
         return self.partition.column_sums(coarse * self._shares, 1)
-
-    def _image(self, columns: Array) -> Array:
-        """Return q B† = (q U)(M D^½)† = (q U) Q T^(-T)."""
-        basis, triangle = self._orthonormal
-        return solve_upper(triangle, (columns @ basis).T).T
 
     def _products(self, factors: Sequence[AxisRows]) -> Iterator[tuple[slice, Array]]:
         """Iterate over slices of all products of one row per factor, with their coarse cells."""
@@ -185,7 +181,7 @@ class MergedStrategy(Strategy):
 
     @property
     def spread(self) -> float:
-        lengths = np.sqrt(np.einsum("ij,ij,j->i", self.matrix, self.matrix, self.partition.sizes))
+        lengths = self._span.lengths
         return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
 
     def written_out(self) -> Array:
@@ -198,9 +194,8 @@ class MergedStrategy(Strategy):
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         ((_, factor),) = rounded.factors
-        roots = self._root_sizes
-        squares = coefficients(self.matrix * roots, factor.distinct_columns() * roots) ** 2
-        return float(squares.sum(axis=1).max()) * float(squared_sensitivity(rounded))
+        own = _coefficients(Span(factor.distinct_columns(), self._root_sizes), self.matrix)
+        return float((own**2).sum(axis=1).max()) * float(squared_sensitivity(rounded))
 
     @classmethod
     def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
@@ -223,19 +218,25 @@ class MergedStrategy(Strategy):
         matrix, columns = self.matrix, self.partition.columns
         if not fits or matrix.ndim != 2 or matrix.shape[1] != columns or not 0 < len(matrix) <= columns:
             return False
-        return bool(np.abs(matrix).max() < LARGEST) and are_rows(matrix) and self._has_sound_lattice()
+        sound = matrix.min() > -LARGEST and matrix.max() < LARGEST and self._span.is_independent()
+        return bool(sound) and self._has_sound_lattice()
 
     def _has_sound_lattice(self) -> bool:
-        """Tell whether the lattice, if there is one, spans what the rows span."""
+        """Return whether the lattice, if there is one, spans what the rows span."""
         if self.lattice is None:
             return True
         if self.lattice.shape != self.matrix.shape:
             return False
         if self.lattice.min() < -LARGEST_LATTICE or self.lattice.max() > LARGEST_LATTICE:
             return False
-        whole, basis = self.lattice * self._root_sizes, self._orthonormal[0]
-        outside = np.linalg.norm(whole - (whole @ basis) @ basis.T, axis=1)
-        return are_rows(whole) and bool(np.all(outside <= CLOSE * np.linalg.norm(whole, axis=1)))
+        if not Span(self.lattice, self._root_sizes).is_independent():
+            return False
+        for part in _parts(self.lattice):
+            whole = self.lattice[part] * self._root_sizes
+            outside = self._span.outside(whole, self._span.coefficients(whole))
+            if np.any((outside**2).sum(axis=1) > CLOSE**2 * (whole**2).sum(axis=1)):
+                return False
+        return True
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:  # noqa: ARG002
         """Return False: queries that are not split lie in no residual space, whatever the centres."""
@@ -271,10 +272,28 @@ def _round(strategy: MergedStrategy, bits: int) -> Integers:
     # combinations of the lattice's rows, with rounded coefficients that keep the products in a word
     largest = int(np.abs(lattice).sum(axis=0).max())
     room = WORD.bit_length() - 1 - largest.bit_length()
-    own = scaled(coefficients(rows, lattice.astype(float)), min(bits + LATTICE_BITS, room))
-    if int(np.abs(own).max()) * largest < EXACT:  # every partial sum is an integer that doubles hold
-        return reduced((own.astype(float) @ lattice.astype(float)).astype(np.int64), bits)
-    return reduced(own @ lattice, bits)
+    span = Span(lattice, np.ones(lattice.shape[1]))
+    own = scaled(_coefficients(span, rows), min(bits + LATTICE_BITS, room))
+    if int(np.abs(own).max()) * largest >= EXACT:
+        return reduced(own @ lattice, bits)
+    result = np.empty(lattice.shape, dtype=np.int64)
+    floating = own.astype(float)
+    step = max(1, CHUNK // len(lattice))
+    for start in range(0, lattice.shape[1], step):  # every partial sum is an integer that doubles hold
+        piece = slice(start, start + step)
+        result[:, piece] = floating @ lattice[:, piece].astype(float)
+    return reduced(result, bits)
+
+
+def _coefficients(span: Span, rows: Array) -> Array:
+    """Return rows as combinations of those that span them."""
+    return np.concatenate([span.coefficients(rows[part] * span.roots) for part in _parts(rows)])
+
+
+def _parts(rows: Array | Integers) -> Iterator[slice]:
+    """Iterate over slices of few rows."""
+    step = max(1, CHUNK // rows.shape[1])
+    return (slice(start, start + step) for start in range(0, len(rows), step))
 
 
 def _completed(rows: Array) -> Array:
