@@ -34,7 +34,7 @@ class PlanningLimits:
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 100_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
-    whole_work: float = 2e10
+    whole_work: float = 4e10
     """Maximum of columns × queries² for queries that are measured as they are."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""

@@ -46,8 +46,9 @@ def plan(
         workload: the queries.
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
         mechanism: "querysmasher" (the default); "whole", which measures few queries as they are, at the
-            optimum over all mechanisms; or one that is simpler and never more accurate: "residual", "basis" or
-            "fourier", which are ResidualPlanner, ResidualPlanner+ and Weighted Fourier Factorizations.
+            optimum over all mechanisms; or one that is simpler and never more accurate than the default:
+            "residual", "basis" or "fourier", which are ResidualPlanner, ResidualPlanner+ and Weighted Fourier
+            Factorizations.
         solver: the numerical method. "optimal" chooses by size (the table in
             `querysmasher.planning.solvers`); "dense" and "structured" force one. `plan.methods` says which is
             chosen, and why. The name of a mechanism selects that mechanism.
