@@ -13,8 +13,8 @@ import numpy as np
 
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.prediction import Measured
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST
 from querysmasher.schema import Schema
 

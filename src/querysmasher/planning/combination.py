@@ -26,6 +26,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.known import KnownPredictor
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
@@ -57,7 +58,9 @@ class Combination:
 
     def __init__(self, residual: Predictor, wholes: Sequence[Whole]) -> None:
         """Take a predictor of what the residual measurements know, and the whole measurements."""
-        self.residual = residual
+        self.residual = KnownPredictor(
+            residual.schema, residual.centres, residual.strategies, residual.measured, residual.public_total
+        )
         self.wholes = wholes
         self.count = sum(len(whole.rows) for whole in wholes)
         self._known: dict[tuple[int, ...], Array] = {}

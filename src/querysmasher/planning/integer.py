@@ -15,8 +15,8 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.strategies.rounding import are_independent
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix

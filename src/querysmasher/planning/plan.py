@@ -16,9 +16,10 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import Limit, dimension, root_loss_bound
 from querysmasher.planning.limits import limits
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
-from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.planning.whole import new_predictor

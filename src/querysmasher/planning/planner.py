@@ -16,11 +16,11 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.integer import MAX_RECORDS, check_measurable
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.mechanisms.basis import choose_bases
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.prediction import Measured
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget

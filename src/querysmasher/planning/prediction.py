@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
@@ -16,6 +15,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres, complement
 from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
@@ -28,22 +28,6 @@ def _reduced(rows: Array) -> Array:
     if len(rows) <= rows.shape[1]:
         return rows
     return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
-
-
-Blocks = tuple[tuple[tuple[int, ...], int], ...]
-"""Pairs of axes of an attribute set and the index of their solution."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """An attribute set, the strategies measured on it, and their noise."""
-
-    attributes: tuple[int, ...]
-    blocks: Blocks
-    variance: float
-    """σ²: the variance of the noise on the answers to the strategies' rows."""
-    root_loss: float
-    """√L at unit cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +75,7 @@ class Predictor:
         Raises `OutsideMeasuredSpaceError`, which names all missing sets.
         """
         found, missing = [], []
-        for attributes, shares in self._all_shares(group, summed):
+        for attributes, shares in self.all_shares(group, summed):
             measured = self.measured.get(attributes)
             if measured is not None:
                 found += [(one, shares) for one in measured]
@@ -111,7 +95,7 @@ class Predictor:
         for _ in self.shares(group):
             break
 
-    def _all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[_Share]]]:
+    def all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[_Share]]]:
         """Iterate over all attribute sets on which the group leaves something, measured or not."""
         options = []
         for place, (names, family) in enumerate(group.parts()):
@@ -140,64 +124,6 @@ class Predictor:
                 spread[place] = size
             term = term * own.reshape(spread)
         return term
-
-    # --- what is known of queries that are not measured as a whole ---
-
-    def known_variances(self, group: Group) -> Array:
-        """Return the variances of what is measured of the group's queries: the rest counts as zero."""
-        result = np.zeros(group.shape)
-        for attributes, shares in self._all_shares(group, summed=False):
-            for measured in self.measured.get(attributes, ()):
-                result += self.variances_on(measured, shares, group, strict=False)
-        return result
-
-    def unknown_squares(self, group: Group) -> tuple[Array, Array]:
-        """Return the squared lengths of what is not measured of the group's queries, and of all of them."""
-        unknown, every = np.zeros(group.shape), np.zeros(group.shape)
-        for attributes, shares in self._all_shares(group, summed=False):
-            length = np.ones((1,) * len(shares))
-            for place, share in enumerate(shares):
-                spread = [-1 if i == place else 1 for i in range(len(shares))]
-                length = length * (share.rows**2).sum(axis=1).reshape(spread)
-            every += length
-            if attributes in self.measured:
-                if not self._is_full(attributes):
-                    (projector,) = self.projector.measured[attributes]
-                    unknown += length - self.projector.variances_on(projector, shares, group, strict=False)
-            elif attributes or not self.public_total:
-                unknown += length
-        return np.maximum(unknown, 0.0), every
-
-    def covary(self, attributes: tuple[int, ...], rows: Array) -> Array:
-        """Return q C for tensors q over a measured set's cells, with C the covariance of its residual."""
-        total = np.zeros(rows.shape)
-        for measured in self.measured[attributes]:
-            own = rows
-            for axes, number in measured.blocks:
-                at, last = [1 + a for a in axes], range(rows.ndim - len(axes), rows.ndim)
-                own = np.moveaxis(self.strategies[number].covary(np.moveaxis(own, at, last)), last, at)
-            total += measured.variance * own
-        return total
-
-    def outside(self, attributes: tuple[int, ...], rows: Array) -> Array | None:
-        """Return what is left of tensors outside a measured set's strategies; None if these span all."""
-        return None if self._is_full(attributes) else rows - self.projector.covary(attributes, rows)
-
-    def _is_full(self, attributes: tuple[int, ...]) -> bool:
-        """Return whether a measured set's strategies span its whole residual space."""
-        ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
-        return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
-
-    @cached_property
-    def projector(self) -> Predictor:
-        """The same sets measured by orthonormal rows, with noise of variance 1."""
-        return Predictor(
-            self.schema,
-            self.centres,
-            [strategy.orthonormal() for strategy in self.strategies],
-            {attributes: (replace(own[0], variance=1.0),) for attributes, own in self.measured.items()},
-            self.public_total,
-        )
 
     def largest(self, group: Group) -> float:
         """Return the largest variance of the group's queries, computed once for equivalent groups."""

@@ -11,7 +11,8 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
-from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.planning.measured import Measured
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import PlacedFamily
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema

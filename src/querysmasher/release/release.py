@@ -15,7 +15,8 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.prediction import Blocks, Measured, Predictor
+from querysmasher.planning.measured import Blocks, Measured
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.whole import new_predictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan

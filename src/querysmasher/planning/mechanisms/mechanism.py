@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from querysmasher.planning.prediction import Blocks
+from querysmasher.planning.measured import Blocks
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import Solver
 from querysmasher.planning.solving import solve_blocks
