@@ -1,5 +1,7 @@
 """Optimised centres: exact gradients, never worse than uniform, and the whole pipeline with them."""
 
+import math
+from collections import Counter
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centres.model import CentreModel
-from querysmasher.planning.centres.roles import find_roles
+from querysmasher.planning.centres.products import Products
+from querysmasher.planning.centres.roles import SetClass, find_roles
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.options import Options
 from querysmasher.planning.planner import plan_at
@@ -49,7 +52,7 @@ def centres_near_uniform(sizes, rng):
 def assert_gradient(model, centres):
     """The gradient is the slope between two nearby points, along a random direction for every role."""
     rng = np.random.default_rng(1)
-    found = model.at(centres)
+    found = model.at(centres, tight=True)
     for role, gradient in enumerate(found.gradients):
         direction = rng.normal(size=len(gradient))
         direction -= direction.mean()
@@ -58,7 +61,7 @@ def assert_gradient(model, centres):
         for sign in (1, -1):
             moved = list(centres)
             moved[role] = Centre(centres[role].weights + sign * step * direction)
-            ends.append(model.at(moved).value)
+            ends.append(model.at(moved, tight=True).value)
         slope = (ends[0] - ends[1]) / (2 * step)
         assert gradient @ direction == pytest.approx(slope, rel=1e-4, abs=1e-5 * np.abs(gradient).max())
     return found
@@ -123,11 +126,125 @@ def test_large_joint_blocks_of_full_rank_are_taken_as_constants(limit_planning):
     assert uniform - found > 0.8 * (uniform - best) > 0.01 * uniform
 
 
+@st.composite
+def single_terms(draw):
+    """Classes with one term each, on four role families of one axis."""
+    numbers = st.lists(st.integers(0, 3), max_size=3)
+    products = st.lists(st.tuples(st.floats(0.1, 9), numbers.map(tuple)), min_size=1, max_size=3)
+    uses = numbers.map(lambda own: tuple((n, (0,), (axis,)) for axis, n in enumerate(own)))
+    term = st.tuples(uses, products.map(tuple))
+    terms = draw(st.lists(term, min_size=1, max_size=5))
+    return [SetClass((0,), 1, (term,)) for term in terms]
+
+
+@given(
+    single_terms(),
+    st.lists(st.floats(0.1, 9), min_size=5, max_size=5),
+    st.lists(st.floats(0.1, 9), min_size=4, max_size=4),
+    st.lists(st.floats(0.1, 9), min_size=3, max_size=3),
+)
+def test_products_are_summed_term_by_term_with_their_derivatives(classes, factors, squares, known):
+    """The fourth part is nothing: classes that use it cost nothing."""
+    factors = factors[: len(classes)]
+    made = Products(classes, factors, 4)
+
+    def total(squares, known):
+        roots = [*known, 0.0]
+        result = 0.0
+        for one, factor in zip(classes, factors, strict=True):
+            ((uses, products),) = one.terms
+            coefficient = sum(w * math.prod(squares[n] for n in dropped) for w, dropped in products)
+            result += factor * math.sqrt(coefficient) * math.prod(roots[n] for n, _, _ in uses)
+        return result
+
+    value, by_squares, by_roots = made.at(squares, {(n, (0,)): root for n, root in enumerate(known)})
+    assert value == pytest.approx(total(squares, known))
+    by_part = dict(zip(made.parts, by_roots, strict=True))
+    for place in range(4):
+        slope = _slope(
+            lambda x, place=place: total([*squares[:place], x, *squares[place + 1 :]], known), squares[place]
+        )
+        assert by_squares[place] == pytest.approx(slope, rel=1e-6, abs=1e-7 * abs(value))
+    for place in range(3):
+        slope = _slope(
+            lambda x, place=place: total(squares, [*known[:place], x, *known[place + 1 :]]), known[place]
+        )
+        assert by_part.get((place, (0,)), 0.0) == pytest.approx(slope, rel=1e-6, abs=1e-7 * abs(value))
+
+
+def _slope(function, at):
+    step = 1e-4 * at
+    return (function(at + step) - function(at - step)) / (2 * step)
+
+
+def test_what_cannot_move_is_split_and_solved_once(monkeypatch):
+    """Marginals among prefixes: no matrix of theirs is made in the search where a closed form will do."""
+    from querysmasher.planning.centres import gradient, model
+
+    split, solved = [], []
+    split_parts, solve_design = gradient.split_parts, model.solve_design
+
+    def counted_split(queries, *rest):
+        split.append(queries.family.name)
+        return split_parts(queries, *rest)
+
+    def counted_solve(root, *rest):
+        solved.append(root.shape[1])
+        return solve_design(root, *rest)
+
+    monkeypatch.setattr(gradient, "split_parts", counted_split)
+    monkeypatch.setattr(model, "solve_design", counted_solve)
+    schema = qs.Schema(
+        [qs.Ordinal("a", range(9)), qs.Categorical("b", range(7)), qs.Categorical("c", range(5))]
+    )
+    tables = qs.all_kway(schema, 1) + qs.queries(schema, {"a": "range"})
+    assert not search_centres(tables, COST).centres[-1][0].is_uniform
+    assert set(split) == {"prefix", "range"}
+    assert set(solved) == {9}
+    split.clear()
+    search_centres(tables + qs.queries(schema, {"b": "circular"}), COST)
+    assert Counter(split)["prefix"] > Counter(split)["identity"] == Counter(split)["circular"] == 1
+
+
+@pytest.mark.parametrize("name", some_workloads())
+def test_roles_that_stay_change_neither_value_nor_gradient_of_the_others(name):
+    roles = find_roles(some_workloads()[name])
+    centres = centres_near_uniform(roles.sizes, np.random.default_rng(1))
+    everything = CentreModel(roles, (1, 1)).at(centres, tight=True)
+    for free in range(len(roles.sizes)):
+        model = CentreModel(roles, (1, 1), [free])
+        moved = list(centres)
+        moved[free] = Centre.uniform(roles.sizes[free])
+        model.at(moved)
+        found = model.at(centres, tight=True)
+        assert found.value == pytest.approx(everything.value, rel=1e-7)
+        np.testing.assert_allclose(
+            found.gradients[free],
+            everything.gradients[free],
+            atol=1e-4 * np.abs(everything.gradients[free]).max(),
+        )
+
+
+def test_a_search_that_stops_early_says_so(limit_planning, tmp_path):
+    schema = cube(6, 2)
+    workload = qs.affine(schema, "a0", "a1") + qs.all_kway(schema, 1, "prefix")
+    plan = qs.plan(workload, COST)
+    assert not plan.stopped_early
+    assert "stopped early" not in repr(plan)
+    limit_planning(search_steps=1)
+    assert search_centres(workload, COST).stopped_early
+    plan = qs.plan(workload, COST)
+    assert plan.weighted_loss < qs.plan(workload, COST, centering="uniform").weighted_loss
+    assert "the search for better centres stopped early" in repr(plan)
+    plan.save(tmp_path / "plan")
+    assert qs.Plan.load(tmp_path / "plan").stopped_early
+
+
 @pytest.mark.parametrize("family", ["identity", "circular"])
 def test_symmetric_workloads_keep_uniform_centres_without_a_search(family, monkeypatch):
     from querysmasher.planning.centres import search
 
-    monkeypatch.setattr(search, "find_roles", lambda _: pytest.fail("searched"))
+    monkeypatch.setattr(search, "few_roles", lambda *_: pytest.fail("searched"))
     workload = qs.all_kway(cube(6, 4), [1, 2], family)
     found = search_centres(workload, COST)
     assert found.is_proven

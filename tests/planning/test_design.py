@@ -6,8 +6,9 @@ import scipy.linalg
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from querysmasher.planning.solvers import interior_point as interior_point_module
 from querysmasher.planning.solvers import optimize
-from querysmasher.planning.solvers.design import Design
+from querysmasher.planning.solvers.design import Design, evaluator
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.interior_point import hessian, interior_point
 from querysmasher.planning.solvers.optimize import solve_design
@@ -91,6 +92,45 @@ def test_any_weights_certify_the_optimum_from_both_sides(drawn):
     assert design.gap == pytest.approx(design.upper / design.value - 1)
 
 
+@given(designs(rank=5, cells=8))
+def test_the_hessian_in_single_precision_is_nearly_that_in_double(drawn):
+    design = Design.at(*drawn)
+    exact = hessian(design.roots, design.image)
+    rough = hessian(design.roots, design.image, single=True)
+    np.testing.assert_allclose(rough, exact, atol=1e-5 * np.abs(exact).max())
+
+
+def test_the_interior_point_goes_on_in_double_where_single_precision_fails(monkeypatch):
+    tried = []
+
+    def fails_at_first(s, Y, *, single):
+        tried.append(single)
+        H = hessian(s, Y)
+        return H - 2 * np.eye(len(H)) * np.abs(H).max() if single else H
+
+    monkeypatch.setattr(interior_point_module, "SINGLE_PRECISION", 10)
+    monkeypatch.setattr(interior_point_module, "hessian", fails_at_first)
+    R = centred_rows(AbsDifference((5, 5)))
+    weights = interior_point(R, np.full(25, 1.0 / 25), 1e-6)
+    assert tried[0]
+    assert not any(tried[1:])
+    assert Design.at(R, weights).gap <= 1e-6
+
+
+@pytest.mark.parametrize("cells", [200, 400])
+def test_a_start_near_a_sparse_optimum_goes_to_the_active_cells(cells, monkeypatch, limit_planning):
+    """Same optimum from sparse weights nearby, without the fixed point, which would stall."""
+    limit_planning(light_cells=100, interior_cells=100)
+    rows = np.random.default_rng(4).standard_normal((6, cells))
+    plain = solve_design(rows, np.full(cells, 1.0), 1e-6)
+    near = np.maximum(plain.weights, 1e-3 * plain.weights.mean())
+    assert np.count_nonzero(near > near.mean() / 20) <= cells / 4
+    monkeypatch.setattr(optimize, "fixed_point", lambda *_: pytest.fail("iterated"))
+    again = solve_design(rows, near, 1e-6)
+    assert again.gap <= 1e-6
+    assert again.value == pytest.approx(plain.value, rel=2e-6)
+
+
 @given(designs())
 def test_the_strategy_of_a_design_has_unit_sensitivity_and_the_loss_it_claims(drawn):
     R, p = drawn
@@ -98,6 +138,43 @@ def test_the_strategy_of_a_design_has_unit_sensitivity_and_the_loss_it_claims(dr
     B = design.strategy()
     assert (B**2).sum(axis=0).max() == pytest.approx(1.0, abs=1e-12)
     assert np.sqrt(loss(R.T @ R, B)) == pytest.approx(design.upper, rel=1e-8)
+
+
+@given(designs(rank=5, cells=6))
+def test_a_design_of_the_gram_matrix_is_that_of_the_rows(drawn):
+    R, p = drawn
+    one, two = Design.at(R, p), Design.of_gram(R.T @ R, len(R), p)
+    np.testing.assert_allclose(two.roots, one.roots, rtol=1e-6)
+    np.testing.assert_allclose(two.leverages, one.leverages, rtol=1e-6)
+    np.testing.assert_allclose(
+        two.strategy().T @ two.strategy(), one.strategy().T @ one.strategy(), atol=1e-6
+    )
+
+
+def test_the_gram_matrix_is_decomposed_only_where_it_is_small_and_exact():
+    R, p = random_design(2, rank=6, cells=7)
+    at = evaluator(R)
+    assert at(p).image.shape == (6, 7)
+    p[0] = 1e-12  # whose root would lose digits
+    np.testing.assert_array_equal(at(p).leverages, Design.at(R, p).leverages)
+    thin, p = random_design(3)
+    np.testing.assert_array_equal(evaluator(thin)(p).leverages, Design.at(thin, p).leverages)
+
+
+@given(full_rank_matrices(5, 5))
+def test_one_square_root_bounds_the_optimum_from_both_sides(R):
+    """Σs² ≤ L ≤ tr(G V⁻¹) with s = diag G^½ and V = D G^½ D, and one step from uniform weights is p ∝ s²."""
+    gram = R.T @ R
+    design = Design.at(R, np.ones(5))
+    root = np.real(scipy.linalg.sqrtm(gram))
+    s = np.diagonal(root)
+    np.testing.assert_allclose(design.leverages, s, rtol=1e-6)
+    scale = 1 / np.sqrt(s)
+    V = root * np.outer(scale, scale)
+    optimum = optimal_loss(gram, np.eye(5))
+    assert s @ s <= Design.at(R, s**2).value ** 2 * (1 + 1e-9)
+    assert Design.at(R, s**2).value ** 2 <= optimum * (1 + 1e-6)
+    assert optimum <= np.trace(gram @ np.linalg.inv(V)) * (1 + 1e-6)
 
 
 def test_weights_need_not_sum_to_one():

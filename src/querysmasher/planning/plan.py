@@ -51,6 +51,8 @@ class Plan:
     solver: str = "optimal"
     centering: str = "uniform"
     tolerance: float = 1e-3
+    stopped_early: bool = False
+    """Whether the search for centres ended for its effort, while there was still something to gain."""
 
     @property
     def weighted_rmse(self) -> float:

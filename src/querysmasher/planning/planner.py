@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,12 +83,18 @@ def plan(
         return plan_at(centres, workload, budget, options, own_bases, progress)
 
     even = uniform(workload.schema)
+    stopped_early = False
     if options.centering == "uniform":
         best = at(even)
     else:
         with Bar("Choosing centres", None, progress):
             found = search_centres(workload, budget, far_apart=far_apart)
-        best = at(found.centres[-1]) if found.is_proven else _best(map(at, found.centres))
+        last = at(found.centres[-1]) if found.is_proven or found.uniform_bound else None
+        beats = (
+            last is not None and math.sqrt(last.weighted_loss * budget.privacy_cost) <= found.uniform_bound
+        )
+        stopped_early = found.stopped_early
+        best = last if last is not None and (found.is_proven or beats) else _best(map(at, found.centres))
     try:
         check_measurable(best, max_records)
     except PlanError:
@@ -95,7 +102,7 @@ def plan(
             raise
         best = at(even)  # whose rows are smaller integers
         check_measurable(best, max_records)
-    return best
+    return replace(best, stopped_early=True) if stopped_early else best
 
 
 def _best(plans: Iterator[Plan]) -> Plan:

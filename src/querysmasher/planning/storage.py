@@ -68,6 +68,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         "solver": plan.solver,
         "centering": plan.centering,
         "tolerance": plan.tolerance,
+        "stopped_early": plan.stopped_early,
     }
 
 
@@ -98,6 +99,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         solver=word(data["solver"]),
         centering=word(data["centering"]),
         tolerance=number(data["tolerance"], 0, 1),
+        stopped_early=data.get("stopped_early", False) is True,
     )
     check_plan(plan)
     return plan

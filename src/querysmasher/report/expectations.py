@@ -109,6 +109,10 @@ def by_kind(rows: Iterable[Expectation]) -> list[Expectation]:
     return [together(kind, own) for (_, kind), own in kinds.items()]
 
 
+STOPPED = "the search for better centres stopped early, because each of its steps takes long here"
+"""What is said of a plan whose centres could still gain."""
+
+
 def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
@@ -123,6 +127,7 @@ def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries), {certified}"),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
+        *([("note", STOPPED)] if plan.stopped_early else []),
     ]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centres.roles import RoleFamily
+from querysmasher.planning.solvers.circulant import spectral_root_loss
 from querysmasher.planning.split import Kept, split_axis, split_parts
 from querysmasher.planning.subworkload import Part
 
@@ -16,18 +18,44 @@ from querysmasher.planning.subworkload import Part
 class RoleSplit:
     """A role family: what it leaves on each subset of its axes, and the derivative of that."""
 
-    def __init__(self, family: RoleFamily) -> None:
-        """Take a family of queries and its roles."""
+    def __init__(self, family: RoleFamily, number: int, *, moves: bool = True, whole: bool = True) -> None:
+        """Take a family of queries and its roles; its parts are numbered from `number` on.
+
+        If it does not move, its centres stay what they are at first. Unless its parts are needed `whole`, a
+        family that then looks the same from every value is not split at all.
+        """
         self.roles = family.roles
         self.queries = family.queries
-        self.gram = family.family.gram() if family.family.closed_form else None
+        self.number = number
+        self.moves = moves
+        self.whole = whole
+        self.closed_root: float | None = None
+        """√L of what is left on its only axis, where that was found without splitting it."""
+        self._known: tuple[float, dict[Kept, Part]] | None = None
 
-    def at(self, centres: Sequence[Centre], number: int) -> tuple[float, dict[Kept, Part]]:
-        """Return the square of what is left on no axis, and the nonzero parts on other sets of axes.
+    @cached_property
+    def gram(self) -> Array | None:
+        """The Gram matrix of the queries, where it has a closed form."""
+        family = self.queries.family
+        return family.gram() if family.closed_form else None
 
-        The parts are numbered from `number` on.
-        """
-        return split_parts(self.queries, [centres[r] for r in self.roles], number)
+    def at(self, centres: Sequence[Centre]) -> tuple[float, dict[Kept, Part]]:
+        """Return the square of what is left on no axis, and the nonzero parts on other sets of axes."""
+        if self._known is None or self.moves:
+            own = [centres[r] for r in self.roles]
+            family = self.queries.family
+            closed = family.closed_form and family.looks_alike and own[0].is_uniform
+            if closed and not self.moves and not self.whole:
+                self._known = self._in_closed_form(), {}
+            else:
+                self._known = split_parts(self.queries, own, self.number)
+        return self._known
+
+    def _in_closed_form(self) -> float:
+        """Return the square of what is left on no axis, and remember √L of what is left on the axis."""
+        first = self.queries.family.gram()[0]
+        self.closed_root = spectral_root_loss(first) if len(first) > 1 else None
+        return float(first.mean())
 
     def _left(self, kept: Kept, centres: Sequence[Centre], skip: int | None) -> Array:
         """Return q ⊗(C on kept axes, w on the others), leaving the axis `skip` as it is."""

@@ -13,7 +13,7 @@ ones as constants. `Evaluation.is_exact` says whether the value is exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,15 +22,14 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centres.block import Optimum, contract, optimum_of
 from querysmasher.planning.centres.gradient import RoleSplit
+from querysmasher.planning.centres.products import PartKey, Products
 from querysmasher.planning.centres.roles import Roles, SetClass
 from querysmasher.planning.limits import limits
+from querysmasher.planning.solvers.circulant import circulant_root_loss, is_circulant
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.roots import block_root, is_thin, stacked_rows
-from querysmasher.planning.split import Kept
 from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
-
-PartKey = tuple[int, Kept]
 
 
 @dataclass(eq=False)
@@ -68,49 +67,120 @@ class Evaluation:
     """Whether it took seconds, so that a search can afford only few."""
 
 
+@dataclass(frozen=True, eq=False)
+class Scalars:
+    """All that F depends on where every class is a product: squares σ by family, and √L by part."""
+
+    squares: list[float]
+    roots: dict[PartKey, float]
+
+
 class CentreModel:
     """F and its gradient for given centres, one per role."""
 
-    def __init__(self, roles: Roles, sensitivities: tuple[int, int]) -> None:
-        """Take the classes of a workload, and the budget's factors for the total and for other sets."""
+    def __init__(
+        self, roles: Roles, sensitivities: tuple[int, int], free: Collection[int] | None = None
+    ) -> None:
+        """Take the classes of a workload, and the budget's factors for the total and for other sets.
+
+        Only the `free` roles move (by default all): the others keep the centres of the first evaluation, and
+        what depends on no other centre is computed once. They have no gradient.
+        """
         self.roles = roles
-        self.sensitivities = sensitivities
+        self.free = frozenset(range(len(roles.sizes)) if free is None else free)
         self._is_exact = True
         self._is_tight = False
         self._is_heavy = False
         self._starts: dict[object, Array] = {}
         self._solved: dict[Block, Optimum] = {}
         self._fresh: dict[Block, Optimum] = {}
+        self._settled: dict[Block, Optimum] = {}
+        self._settled_roots: dict[int, float] = {}
         self._constants: dict[object, float] = {}
-        self._families = [RoleSplit(f) for f in roles.families]
+        factors = [math.sqrt(sensitivities[bool(c.roles)]) * c.count for c in roles.classes]
+        counted = [(c, f) for c, f in zip(roles.classes, factors, strict=True) if f]
+        self._mixed = [(c, f) for c, f in counted if len(c.terms) > 1]
+        single = [(c, f) for c, f in counted if len(c.terms) == 1]
+        self.products = Products([c for c, _ in single], [f for _, f in single], len(roles.families))
+        mixing = {n for c, _ in self._mixed for uses, _ in c.terms for n, _, _ in uses}
+        first = 0
+        self.families: list[RoleSplit] = []
+        self._moving: set[int] = set()
+        """The numbers of parts that some free centre changes."""
+        for number, family in enumerate(roles.families):
+            moves = not self.free.isdisjoint(family.roles)
+            own = RoleSplit(family, first, moves=moves, whole=number in mixing)
+            self.families.append(own)
+            following = first + 2 ** len(family.roles)
+            if moves:
+                self._moving.update(range(first, following))
+            first = following
 
     def at(self, centres: Sequence[Centre], *, tight: bool = False) -> Evaluation:
-        """Evaluate F; `tight` solves every block as exactly as small ones."""
+        """Evaluate F; `tight` solves blocks as exactly as derivatives need near the minimum."""
         self._is_exact, self._is_tight = True, tight
         self._fresh = {}
         parts: dict[PartKey, Part] = {}
         squares: list[float] = []
-        for number, split_ in enumerate(self._families):
-            square, own = split_.at(centres, len(parts))
+        roots: dict[PartKey, float] = {}
+        for number, split_ in enumerate(self.families):
+            square, own = split_.at(centres)
             squares.append(square)
             parts |= {(number, kept): part for kept, part in own.items()}
+            if split_.closed_root is not None:
+                roots[number, (0,)] = split_.closed_root
         slopes = _Slopes()
-        total = 0.0
-        for one in self.roles.classes:
-            factor = math.sqrt(self.sensitivities[bool(one.roles)]) * one.count
-            if factor:
-                total += self._add_class(one, factor, squares, parts, slopes)
+        for key in self.products.parts:
+            if key in parts:
+                roots[key] = self._root_loss(parts[key])
+        total, by_squares, by_roots = self.products.at(squares, roots)
+        slopes.squares.update(enumerate(by_squares.tolist()))
+        for key, slope in zip(self.products.parts, by_roots.tolist(), strict=True):
+            if key in parts and parts[key].number in self._moving:
+                optimum = self._solve(Block.of(parts[key]))
+                if not optimum.constant:  # d√L = ½ tr(Ξ dG)
+                    slopes.add_part(parts[key], slope / 2, optimum.root)
+        for one, factor in self._mixed:
+            total += self._add_class(one, factor, squares, parts, slopes)
         gradients = [np.zeros(n) for n in self.roles.sizes]
-        by_part = {key: slopes.of_part(part) for key, part in parts.items()}
-        for number, split_ in enumerate(self._families):
-            moved = {
-                kept: (parts[n, kept], slope)
-                for (n, kept), slope in by_part.items()
-                if n == number and slope is not None
-            }
-            split_.add_gradient(slopes.squares.get(number, 0.0), moved, centres, gradients)
+        for number, split_ in enumerate(self.families):
+            if split_.moves:
+                own = {kept: part for (n, kept), part in parts.items() if n == number}
+                by_part = {kept: (part, slopes.of_part(part)) for kept, part in own.items()}
+                moved = {kept: (part, slope) for kept, (part, slope) in by_part.items() if slope is not None}
+                split_.add_gradient(slopes.squares.get(number, 0.0), moved, centres, gradients)
+        for role in set(range(len(gradients))).difference(self.free):
+            gradients[role][:] = 0.0
         self._solved = self._fresh
         return Evaluation(total, gradients, self._is_exact, self._is_heavy)
+
+    @property
+    def is_all_products(self) -> bool:
+        """Whether every class of sets is a single Kronecker product."""
+        return not self._mixed
+
+    def scalars(self, centres: Sequence[Centre]) -> Scalars | None:
+        """Return what families that stay leave, or None if some of it can only be estimated."""
+        self._is_exact = True
+        found = Scalars([], {})
+        for number, split_ in enumerate(self.families):
+            square, own = (0.0, {}) if split_.moves else split_.at(centres)
+            found.squares.append(square)
+            if split_.closed_root is not None:
+                found.roots[number, (0,)] = split_.closed_root
+            found.roots.update({(number, kept): self._root_loss(part) for kept, part in own.items()})
+        return found if self._is_exact else None
+
+    def _root_loss(self, part: Part) -> float:
+        """Return √L of a part alone; one that stays and looks the same from every cell has a closed form."""
+        if part.number in self._moving:
+            return self._solve(Block.of(part)).root_loss
+        if part.number not in self._settled_roots:
+            block = Block.of(part)
+            closed = is_circulant(block)
+            root = circulant_root_loss(block) if closed else self._solve(block).root_loss
+            self._settled_roots[part.number] = root
+        return self._settled_roots[part.number]
 
     def _add_class(
         self,
@@ -178,17 +248,24 @@ class CentreModel:
         """Return a block's optimum, searched from its last weights, or an estimate."""
         if block in self._fresh:
             return self._fresh[block]
+        if block in self._settled:
+            return self._settled[block]
+        if all(piece.part.number not in self._moving for piece in block.pieces):
+            self._settled[block] = self._solved_anew(block, tight=block.cells <= limits().light_cells)
+            return self._settled[block]
         if block in self._solved:  # nothing it depends on has changed
             self._fresh[block] = self._solved[block]
             return self._solved[block]
+        self._fresh[block] = self._solved_anew(block, tight=self._is_tight)
+        return self._fresh[block]
+
+    def _solved_anew(self, block: Block, *, tight: bool) -> Optimum:
         key = (block.shape, tuple((piece.axes, piece.part.number) for piece in block.pieces))
         largest = limits().thin_cells if is_thin(block) else limits().joint_cells
         if block.cells > largest and len(block.shape) > 1:
             self._is_exact = False
-            self._fresh[block] = self._estimate(block, key)
-            return self._fresh[block]
+            return self._estimate(block, key)
         start = self._starts.get(key, np.full(block.cells, 1.0 / block.cells))
-        tight = self._is_tight or block.cells <= limits().tight_cells
         gap = limits().tight_gap if tight else limits().search_gap
         if block.cells > limits().heavy_cells:
             self._is_heavy = True
@@ -196,8 +273,7 @@ class CentreModel:
             start = 0.99 * start + 0.01 * start.mean()  # weights at the boundary leave it slowly
         design = solve_design(block_root(block, strict=False), np.maximum(start, 1e-9 * start.max()), gap)
         self._starts[key] = design.weights / design.weights.sum()
-        self._fresh[block] = optimum_of(design)
-        return self._fresh[block]
+        return optimum_of(design)
 
     def _estimate(self, block: Block, key: object) -> Optimum:
         if not is_thin(block):

@@ -57,6 +57,17 @@ class Roles:
     classes: tuple[SetClass, ...]
 
 
+def few_roles(workload: Workload, most: int) -> Roles:
+    """Return the roles of a workload, coarse ones if finer ones make more than `most` classes."""
+    role_of = _role_of(workload, coarse=False)
+    places = (sorted(workload.schema.positions(group.attributes)) for group in workload)
+    if len({tuple(role_of[p] for p in own) for own in places}) <= most:  # at least as many classes
+        roles = find_roles(workload)
+        if len(roles.classes) <= most:
+            return roles
+    return find_roles(workload, coarse=True)
+
+
 def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
     """Find the roles and classes of a workload.
 
@@ -64,23 +75,7 @@ def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
     other families of their groups; classes of sets still distinguish these.
     """
     schema = workload.schema
-    numbers: dict[Hashable, int] = {}
-    usage: list[Counter[Hashable]] = [Counter() for _ in schema]
-    for group in workload:
-        parts = [
-            (schema.positions(names), family, numbers.setdefault(family.key, len(numbers)))
-            for names, family in group.parts()
-        ]
-        for places, family, number in parts:
-            others = tuple(sorted(n for p, _, n in parts if p is not places))
-            for axis, place in enumerate(places):
-                asked = (number, 0 if family.is_symmetric else axis)
-                usage[place][asked if coarse else (*asked, group.weight, others)] += 1
-    kinds: dict[Hashable, int] = {}
-    role_of = tuple(
-        kinds.setdefault((size, frozenset(used if coarse else used.items())), len(kinds))
-        for size, used in zip(schema.sizes, usage, strict=True)
-    )
+    role_of = _role_of(workload, coarse=coarse)
     role_sizes = dict(zip(role_of, schema.sizes, strict=True))
     families: dict[Hashable, tuple[int, RoleFamily]] = {}
     table: defaultdict[tuple[int, ...], Counter[Hashable]] = defaultdict(Counter)
@@ -112,6 +107,28 @@ def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
         tuple(role_sizes[r] for r in range(len(role_sizes))),
         tuple(f for _, f in families.values()),
         tuple(_set_class(roles, terms, count) for (roles, terms), count in classes.items()),
+    )
+
+
+def _role_of(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
+    """Return the role of every attribute."""
+    schema = workload.schema
+    numbers: dict[Hashable, int] = {}
+    usage: list[Counter[Hashable]] = [Counter() for _ in schema]
+    for group in workload:
+        parts = [
+            (schema.positions(names), family, numbers.setdefault(family.key, len(numbers)))
+            for names, family in group.parts()
+        ]
+        for places, family, number in parts:
+            others = tuple(sorted(n for p, _, n in parts if p is not places))
+            for axis, place in enumerate(places):
+                asked = (number, 0 if family.is_symmetric else axis)
+                usage[place][asked if coarse else (*asked, group.weight, others)] += 1
+    kinds: dict[Hashable, int] = {}
+    return tuple(
+        kinds.setdefault((size, frozenset(used if coarse else used.items())), len(kinds))
+        for size, used in zip(schema.sizes, usage, strict=True)
     )
 
 

@@ -8,14 +8,15 @@ gradients, starting from uniform, and rounded to ratios of small integers, which
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.planning.centre import Centre, Centres, uniform
+from querysmasher.planning.centre import LARGEST, Centre, Centres, uniform
 from querysmasher.planning.centres.model import CentreModel, Evaluation
-from querysmasher.planning.centres.roles import Roles, find_roles
+from querysmasher.planning.centres.own import own_centres
+from querysmasher.planning.centres.roles import Roles, few_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import Minimum, minimize
 from querysmasher.planning.solvers.circulant import is_circulant_gram
@@ -37,6 +38,10 @@ class Candidates:
 
     centres: tuple[Centres, ...]
     is_proven: bool
+    uniform_bound: float = 0.0
+    """A lower bound of Σ√(c·L) over all sets around uniform centres: a plan below it needs no comparison."""
+    stopped_early: bool = False
+    """Whether the search ended for its effort, rather than because nothing was left to gain."""
 
 
 def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = False) -> Candidates:
@@ -48,28 +53,33 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
     keep = Candidates((even,), is_proven=True)
     if _all_symmetric(workload):
         return keep
-    roles = find_roles(workload)
-    if len(roles.classes) > limits().many_classes:
-        roles = find_roles(workload, coarse=True)
+    roles = few_roles(workload, limits().many_classes)
     free = [r for r in range(len(roles.sizes)) if not _is_symmetric(roles, r)]
     if not free:
         return keep
-    model = CentreModel(roles, (budget.unit.squared_change(total=True), budget.unit.squared_change()))
+    sensitivities = (budget.unit.squared_change(total=True), budget.unit.squared_change())
+    model = CentreModel(roles, sensitivities, free)
     start = [Centre.uniform(n) for n in roles.sizes]
+    way = _Way(start, free)
     with one_core():
+        own = own_centres(model, start)
+        if own is not None:
+            centres = _spread(way.rounded(own.centres, roles), roles)
+            return Candidates((even, centres), is_proven=False, uniform_bound=own.uniform_bound)
         first = model.at(start)
         if not first.value > 0:
             return keep  # all queries are zero, or ask for what is public
-        way = _Way(start, free)
         found = _minimise(model, way, first)
-        best = way.rounded(found, roles)
-        last = model.at(best)
-    if not last.is_exact:
-        tried = (way.rounded(part * found, roles) for part in limits().partial_ways)
-        return Candidates((even, *(_spread(centres, roles) for centres in tried)), is_proven=False)
-    if far_apart:
-        return Candidates((even, _spread(best, roles)), is_proven=False)
-    return keep if last.value >= first.value else Candidates((even, _spread(best, roles)), is_proven=True)
+    early = not found.success and found.steps >= (
+        limits().heavy_steps if first.is_heavy else limits().search_steps
+    )
+    if not first.is_exact:
+        tried = (way.rounded(way.at(part * found.x), roles) for part in limits().partial_ways)
+        spread = (_spread(centres, roles) for centres in tried)
+        return Candidates((even, *spread), is_proven=False, stopped_early=early)
+    best = _spread(way.rounded(way.at(found.x), roles), roles)
+    bound = 0.0 if far_apart else first.value
+    return Candidates((even, best), is_proven=False, uniform_bound=bound, stopped_early=early)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +105,14 @@ class _Way:
         """Return the derivative with respect to x, given those with respect to the centres."""
         return np.concatenate([self._scaled(gradients[r]) for r in self.free])
 
-    def rounded(self, x: Array, roles: Roles) -> list[Centre]:
-        """Return centres near x that are ratios of small integers."""
-        centres = self.at(x)
+    def rounded(self, centres: list[Centre], roles: Roles) -> list[Centre]:
+        """Return centres nearby that are ratios of small integers."""
+        result = list(centres)
         for role in self.free:
-            fineness = limits().coarse_centre if _is_tied(roles, role) else limits().fine_centre
-            centres[role] = Centre.near(centres[role].weights, fineness)
-        return centres
+            fine = min(max(limits().fine_centre, len(centres[role])), LARGEST)
+            fineness = limits().coarse_centre if _is_tied(roles, role) else fine
+            result[role] = replace(Centre.near(centres[role].weights, fineness), start=centres[role].start)
+        return result
 
     @staticmethod
     def _scaled(moves: Array) -> Array:
@@ -109,7 +120,7 @@ class _Way:
         return np.asarray(limits().first_step / math.sqrt(len(moves)) * (moves - moves.mean()))
 
 
-def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Array:
+def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Minimum:
     """Return where a quasi-Newton search from uniform centres ends."""
     steps, gain = limits().search_steps, limits().search_gain
     if first.is_heavy:
@@ -125,7 +136,7 @@ def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Array:
     found = search(np.zeros(way.size), tight=False)
     if not found.success and not first.is_heavy:  # stuck on inexact derivatives
         found = search(found.x, tight=True)
-    return found.x
+    return found
 
 
 def _spread(centres: list[Centre], roles: Roles) -> Centres:

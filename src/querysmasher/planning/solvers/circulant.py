@@ -26,14 +26,7 @@ def is_circulant(block: Block) -> bool:
 
 def solve_circulant(block: Block) -> Solution:
     """Return the optimum, with both bounds computed from the strategy itself."""
-    spectrum: Array = np.zeros([n - 1 for n in block.shape])
-    for term in block.terms:
-        product = np.full((), term.coefficient)
-        for piece in sorted(term.pieces, key=attrgetter("axes")):
-            own = _spectrum(piece.part)
-            assert own is not None  # noqa: S101 - `is_circulant` has checked it
-            product = np.multiply.outer(product, own)
-        spectrum += product
+    spectrum = _block_spectrum(block)
     bases = tuple(map(fourier_basis, block.shape))
     h = np.sqrt(spectrum)
     diagonal = h
@@ -45,6 +38,30 @@ def solve_circulant(block: Block) -> Solution:
         strategy = DenseStrategy(block.shape, np.sqrt(h)[:, None] * bases[0])
     bound = float(np.sqrt(spectrum / block.cells).sum())
     return Solution(strategy, math.sqrt(float((spectrum / h).sum())), bound, "circulant")
+
+
+def circulant_root_loss(block: Block) -> float:
+    """Return √L of a circulant block, without a strategy that reaches it."""
+    return float(np.sqrt(_block_spectrum(block) / block.cells).sum())
+
+
+def spectral_root_loss(first: Array) -> float:
+    """Return √L around a uniform centre of queries whose circulant Gram has this first row."""
+    n = len(first)
+    spectrum = np.repeat(np.fft.rfft(first).real[1:], 2)[: n - 1]
+    return float(np.sqrt(np.maximum(spectrum, 0.0) / n).sum())
+
+
+def _block_spectrum(block: Block) -> Array:
+    spectrum: Array = np.zeros([n - 1 for n in block.shape])
+    for term in block.terms:
+        product = np.full((), term.coefficient)
+        for piece in sorted(term.pieces, key=attrgetter("axes")):
+            own = _spectrum(piece.part)
+            assert own is not None  # noqa: S101 - `is_circulant` has checked it
+            product = np.multiply.outer(product, own)
+        spectrum += product
+    return spectrum
 
 
 def fourier_basis(n: int) -> Array:

@@ -51,7 +51,10 @@ def _lattice(block: Block, rank: int) -> Integers | None:
 def start_weights(block: Block) -> Array:
     """Return the product of each axis's own optimal weights: close to the optimum of the whole."""
     weights = np.ones(())
-    for axis, size in enumerate(block.shape):
+    for axis, (size, centre) in enumerate(zip(block.shape, block.centres, strict=True)):
+        if centre.start is not None:
+            weights = np.multiply.outer(weights, centre.start)
+            continue
         blend = axis_blend(block, axis)
         own = np.full(size, 1.0 / size)
         if blend is not None and len(block.shape) > 1:

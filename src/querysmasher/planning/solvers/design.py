@@ -7,13 +7,19 @@ V = RᵀM^{-½}R and, with the leverages v = diag V, both bounds at once:
     tr(M^½)² ≤ L ≤ tr(M^½) · max_j v_j
 
 so every iterate is certified, and at the optimum v_j = tr M^½ wherever p_j > 0.
+
+One square root comes close already. At equal weights V is proportional to G^½, with diagonal s, and the next
+weights p ∝ s² have tr(M^½)² ≥ Σs². For the sum of the singular values of X = RP^½ is at least tr(UᵀX) for
+every U with orthonormal columns or rows, and for the polar factor U of R = UG^½ this is Σ_j s_j √p_j = ‖s‖.
+Where G has full rank and no centre is to be kept, D G^½ D with D = diag(s^{-½}) is a strategy of unit
+sensitivity besides, so that Σs² ≤ L ≤ Σ_ij √s_i G_ij √s_j (G^{-½})_ij; the search for centres uses it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -27,6 +33,13 @@ FILLING_STEPS = 50
 
 Progress = Callable[[float], None]
 """Receives the gap after every step."""
+
+
+NEARLY_FULL = 0.8
+"""With a rank of at least this fraction of the cells, the Gram matrix is decomposed rather than M."""
+
+FAINT_WEIGHT = 1e-8
+"""Weights below this fraction of the largest lose digits in a Gram matrix scaled by their roots."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +59,23 @@ class Design:
         if is_graded(R):
             s, Y = graded_decomposition(R, p)
             return cls(p, s, Y, np.einsum("ij,ij,i->j", Y, Y, 1 / s))
-        eigenvalues, Q = np.linalg.eigh((R * p) @ R.T)
+        X = R * np.sqrt(p)
+        eigenvalues, Q = np.linalg.eigh(X @ X.T)  # a symmetric product takes half the work
         s = np.sqrt(np.maximum(eigenvalues, eigenvalues[-1] * 1e-30))
         Y = Q.T @ R
+        return cls(p, s, Y, np.einsum("ij,ij,i->j", Y, Y, 1 / s))
+
+    @classmethod
+    def of_gram(cls, gram: Array, rank: int, p: Array) -> Design:
+        """Evaluate the same design from G = RᵀR of known rank: one decomposition, and no matrix product.
+
+        With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
+        """
+        r = np.sqrt(p)
+        eigenvalues, U = np.linalg.eigh(gram * np.outer(r, r))
+        squares = eigenvalues[-rank:]
+        s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
+        Y = s[:, None] * U[:, -rank:].T / r
         return cls(p, s, Y, np.einsum("ij,ij,i->j", Y, Y, 1 / s))
 
     @cached_property
@@ -91,3 +118,18 @@ class Design:
         cost = float((gains @ squares).max())
         loss = self.leverages.max() * cost * float(np.sum(self.roots / gains))
         return rows * np.sqrt(gains / cost)[:, None], float(np.sqrt(loss))
+
+
+def evaluator(R: Array) -> Callable[[Array], Design]:
+    """Return what evaluates designs of the rows R, by whichever decomposition is quicker."""
+    rank, cells = R.shape
+    if rank < NEARLY_FULL * cells or is_graded(R):
+        return partial(Design.at, R)
+    gram = R.T @ R
+
+    def at(p: Array) -> Design:
+        if p.min() < FAINT_WEIGHT * p.max():
+            return Design.at(R, p)
+        return Design.of_gram(gram, rank, p)
+
+    return at

@@ -7,7 +7,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.grading import are_far_apart
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.design import Design, Progress
+from querysmasher.planning.solvers.design import Design, Progress, evaluator
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.interior_point import interior_point
 
@@ -21,12 +21,16 @@ def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | 
     The accelerated fixed point reaches dense optima (prefixes, ranges, marginals) in a few steps. If it
     stalls, as it does for sparse optima, the interior-point method takes over.
     """
-    design = fixed_point(
-        lambda p: Design.at(R, p), start, tolerance, 40 if R.shape[1] <= 4 * len(R) else 60, progress
-    )
+    cells, rank = R.shape[1], len(R)
+    thin = cells > limits().light_cells and cells > 6 * rank
+    takes_all = (cells <= limits().interior_cells and not thin) or cells <= 3 * rank
+    if not takes_all and np.count_nonzero(start > start.mean() / 20) <= cells / 4:
+        return _active_set(R, Design.at(R, start), tolerance, progress)  # from a sparse optimum nearby
+    steps = 40 if cells <= 4 * rank else 60
+    design = fixed_point(evaluator(R), start, tolerance, steps, progress)
     if design.gap <= tolerance:
         return design
-    if R.shape[1] <= limits().interior_cells or R.shape[1] <= 3 * len(R):
+    if takes_all:
         weights = interior_point(R, design.weights, tolerance, progress)
         best = min(design, Design.at(R, weights), key=lambda d: d.gap)
         return _plain_steps(R, best, tolerance) if are_far_apart(R) else best

@@ -62,7 +62,7 @@ def _gram_root(block: Block, strict: bool) -> Array:
     gram = np.zeros(())
     for term in block.terms:
         gram = gram + term.coefficient * _pieces_gram(term.pieces, inside)
-    root = _full_root(gram)
+    root = full_root(gram)
     if root is None:
         root = square_root(gram, RANK)
         rows = _block_rows(block, inside) if strict else root
@@ -72,7 +72,7 @@ def _gram_root(block: Block, strict: bool) -> Array:
     return np.ascontiguousarray(along_axes(tensor, 1, inside).reshape(len(root), -1))
 
 
-def _full_root(gram: Array) -> Array | None:
+def full_root(gram: Array) -> Array | None:
     """Return the Cholesky root, or None if the rank is not clearly full."""
     try:
         root = np.asarray(np.linalg.cholesky(gram).T, dtype=float)
@@ -83,7 +83,7 @@ def _full_root(gram: Array) -> Array | None:
 
 
 def _independent_rows(gram: Array) -> Array:
-    root = _full_root(gram)
+    root = full_root(gram)
     return square_root(gram, RANK) if root is None else root
 
 
