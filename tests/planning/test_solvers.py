@@ -463,3 +463,17 @@ def test_solutions_come_in_the_order_of_the_blocks_also_in_parallel(limit_planni
         solutions = solve_blocks(blocks, 1e-3, solve)
         assert [s.strategy.shape for s in solutions] == [b.shape for b in blocks]
         assert [s.reached for s in solutions] == pytest.approx(expected)
+
+
+def test_queries_that_all_tie_attributes_are_written_out_beyond_the_usual_limit(limit_planning):
+    """No product basis comes near the optimum of random rows; centres stay uniform, as a plan is heavy."""
+    limit_planning(dense_cells=20, joint_dense_cells=30)
+    schema = qs.Schema.of(a=6, b=5)
+    random = qs.random_queries(schema, ("a", "b"), 20, seed=1)
+    plan = qs.plan(random, COST)
+    assert {block.method for block in plan.methods} == {"dense"}
+    assert plan.gap < 1e-3
+    assert plan.stopped_early
+    assert all(centre.is_uniform for centre in plan.centres)
+    tables = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
+    assert "structured" in {block.method for block in qs.plan(tables, COST).methods}

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
@@ -23,6 +26,7 @@ from querysmasher.planning.strategies import (
     strategy_of_integers,
 )
 from querysmasher.planning.strategies import dense as module
+from querysmasher.planning.strategies.rounding import integer_product
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
@@ -357,3 +361,14 @@ def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatc
     assert np.all(answers.std >= np.sqrt(plan.variances(workload)) * 0.99)
     assert np.all(answers.std <= np.sqrt(plan.variances(workload)) * 1.05)
     assert abs(answers.values[-1] - 500) < 6 * answers.std[-1]
+
+
+@given(
+    arrays(np.int64, (3, 4), elements=st.integers(-(2**40), 2**40)),
+    arrays(np.int64, (4, 5), elements=st.integers(-(2**20), 2**20)),
+)
+@example(np.full((1, 2), -(2**61)), np.array([[1], [-1]]))
+@example(np.full((1, 1), 3), np.full((1, 1), 2**50))
+def test_integer_products_are_exact(left, right):
+    expected = left.astype(object) @ right.astype(object)
+    np.testing.assert_array_equal(integer_product(left, right), expected.astype(np.int64))

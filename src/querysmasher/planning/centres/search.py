@@ -16,7 +16,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import LARGEST, Centre, Centres, uniform
 from querysmasher.planning.centres.model import CentreModel, Evaluation
 from querysmasher.planning.centres.own import own_centres
-from querysmasher.planning.centres.roles import Roles, few_roles
+from querysmasher.planning.centres.roles import RoleFamily, Roles, few_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import Minimum, minimize
 from querysmasher.planning.solvers.circulant import is_circulant_gram
@@ -54,6 +54,8 @@ def search_centres(workload: Workload, budget: Budget, *, far_apart: bool = Fals
     if _all_symmetric(workload):
         return keep
     roles = few_roles(workload, limits().many_classes)
+    if any(map(_is_written_out, roles.families)):
+        return Candidates((even,), is_proven=True, stopped_early=True)
     free = [r for r in range(len(roles.sizes)) if not _is_symmetric(roles, r)]
     if not free:
         return keep
@@ -166,6 +168,13 @@ def _looks_alike(family: Family) -> bool:
     if len(family.shape) > 1 or (not family.closed_form and is_few(family.rows, family.cells, 1)):
         return False
     return family.looks_alike or (not family.closed_form and is_circulant_gram(family.gram()))
+
+
+def _is_written_out(asked: RoleFamily) -> bool:
+    """Return whether a family ties attributes in so many ways that one plan is all that can be afforded."""
+    rows, cells = asked.family.rows, asked.family.cells
+    several = len(asked.roles) > 1 and not is_few(2 * rows, cells, len(asked.roles))
+    return several and limits().dense_cells < cells <= limits().joint_dense_cells
 
 
 def _is_tied(roles: Roles, role: int) -> bool:

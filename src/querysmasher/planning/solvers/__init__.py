@@ -6,7 +6,8 @@
 method           block                                                           certificate
 ===============  ==============================================================  =======================
 ``circulant``    every Gram is circulant (marginals, circular ranges)            exact, closed form
-``dense``        at most 3,000 cells, or thin: few queries on many cells         to the tolerance asked
+``dense``        at most 3,000 cells (4,500 if all queries tie the attributes),  to the tolerance asked
+                 or thin: few queries on many cells
 ``structured``   up to 20 million cells                                          near-optimal, honest gap
 (none)           anything larger                                                 `TooLargeError`
 ===============  ==============================================================  =======================
@@ -75,6 +76,8 @@ def solve(
         return solve_circulant(block)
     own = limits()
     dense_cells = own.dense_cells if several else own.axis_values
+    if several and all(len(term.pieces) == 1 for term in block.terms):
+        dense_cells = max(dense_cells, own.joint_dense_cells)  # no product basis comes near
     if solver == "dense":
         dense_cells = own.dense_cells_forced
     if not (solver == "structured" and several) and (block.cells <= dense_cells or is_thin(block)):

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array, pseudo_inverse, solve_upper
+from querysmasher.arrays import Array, solve_upper
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -19,6 +19,7 @@ from querysmasher.planning.strategies.rounding import (
     FAINT,
     are_independent,
     coefficients,
+    integer_product,
     reduced,
     round_rows,
     scaled,
@@ -89,7 +90,7 @@ class DenseStrategy(Strategy):
     def lattice_coefficients(self) -> Array:
         """The coefficients of the rows in terms of the lattice's rows."""
         assert self.lattice is not None  # noqa: S101 - used only if there is one
-        return self.matrix @ pseudo_inverse(self.lattice.astype(float))
+        return coefficients(self.matrix, self.lattice.astype(float))
 
     def transform(self, rows: Array) -> Array:
         flat = rows.reshape(-1, math.prod(self.shape))
@@ -196,8 +197,8 @@ def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> I
     if strategy.lattice is not None:
         # combinations of the lattice's rows, with rounded coefficients that keep the products in a word
         room = WORD.bit_length() - 1 - int(np.abs(strategy.lattice).sum(axis=0).max()).bit_length()
-        coefficients = scaled(strategy.lattice_coefficients, min(bits + LATTICE_BITS, room))
-        return reduced(coefficients @ strategy.lattice, bits)
+        own = scaled(strategy.lattice_coefficients, min(bits + LATTICE_BITS, room))
+        return reduced(integer_product(own, strategy.lattice), bits)
     growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
     if bits + growth >= WORD.bit_length():
         msg = f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"

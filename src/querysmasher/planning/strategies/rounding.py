@@ -102,6 +102,25 @@ def reduced(rows: Integers, bits: int) -> Integers:
     return rows << missing if missing > 0 else rows
 
 
+def integer_product(left: Integers, right: Integers) -> Integers:
+    """Return left @ right, exactly if it fits into a word, by floating-point products of limbs.
+
+    Partial sums stay below 2^53, where they are exact: a limb has as many bits as the largest column sum of
+    |right| leaves. NumPy multiplies matrices of integers without a fast library.
+    """
+    bits = 53 - int(np.abs(right).sum(axis=0).max(initial=1)).bit_length()
+    if bits < 8:
+        return left @ right
+    columns = right.astype(float)
+    result = np.zeros((len(left), right.shape[1]), dtype=np.int64)
+    sign, rest, shift = np.sign(left), np.abs(left), 0
+    while rest.any():
+        limb = sign * (rest & ((1 << bits) - 1))
+        result += (limb.astype(float) @ columns).astype(np.int64) << shift
+        rest, shift = rest >> bits, shift + bits
+    return result
+
+
 def coefficients(rows: Array, factor: Array) -> Array:
     """Return the coefficients of the rows in terms of independent others, whose lengths may be far apart."""
     lengths = np.linalg.norm(factor, axis=1)
