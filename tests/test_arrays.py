@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from querysmasher import arrays
-from querysmasher.arrays import solve_cholesky, solve_upper
+from querysmasher.arrays import solve_cholesky, solve_upper, triangle_of
 
 ENTRIES = st.integers(-16, 16).map(lambda k: k / 4)
 SIZES = st.integers(1, 9)
@@ -54,6 +54,19 @@ def test_cholesky_factors(system, small):
     assert np.all(
         np.abs(found - known) <= 1e-14 * np.linalg.cond(matrix) * np.linalg.norm(known, axis=0) * 10
     )
+
+
+@settings(max_examples=100)
+@given(st.data(), SIZES, st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_the_triangle_of_pieces_is_that_of_the_whole(data, columns, heights):
+    pieces = [
+        np.array(data.draw(st.lists(ENTRIES, min_size=n * columns, max_size=n * columns))).reshape(n, columns)
+        for n in heights
+    ]
+    triangle, whole = triangle_of(iter(pieces), columns), np.concatenate(pieces)
+    assert triangle.shape == (min(whole.shape), columns)
+    assert not np.tril(triangle, -1).any()
+    np.testing.assert_allclose(triangle.T @ triangle, whole.T @ whole, atol=1e-12 * (1 + (whole**2).sum()))
 
 
 def test_large_systems():

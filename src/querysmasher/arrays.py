@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,17 @@ def solve_cholesky(factor: Array, right: Array) -> Array:
     """Return X with L Lᵀ X = right, for a lower triangular L with zeros above its diagonal."""
     forward = solve_upper(factor[::-1, ::-1], right[::-1])[::-1]  # turned by half, L is upper triangular
     return solve_upper(factor.T, forward)
+
+
+def triangle_of(pieces: Iterable[Array], size: int) -> Array:
+    """Return the triangle R of the QR decomposition of a tall matrix, given by pieces of its rows.
+
+    RᵀR is the matrix's Gram matrix, as accurate as if it were decomposed at once, in the memory of a piece.
+    """
+    triangle = np.empty((0, size))
+    for piece in pieces:
+        triangle = np.asarray(np.linalg.qr(np.concatenate([triangle, piece]), mode="r"), dtype=float)
+    return triangle
 
 
 def pseudo_inverse(matrix: Array) -> Array:

@@ -27,7 +27,7 @@ def by_name(comparison):
 
 def test_every_row_is_what_the_mechanism_plans(comparison):
     rows = by_name(comparison)
-    assert set(rows) == {"querysmasher", "uniform", "basis", "residual", "fourier", "hdmm"}
+    assert set(rows) == {"querysmasher", "uniform", "basis", "residual", "fourier", "whole", "hdmm"}
     for solver in ("basis", "residual", "fourier"):
         plan = qs.plan(WORKLOAD, BUDGET, solver=solver)
         assert rows[solver].rmse == plan.weighted_rmse
@@ -64,7 +64,7 @@ def test_table_and_json(comparison):
     assert lines[1].startswith("QuerySmasher ")
     assert json.loads(json.dumps(comparison.to_json()))[0]["title"] == "QuerySmasher"
     html = comparison._repr_html_()
-    assert html.count("<tr>") == 7
+    assert html.count("<tr>") == 8
     assert "worst query&#x27;s std" in html
 
 

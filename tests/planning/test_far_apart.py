@@ -23,7 +23,8 @@ from querysmasher.planning.grading import (
     lengths,
 )
 from querysmasher.planning.integer import integer_plan
-from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.planning.measured import Measured
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.subworkload import Part, Piece, Term, separate

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.planning import lattice
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import independent, lattice_rows, project
 from querysmasher.workload.families import Identity, Prefix
@@ -155,11 +156,19 @@ def test_no_lattice_where_any_rounding_will_do_or_none_is_known():
     assert lattice_rows(Rows((4,), [[1, 0, 0, 1]]), (0,), (0,), (Centre.of(real / real.sum()),)) is None
 
 
-@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 5), st.integers(1, 4))
-def test_an_independent_choice_of_rows_keeps_the_span(seed, count, cells, rank):
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 5),
+    st.sampled_from([1, 2, 3, 4, 5, 100]),
+    st.integers(1, 4),
+    st.sampled_from([0, lattice.WIDE]),
+)
+def test_an_independent_choice_of_rows_keeps_the_span(seed, count, cells, rank, wide):
     generator = np.random.default_rng(seed)
     rows = generator.integers(-3, 4, (count, rank)) @ generator.integers(-3, 4, (rank, cells))
-    found = independent(rows * 6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lattice, "WIDE", wide)
+        found = independent(rows * 6)
     expected = exact_rank(rows.tolist())
     assert len(found) == expected
     if expected:

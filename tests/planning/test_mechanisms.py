@@ -21,7 +21,7 @@ from tests.builders import COST, cube
 from tests.release.tables import frame, random_counts, simulate, whole
 from tests.strategies import matrices
 
-MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only)
+MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only and mechanism.splits)
 SOLVERS = (*METHODS, *MECHANISMS)
 """The name of a mechanism is also accepted as a solver."""
 

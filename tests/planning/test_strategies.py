@@ -20,6 +20,7 @@ from querysmasher.planning.strategies import (
     DenseStrategy,
     DiagonalStrategy,
     FourierStrategy,
+    MergedStrategy,
     Strategy,
     strategy_from_data,
     strategy_of_integers,
@@ -68,6 +69,12 @@ class StepStrategy(Strategy):
 
     def transform(self, rows):
         return self._dense.transform(rows)
+
+    def covary(self, rows):
+        return self._dense.covary(rows)
+
+    def orthonormal(self):
+        return self._dense.orthonormal()
 
     def variances(self, factors):
         return self._dense.variances(factors)
@@ -124,6 +131,17 @@ def fourier(shape=SHAPE, deficient=False, seed=0):
     return FourierStrategy(energy / energy.mean())
 
 
+def merged(rank, lattice=False, seed=0):
+    """Rows on seven columns of 24 cells; the second axis is not looked at."""
+    rng = np.random.default_rng(seed)
+    maps = (np.array([0, 1, 2]), np.array([0, 0]), np.array([1, 0, 2, 0]))
+    labels = np.array([0, 1, 2, 3, 0, 4, 5, 1, 6]).reshape(3, 1, 3)
+    whole = rng.integers(-3, 4, (rank, 7)) + 5 * np.eye(rank, 7, dtype=np.int64)
+    rows = rng.standard_normal((rank, rank)) @ whole
+    rows /= np.sqrt((rows**2).sum(axis=0).max())
+    return MergedStrategy(SHAPE, maps, labels, rows, whole if lattice else None)
+
+
 def circulant(spectrum):
     """The rows of a filter by its definition: shifts of one kernel."""
     kernel = np.fft.ifftn(np.sqrt(spectrum)).real
@@ -138,8 +156,13 @@ EVERY = {
     "diagonal, deficient": diagonal(deficient=True),
     "fourier": fourier(),
     "fourier, deficient": fourier(deficient=True),
+    "merged": merged(7),
+    "merged, deficient": merged(4, lattice=True),
     "steps": StepStrategy(5),
 }
+
+WHOLE = ("merged", "merged, deficient")
+"""Those that are not split, and stand in no residual space."""
 
 
 def strategy_rows(strategy):
@@ -148,6 +171,7 @@ def strategy_rows(strategy):
         "dense": lambda: strategy.matrix,
         "diagonal": lambda: np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases),
         "fourier": lambda: circulant(strategy.spectrum),
+        "merged": lambda: strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()],
         "steps": strategy.written_out,
     }
     return by_kind[strategy.kind]()
@@ -173,8 +197,10 @@ def test_a_strategy_knows_its_rows_shape_rank_and_leverage(strategy):
     assert strategy.is_sound()
 
 
-def test_a_strategy_stands_on_the_centres_it_was_made_for(strategy):
-    assert strategy.stands_on([Centre.uniform(n) for n in strategy.shape])
+@pytest.mark.parametrize("name", EVERY)
+def test_a_strategy_stands_on_the_centres_it_was_made_for(name):
+    strategy = EVERY[name]
+    assert strategy.stands_on([Centre.uniform(n) for n in strategy.shape]) == (name not in WHOLE)
     assert not strategy.stands_on([Centre.ratio(np.arange(1, n + 1)) for n in strategy.shape])
 
 
@@ -195,9 +221,10 @@ def test_an_unknown_kind_is_refused(kind, refuses):
 def test_rounded_rows_keep_the_space_and_the_variances(strategy):
     """Integer rows lie in the residual space, and answer planned queries with the planned variance."""
     shape = strategy.shape
+    centres = [Centre.uniform(n) for n in shape]
     rounded = strategy.rounded([np.ones(n, dtype=np.int64) for n in shape], 14)
     again = strategy_of_integers(rounded)
-    assert again.stands_on([Centre.uniform(n) for n in shape])
+    assert again.stands_on(centres) == strategy.stands_on(centres)
     assert again.is_sound()
     rows = measurable(strategy, 5)
     axes = tuple(range(len(shape)))
@@ -217,6 +244,17 @@ def test_transform_is_the_pseudo_inverse_up_to_rotation(strategy):
     assert image.shape[2] >= strategy.rank
     flat = image.reshape(6, -1)
     np.testing.assert_allclose(flat @ flat.T, rows @ inverse @ inverse.T @ rows.T, atol=1e-8)
+
+
+def test_covary_multiplies_by_the_inverse_and_projects_if_rows_are_orthonormal(strategy):
+    rows = np.random.default_rng(4).standard_normal((6, math.prod(strategy.shape)))
+    matrix = strategy_rows(strategy)
+    inverse = np.linalg.pinv(matrix, rcond=1e-9)
+    found = strategy.covary(rows.reshape(2, 3, *strategy.shape))
+    np.testing.assert_allclose(found.reshape(6, -1), rows @ inverse @ inverse.T, atol=1e-8)
+    inside = strategy.orthonormal().covary(rows.reshape(6, *strategy.shape)).reshape(6, -1)
+    np.testing.assert_allclose(inside, rows @ inverse @ matrix, atol=1e-9)
+    assert strategy.orthonormal().rank == strategy.rank
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from querysmasher.errors import FileError, PrivacyError
 from querysmasher.planning.centre import Centre
 from querysmasher.privacy.accounting import check_budget, privacy_cost, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.privacy.factors import KINDS, WORD, Factor, Filter, Matrix, factor_from_data
+from querysmasher.privacy.factors import KINDS, WORD, Factor, Filter, Matrix, Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.privacy.measurement import measure_table
 from querysmasher.privacy.noise import noise_source
@@ -101,6 +101,24 @@ def filters(draw):
     return Filter(kernel), np.array(columns, dtype=object).T
 
 
+def every_number(draw, count, among=None):
+    """Numbers 0 .. k - 1, each used, in any order; k is drawn."""
+    k = draw(st.integers(1, count)) if among is None else among
+    rest = draw(st.lists(st.integers(0, k - 1), min_size=count - k, max_size=count - k))
+    return np.array(draw(st.permutations([*range(k), *rest])), dtype=np.int64)
+
+
+@st.composite
+def merged(draw):
+    maps = tuple(every_number(draw, n) for n in draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    shape = tuple(int(one.max()) + 1 for one in maps)
+    labels = every_number(draw, math.prod(shape)).reshape(shape)
+    matrix = arrays(draw, (draw(st.integers(1, 4)), int(labels.max()) + 1))
+    cells = itertools.product(*(range(len(one)) for one in maps))
+    columns = [matrix[:, labels[tuple(one[v] for one, v in zip(maps, cell, strict=True))]] for cell in cells]
+    return Merged(maps, labels, matrix), np.array(columns, dtype=object).T
+
+
 @st.composite
 def toys(draw):
     size, step = draw(st.integers(2, 6)), draw(integers())
@@ -110,7 +128,7 @@ def toys(draw):
     return Differences(size, step), dense
 
 
-CASES = {"matrix": matrices(), "filter": filters(), "differences": toys()}
+CASES = {"matrix": matrices(), "filter": filters(), "merged": merged(), "differences": toys()}
 
 
 def test_every_kind_is_held_to_the_contract():
@@ -145,6 +163,8 @@ class TestContract:
         np.testing.assert_allclose(factor.written_out(), real, atol=1e-9 * scale)
         answers = np.arange(1.0, 2 * factor.rows + 1).reshape(factor.rows, 2)
         np.testing.assert_allclose(factor.transposed(answers), real.T @ answers, atol=1e-6 * scale)
+        once = np.round(factor.distinct_columns())
+        assert {tuple(column) for column in once.T.tolist()} == {tuple(c) for c in real.T.tolist()}
         weights = np.linspace(0.5, 2, factor.rows)
         if not factor.stands_alone:
             squares = factor.weighted_squares(weights)

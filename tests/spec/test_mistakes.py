@@ -216,7 +216,7 @@ MISTAKES = [
     (SMALL + '[data]\ndatabase = "x"', "line 27: data: expected path, or database and table, got database"),
     (
         SMALL + '[plan]\nsolver = "best"',
-        "line 28: plan.solver: expected one of optimal, dense, structured, querysmasher, basis, residual, fourier, got 'best'",
+        "line 28: plan.solver: expected one of optimal, dense, structured, querysmasher, basis, residual, fourier, whole, got 'best'",
     ),
     (
         SMALL + '[plan]\ncentering = "unform"',

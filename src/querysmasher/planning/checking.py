@@ -13,8 +13,8 @@ import numpy as np
 
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.prediction import Measured
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST
 from querysmasher.schema import Schema
 
@@ -36,6 +36,8 @@ def check_plan(plan: Planned) -> None:
             _refuse("a strategy has dependent rows, or a sensitivity other than one")
     if not plan.measured or len({m.attributes for m in plan.measured}) < len(plan.measured):
         _refuse("an attribute set is measured twice, or none is")
+    if len(plan.measured) > 1 and any(s.strategy.whole for s in plan.solutions):
+        _refuse("queries that are not split are measured beside others")
     known: set[object] = set()
     for measured in plan.measured:
         _check_measured(plan, measured, known)
@@ -94,7 +96,7 @@ def _check_measured(plan: Planned, measured: Measured, known: set[object]) -> No
             _refuse("a strategy does not fit its attributes")
         centres = [plan.centres[places[a]] for a in axes]
         key = (number, *centres)
-        if key not in known and not strategy.stands_on(centres):
+        if key not in known and not (strategy.whole or strategy.stands_on(centres)):
             _refuse("a strategy is not inside its residual space")
         known.add(key)
 

@@ -15,8 +15,8 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.strategies.rounding import are_independent
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
@@ -204,7 +204,7 @@ class _Rounder:
         number = self._number(measured, axes, solution, bits)
         if number not in self._losses:
             factors = [factor for _, factor in self.strategies[number].factors]
-            if not all(f.rank < f.rows or are_independent(f.written_out()) for f in factors):
+            if not all(f.rank < f.rows or are_independent(f.distinct_columns()) for f in factors):
                 self._losses[number] = math.inf  # answers to lost queries would be arbitrary
             elif self._spread(solution) <= ORDINARY:
                 self._losses[number] = 1.0  # or little more, as observed on all kinds of workloads

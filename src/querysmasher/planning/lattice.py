@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, triangle_of
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.workload.families import Family
@@ -27,6 +27,9 @@ MOST_DENOMINATOR = 5_040
 
 EXACT = 1e-14
 """Numbers closer to an integer than this fraction of themselves differ from it by rounding error."""
+
+WIDE = 5_000_000
+"""Rows with more entries in all are decomposed by pieces."""
 
 RANK = 1e-9
 """Pivots below this fraction of the largest are rounding error."""
@@ -101,12 +104,19 @@ def independent(rows: Integers) -> Integers:
     import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
 
     divisors = np.gcd.reduce(rows, axis=1)
-    rows = np.unique(rows[divisors > 0] // divisors[divisors > 0, None], axis=0)
+    rows = rows[divisors > 0] // divisors[divisors > 0, None]
+    if rows.size > WIDE:  # sorting wide rows takes longer than all that follows
+        rows = rows[list({row.tobytes(): place for place, row in enumerate(rows)}.values())]
+    else:
+        rows = np.unique(rows, axis=0)
     if not len(rows):
         return rows
     columns = rows.T.astype(float)
     if are_far_apart(columns.T):
         columns /= lengths(columns.T)
+    if rows.size > WIDE:  # pivots are those of the triangle, which is found faster and in less memory
+        step = 8 * len(rows)
+        columns = triangle_of((columns[i : i + step] for i in range(0, len(columns), step)), len(rows))
     triangle, pivots = scipy.linalg.qr(columns, mode="r", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(triangle))
     return np.ascontiguousarray(rows[np.sort(pivots[: int(np.sum(sizes > RANK * sizes[0]))])])

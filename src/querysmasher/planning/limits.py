@@ -30,6 +30,14 @@ class PlanningLimits:
     """Maximum number of cells of a block whose matrix is not written out."""
     thin_work: float = 4e11
     """Maximum of cells × queries² for a block with few queries, which may have any number of cells."""
+    merged_rows: int = 1_500
+    """Maximum number of queries whose cells are merged."""
+    merged_cells: int = 1_000_000
+    """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
+    merged_entries: int = 100_000_000
+    """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
+    whole_work: float = 4e10
+    """Maximum of columns × queries² for queries that are measured as they are."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     variances: int = 2_000_000_000

@@ -16,11 +16,13 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import Limit, dimension, root_loss_bound
 from querysmasher.planning.limits import limits
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
-from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
+from querysmasher.planning.whole import new_predictor
 from querysmasher.privacy.budget import Budget
 from querysmasher.report.expectations import Expectation, expect
 from querysmasher.report.plan_report import write_plan_report
@@ -107,7 +109,7 @@ class Plan:
 
     def new_predictor(self) -> Predictor:
         """Return a predictor that shares no memory with the plan's own."""
-        return Predictor(
+        return new_predictor(
             self.workload.schema,
             self.centres,
             [s.strategy for s in self.solutions],

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import Limit
-from querysmasher.planning.prediction import Measured, Predictor
+from querysmasher.planning.measured import Measured
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload

@@ -17,12 +17,13 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.integer import MAX_RECORDS, check_measurable
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.mechanisms.basis import choose_bases
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.prediction import Measured
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -45,8 +46,9 @@ def plan(
     Args:
         workload: the queries.
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
-        mechanism: "querysmasher" (the default), or one that is simpler and never more accurate: "residual",
-            "basis" or "fourier", which are ResidualPlanner, ResidualPlanner+ and Weighted Fourier
+        mechanism: "querysmasher" (the default); "whole", which measures few queries as they are, at the
+            optimum over all mechanisms; or one that is simpler and never more accurate than the default:
+            "residual", "basis" or "fourier", which are ResidualPlanner, ResidualPlanner+ and Weighted Fourier
             Factorizations.
         solver: the numerical method. "optimal" chooses by size (the table in
             `querysmasher.planning.solvers`); "dense" and "structured" force one. `plan.methods` says which is
@@ -123,7 +125,11 @@ def plan_at(
     progress: bool | None = None,
 ) -> Plan:
     """Plan with given centres."""
-    subworkloads = Decomposer(workload.schema, centres).decompose(workload.groups)
+    if options.mechanism.splits:
+        subworkloads = Decomposer(workload.schema, centres).decompose(workload.groups)
+    else:
+        asked = sorted({p for group in workload for p in workload.schema.positions(group.attributes)})
+        subworkloads = [Subworkload(tuple(asked) or (0,), ())]  # a total is summed over any attribute
     public_total = budget.unit.total_is_public
     sets = [s for s in subworkloads if s.attributes or not public_total]  # what is public is not measured
     if not sets:
@@ -132,7 +138,7 @@ def plan_at(
             why = "it asks only for the number of records, which these neighbours make public"
         msg = f"workload: {why}"
         raise PlanError(msg)
-    task = Task(sets, options.tolerance, options.solver, bases, progress)
+    task = Task(workload, sets, options.tolerance, options.solver, bases, progress)
     solutions, choices = options.mechanism.choose(task)
     reached = [c.reached for c in choices]
     factors = [budget.unit.squared_change(total=not s.attributes) for s in sets]

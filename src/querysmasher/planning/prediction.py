@@ -6,6 +6,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres, complement
 from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
@@ -28,22 +30,6 @@ def _reduced(rows: Array) -> Array:
     return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
 
 
-Blocks = tuple[tuple[tuple[int, ...], int], ...]
-"""Pairs of axes of an attribute set and the index of their solution."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """An attribute set, the strategies measured on it, and their noise."""
-
-    attributes: tuple[int, ...]
-    blocks: Blocks
-    variance: float
-    """σ²: the variance of the noise on the answers to the strategies' rows."""
-    root_loss: float
-    """√L at unit cost."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Share:
     """What one family of a group leaves on the attributes it keeps: rows, or a factor per query."""
@@ -56,6 +42,9 @@ class _Share:
 
 class Predictor:
     """Predicts variances, and caches results: equivalent queries recur in thousands of groups."""
+
+    whole: ClassVar[bool] = False
+    """Whether queries are measured as they are, not split."""
 
     def __init__(
         self,
@@ -85,20 +74,11 @@ class Predictor:
 
         Raises `OutsideMeasuredSpaceError`, which names all missing sets.
         """
-        options = []
-        for place, (names, family) in enumerate(group.parts()):
-            places = self.schema.positions(names)
-            key, split = self._split(places, family, summed)
-            ordered = sorted(places)
-            options.append(
-                [_Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
-            )
         found, missing = [], []
-        for shares in product(*options):
-            attributes = tuple(sorted(a for share in shares for a in share.kept))
+        for attributes, shares in self.all_shares(group, summed):
             measured = self.measured.get(attributes)
             if measured is not None:
-                found += [(one, list(shares)) for one in measured]
+                found += [(one, shares) for one in measured]
             elif attributes or not self.public_total:
                 missing.append(attributes)
         if missing:
@@ -110,18 +90,40 @@ class Predictor:
             raise OutsideMeasuredSpaceError(msg)
         yield from found
 
+    def check(self, group: Group) -> None:
+        """Refuse a group of which some attribute sets are not measured."""
+        for _ in self.shares(group):
+            break
+
+    def all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[_Share]]]:
+        """Iterate over all attribute sets on which the group leaves something, measured or not."""
+        options = []
+        for place, (names, family) in enumerate(group.parts()):
+            places = self.schema.positions(names)
+            key, split = self._split(places, family, summed)
+            ordered = sorted(places)
+            options.append(
+                [_Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
+            )
+        for shares in product(*options):
+            yield tuple(sorted(a for share in shares for a in share.kept)), list(shares)
+
     def variances(self, group: Group) -> Array:
         """Return the variance of every query of the group, with an axis per family."""
         result = np.zeros(group.shape)
         for measured, shares in self.shares(group):
-            term = np.full((1,) * len(shares), measured.variance)
-            for places, own in self._components(measured, shares, group):
-                spread = [1] * len(shares)
-                for place, size in zip(places, own.shape, strict=True):
-                    spread[place] = size
-                term = term * own.reshape(spread)
-            result += term
+            result += self.variances_on(measured, shares, group, strict=True)
         return result
+
+    def variances_on(self, measured: Measured, shares: list[_Share], group: Group, *, strict: bool) -> Array:
+        """Return the variances of parts on one set; `strict` refuses parts outside its strategies."""
+        term = np.full((1,) * len(shares), measured.variance)
+        for places, own in self._components(measured, shares, group, strict=strict):
+            spread = [1] * len(shares)
+            for place, size in zip(places, own.shape, strict=True):
+                spread[place] = size
+            term = term * own.reshape(spread)
+        return term
 
     def largest(self, group: Group) -> float:
         """Return the largest variance of the group's queries, computed once for equivalent groups."""
@@ -179,7 +181,7 @@ class Predictor:
         return split
 
     def _components(
-        self, measured: Measured, shares: list[_Share], group: Group
+        self, measured: Measured, shares: list[_Share], group: Group, *, strict: bool = True
     ) -> Iterator[tuple[tuple[int, ...], Array]]:
         """Iterate over sets of families that no strategy ties to others, with their variances at σ² = 1.
 
@@ -205,24 +207,35 @@ class Predictor:
             order = sorted(axes)
             factors = [(tuple(order.index(axis_of[a]) for a in s.kept), s.rows) for s in members]
             placed = [(tuple(order.index(a) for a in on), number) for on, number in blocks]
-            key = (tuple((s.key, axes) for s, (axes, _) in zip(members, factors, strict=True)), tuple(placed))
+            asked = tuple((s.key, axes) for s, (axes, _) in zip(members, factors, strict=True))
+            key = (asked, tuple(placed), strict)
             if key not in self._known:
-                self._known[key] = self._joint_variances(factors, placed, group)
+                self._known[key] = self._joint_variances(factors, placed, group, strict=strict)
             yield tuple(s.place for s in members), self._known[key]
 
     def _joint_variances(
-        self, factors: list[AxisRows], blocks: list[tuple[tuple[int, ...], int]], group: Group
+        self,
+        factors: list[AxisRows],
+        blocks: list[tuple[tuple[int, ...], int]],
+        group: Group,
+        *,
+        strict: bool,
     ) -> Array:
         """Return the variances of the products of factors under the Kronecker product of strategies."""
         if len(blocks) > 1:
-            return np.asarray((self._image(factors, blocks, group) ** 2).sum(axis=-1))
+            return np.asarray((self._image(factors, blocks, group, strict=strict) ** 2).sum(axis=-1))
         strategy = self.strategies[blocks[0][1]]
-        if not strategy.contains(factors):
+        if strict and not strategy.contains(factors):
             self._refuse(group)
         return strategy.variances(factors)
 
     def _image(
-        self, factors: list[AxisRows], blocks: Sequence[tuple[tuple[int, ...], int]], group: Group
+        self,
+        factors: list[AxisRows],
+        blocks: Sequence[tuple[tuple[int, ...], int]],
+        group: Group,
+        *,
+        strict: bool = True,
     ) -> Array:
         """Return q B† for all products q of the factors' rows: an axis per factor and one for B's rows."""
         counts = [len(rows) for _, rows in factors]
@@ -248,7 +261,7 @@ class Predictor:
             at = [len(lead) + left.index(a) for a in axes]
             moved = np.moveaxis(tensor, at, range(tensor.ndim - len(at), tensor.ndim))
             flat = (tuple(range(len(axes))), moved.reshape(-1, math.prod(strategy.shape)))
-            if not strategy.contains([flat]):
+            if strict and not strategy.contains([flat]):
                 self._refuse(group)
             tensor = np.moveaxis(strategy.transform(moved), -1, len(lead))
             left = [-1, *(a for a in left if a not in axes)]

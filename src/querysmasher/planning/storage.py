@@ -14,8 +14,8 @@ from querysmasher.fields import floats, integers, items, number, whole, wholes, 
 from querysmasher.files import read_archive, reason, write_archive
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.checking import check_plan
+from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.prediction import Blocks, Measured
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import strategy_from_data
 from querysmasher.privacy.budget import Budget

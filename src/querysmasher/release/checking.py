@@ -25,6 +25,8 @@ def check_release(release: Released) -> None:
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     if not all(strategy.is_sound() for strategy in strategies):
         _refuse("a strategy is zero, or has dependent rows")
+    if len(plan.measured) > 1 and any(strategy.whole for strategy in strategies):
+        _refuse("queries that are not split are measured beside others")
     known: set[object] = set()
     for measured in plan.measured:
         if not 0 < measured.variance <= LARGEST_VARIANCE:
@@ -34,7 +36,7 @@ def check_release(release: Released) -> None:
         for axes, number in measured.blocks:
             centres = [release.centres[measured.attributes[a]] for a in axes]
             key = (number, *centres)
-            if key not in known and not strategies[number].stands_on(centres):
+            if key not in known and not (strategies[number].whole or strategies[number].stands_on(centres)):
                 _refuse("a strategy is not inside its residual space")
             known.add(key)
     check_budget(plan, distribution_of(release.noise.name))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
 from querysmasher.release.store import Store
 
@@ -109,6 +111,45 @@ class Reconstruction:
                 spread = [-1 if a == axis else 1 for a in range(residual.ndim)]
                 residual = residual - residual.sum(axis=axis, keepdims=True) * centre.weights.reshape(spread)
         return np.ascontiguousarray(residual)
+
+
+class WholeReconstruction(Reconstruction):
+    """Reconstructs marginals from queries that were measured as they are, as far as they follow."""
+
+    def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
+        """Return the marginal on attributes in any order, right for what follows from the measured queries.
+
+        With `complete`, refuse a marginal whose cells do not all follow from them.
+        """
+        (measured,) = self.plan.measured
+        if not set(attributes) <= set(measured.attributes) or (complete and not self._follows(attributes)):
+            names = ", ".join(self.plan.schema.names[a] for a in attributes)
+            msg = f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
+            raise OutsideMeasuredSpaceError(msg)
+        table = self._table
+        others = tuple(axis for axis, a in enumerate(measured.attributes) if a not in attributes)
+        ordered = [a for a in measured.attributes if a in attributes]
+        return table.sum(axis=others).transpose([ordered.index(a) for a in attributes])
+
+    @cached_property
+    def _table(self) -> Array:
+        """An estimate of the counts of all cells, from which answers to the measured queries follow."""
+        (measured,) = self.plan.measured
+        ((_, number),) = measured.blocks
+        ((_, factor),) = self.plan.strategies[number].factors
+        sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
+        return factor.undone(self.store[0].astype(float)).reshape(sizes)
+
+    def _follows(self, attributes: tuple[int, ...]) -> bool:
+        """Return whether every cell of a marginal is a combination of the measured queries."""
+        (measured,) = self.plan.measured
+        ((_, number),) = measured.blocks
+        sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
+        factors = [
+            ((axis,), np.eye(n) if a in attributes else np.ones((1, n)))
+            for axis, (a, n) in enumerate(zip(measured.attributes, sizes, strict=True))
+        ]
+        return strategy_of_integers(self.plan.strategies[number]).contains(factors)
 
 
 def _rank(strategy: IntegerStrategy) -> int:

@@ -11,6 +11,7 @@ from functools import partial
 from querysmasher.planning.mechanisms.basis import choose_products
 from querysmasher.planning.mechanisms.mechanism import Choice, Mechanism, Task, solve_separately
 from querysmasher.planning.mechanisms.residual import solve_residual
+from querysmasher.planning.mechanisms.whole import choose_whole
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.solvers.fourier import solve_fourier
 
@@ -53,6 +54,16 @@ MECHANISMS = {
             "costs a fast Fourier transform",
             "It cannot distinguish the ends of an attribute from its middle.",
             solve_separately(lambda _: solve_fourier),
+        ),
+        Mechanism(
+            "whole",
+            "Whole queries",
+            "the queries themselves, not split: the optimum over all mechanisms, found over the cells they "
+            "distinguish",
+            "queries are few (at most 1,500) and you will ask no others later",
+            "It answers nothing later but what follows from the planned queries, and takes no large tables.",
+            choose_whole,
+            splits=False,
         ),
     )
 }

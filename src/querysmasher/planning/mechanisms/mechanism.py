@@ -6,18 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from querysmasher.planning.prediction import Blocks
+from querysmasher.planning.measured import Blocks
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import Solver
 from querysmasher.planning.solving import solve_blocks
 from querysmasher.planning.subworkload import Block, Piece, Subworkload, separate
+from querysmasher.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """The subworkloads that a mechanism measures, and how carefully it chooses."""
 
+    workload: Workload
     sets: Sequence[Subworkload]
+    """The attribute sets to measure: those of the split workload, or one if the mechanism does not split."""
     tolerance: float
     solver: str = "optimal"
     """The requested numerical method, if the mechanism leaves a choice."""
@@ -55,6 +58,8 @@ class Mechanism:
     choose: Choose
     uniform_only: bool = True
     """Whether it is defined for uniform centres only."""
+    splits: bool = True
+    """Whether it splits queries over residual spaces."""
     has_bases: bool = False
     """Whether the user may give a basis for an attribute."""
 

@@ -9,11 +9,12 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.strategies.dense import DenseStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy
 from querysmasher.planning.strategies.fourier import FourierStrategy
+from querysmasher.planning.strategies.merged import MergedStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
-    kind.kind: kind for kind in (FourierStrategy, DenseStrategy, DiagonalStrategy)
+    kind.kind: kind for kind in (FourierStrategy, MergedStrategy, DenseStrategy, DiagonalStrategy)
 }
 """Kinds by name, as in files. Integer rows become the first kind that accepts them."""
 
@@ -23,6 +24,7 @@ __all__ = [
     "DenseStrategy",
     "DiagonalStrategy",
     "FourierStrategy",
+    "MergedStrategy",
     "Strategy",
     "strategy_from_data",
     "strategy_of_integers",

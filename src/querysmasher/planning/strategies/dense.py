@@ -96,6 +96,12 @@ class DenseStrategy(Strategy):
         flat = rows.reshape(-1, math.prod(self.shape))
         return (flat @ self.inverse).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
 
+    def covary(self, rows: Array) -> Array:
+        return (self.transform(rows) @ self.inverse.T).reshape(rows.shape)
+
+    def orthonormal(self) -> DenseStrategy:
+        return DenseStrategy(self.shape, np.ascontiguousarray(self._orthonormal[0].T))
+
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         return self._squares(self.inverse, factors)
 

@@ -64,6 +64,16 @@ class DiagonalStrategy(Strategy):
         rows = along_axes(rows, lead, self.inverses) / np.sqrt(self.weights)
         return rows.reshape(*rows.shape[:lead], -1)
 
+    def covary(self, rows: Array) -> Array:
+        lead = rows.ndim - len(self.shape)
+        return along_axes(
+            along_axes(rows, lead, self.inverses) / self.weights, lead, [i.T for i in self.inverses]
+        )
+
+    def orthonormal(self) -> DiagonalStrategy:
+        bases = tuple(np.ascontiguousarray(np.linalg.qr(b.T)[0].T) for b in self.bases)
+        return DiagonalStrategy(bases, np.ones(self.weights.shape))
+
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         order = [axis for axes, _ in factors for axis in axes]
         result = (1 / self.weights).transpose(order)

@@ -59,6 +59,13 @@ class FourierStrategy(Strategy):
         image = np.fft.ifftn(np.fft.fftn(rows, axes=axes) * np.sqrt(self._inverse), axes=axes).real
         return np.ascontiguousarray(image).reshape(*rows.shape[: axes[0]], -1)
 
+    def covary(self, rows: Array) -> Array:
+        axes = range(rows.ndim - len(self.shape), rows.ndim)
+        return np.fft.ifftn(np.fft.fftn(rows, axes=axes) * self._inverse, axes=axes).real
+
+    def orthonormal(self) -> FourierStrategy:
+        return FourierStrategy((self.spectrum > 0).astype(float))
+
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         return self._weighted(factors, self._inverse)
 

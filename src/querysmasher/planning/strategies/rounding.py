@@ -96,8 +96,10 @@ def reduced(rows: Integers, bits: int) -> Integers:
 
     Noise is an integer, which costs nothing next to large answers.
     """
-    rows = rows // max(1, int(np.gcd.reduce(rows, axis=None)))
-    return rows << max(0, bits - int(np.abs(rows).max()).bit_length())
+    divisor = int(np.gcd.reduce(rows, axis=None))
+    rows = rows // divisor if divisor > 1 else rows
+    missing = bits - max(int(rows.max()), -int(rows.min())).bit_length()
+    return rows << missing if missing > 0 else rows
 
 
 def integer_product(left: Integers, right: Integers) -> Integers:

@@ -41,6 +41,9 @@ class Strategy(ABC):
     kind: ClassVar[str]
     """The name under which files store it."""
 
+    whole: ClassVar[bool] = False
+    """Whether it measures queries that are not split, and so lies in no residual space."""
+
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
 
@@ -61,6 +64,14 @@ class Strategy(ABC):
     @abstractmethod
     def transform(self, rows: Array) -> Array:
         """Return q B† for tensors q over the block: its squared length is the variance of q at σ² = 1."""
+
+    @abstractmethod
+    def covary(self, rows: Array) -> Array:
+        """Return q V† for tensors q over the block: its covariances with all queries at σ² = 1."""
+
+    @abstractmethod
+    def orthonormal(self) -> Strategy:
+        """Return orthonormal rows with the same span: `covary` then projects onto it."""
 
     @abstractmethod
     def variances(self, factors: Sequence[AxisRows]) -> Array:

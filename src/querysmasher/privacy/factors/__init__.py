@@ -9,11 +9,24 @@ from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import WORD, Factor, Integers
 from querysmasher.privacy.factors.filter import Filter
 from querysmasher.privacy.factors.matrix import Matrix
+from querysmasher.privacy.factors.merged import Merged
+from querysmasher.privacy.factors.partition import Partition
 
-KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter)}
+KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged)}
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
-__all__ = ["KINDS", "WORD", "Factor", "Filter", "Integers", "Matrix", "factor_from_data", "is_factor"]
+__all__ = [
+    "KINDS",
+    "WORD",
+    "Factor",
+    "Filter",
+    "Integers",
+    "Matrix",
+    "Merged",
+    "Partition",
+    "factor_from_data",
+    "is_factor",
+]
 
 
 def is_factor(given: object) -> bool:

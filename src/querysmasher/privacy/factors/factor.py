@@ -82,6 +82,15 @@ class Factor(ABC):
         """Return the matrix itself."""
         return np.ascontiguousarray(self.transposed(np.eye(self.rows)).T)
 
+    @property
+    def classes(self) -> tuple[tuple[Integers, ...], Integers] | None:
+        """The maps and the labels of its `Partition` if it merges cells, else None."""
+        return None
+
+    def distinct_columns(self) -> Array:
+        """Return the matrix, each column once where the factor merges cells; the rows are as independent."""
+        return self.written_out()
+
     def weighted_squares(self, weights: Array) -> Array:
         """Return Σ_k weights[k,…]·B[k,j]², with the cells j as the last axis, for entries below 2²⁶.
 

@@ -1,0 +1,288 @@
+"""Cells that no query distinguishes, merged: few queries have few distinct columns, whatever the domain.
+
+Values of an attribute that every query treats alike become one class. Then coarse cells, combinations of
+classes, with equal columns become one column. The strategies of least error over all mechanisms treat merged
+cells alike too (mathematics: two cells with equal columns in the queries have equal columns in every strategy
+inside their row space), so merging loses nothing.
+
+Nothing is written out over the cells of several families. Columns are compared by two 64-bit sums of one
+pseudo-random word per row and entry. Each family is hashed over its own cells, each group over combinations
+of its families' distinct columns; the sums of groups are added up over the coarse cells. Different columns
+share both sums with probability 2⁻¹²⁸.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
+from querysmasher.planning.lattice import Integers
+from querysmasher.planning.limits import limits
+from querysmasher.schema import Schema
+from querysmasher.workload.families import Family
+from querysmasher.workload.groups import Group
+
+Words = NDArray[np.uint64]
+
+CHUNK = 1 << 20
+"""Maximum number of entries of an intermediate array."""
+
+LARGEST = 1e150
+"""Products of larger coefficients are not used: their squares overflow."""
+
+MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+"""Those of the generator SplitMix64, which turns any two words into unrelated ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class MergedRows:
+    """Queries over the distinct columns of the cells of some attributes; its arrays must not be changed."""
+
+    attributes: tuple[int, ...]
+    """Indexes of the attributes, increasing: the axes."""
+    maps: tuple[Integers, ...]
+    """The class of every value, by axis."""
+    labels: Integers
+    """The column of every coarse cell, with an axis of classes per attribute."""
+    rows: Array
+    """The queries on the distinct columns: group by group, the last family's row varying fastest."""
+    weights: Array
+    """The weight of every query."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the attributes."""
+        return tuple(one.size for one in self.maps)
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """The distinct columns of a family, and which of them every cell has."""
+
+    labels: Integers
+    matrix: Array
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value of an entry."""
+        return float(np.abs(self.matrix).max())
+
+
+def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) -> MergedRows | None:
+    """Merge the cells of some attributes that the groups' queries do not distinguish.
+
+    `attributes` are increasing indexes and include those of every group. Two cells have the same label if and
+    only if every query has the same coefficient at both. Return None if the queries or the coarse cells are
+    too many (`PlanningLimits.merged_rows`, `merged_cells`, `merged_entries`), or coefficients overflow.
+    """
+    axes = [_axes(schema, group, attributes) for group in groups]
+    most, count = limits(), sum(group.rows for group in groups)
+    families = {family.key: family for group in groups for family in group.families}
+    largest = max((family.rows * family.cells for family in families.values()), default=0)
+    if count > most.merged_rows or largest > most.merged_entries:
+        return None
+    generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
+    columns = {key: _distinct(family, generator) for key, family in families.items()}
+    if not all(math.prod(columns[f.key].largest for f in group.families) < LARGEST for group in groups):
+        return None
+    sizes = [schema.sizes[place] for place in attributes]
+    maps, firsts = _classes(sizes, groups, axes, columns, generator)
+    shape = tuple(map(len, firsts))
+    if math.prod(shape) > most.merged_cells:
+        return None
+    coarse = [list(_coarse(group, own, columns, firsts)) for group, own in zip(groups, axes, strict=True)]
+    digest = _digest_of_cells(coarse, axes, shape, generator)
+    labels, cells = _numbered(digest)
+    if count * len(cells) > most.merged_entries:
+        return None
+    rows = _rows(coarse, axes, np.unravel_index(cells, shape) if shape else (), shape)
+    weights = np.concatenate([_weights(group) for group in groups] or [np.ones(0)])
+    for array in (*maps, labels, rows, weights):
+        array.flags.writeable = False
+    return MergedRows(tuple(attributes), maps, labels.reshape(shape), rows, weights)
+
+
+def _axes(schema: Schema, group: Group, attributes: Sequence[int]) -> list[int]:
+    """Return the axis of each of the group's attributes."""
+    places = schema.positions(group.attributes)
+    if not set(places) <= set(attributes):
+        msg = f"attributes: expected those of every group, got {tuple(attributes)} without all of {places}"
+        raise PlanError(msg)
+    return [list(attributes).index(place) for place in places]
+
+
+def _weights(group: Group) -> Array:
+    weights = np.full(1, group.weight)
+    for family in group.families:
+        own = np.ones(family.rows) if family.weights is None else family.weights
+        weights = np.multiply.outer(weights, own).ravel()
+    return weights
+
+
+def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
+    matrix = family.matrix()
+    keys = _keys(generator, len(matrix))
+    step = max(1, CHUNK // len(matrix))
+    digest = np.concatenate(
+        [_digest(matrix[:, i : i + step], keys) for i in range(0, matrix.shape[1], step)], axis=1
+    )
+    labels, cells = _numbered(digest)
+    return _Columns(labels.reshape(family.shape), matrix[:, cells])
+
+
+def _classes(
+    sizes: Sequence[int],
+    groups: Sequence[Group],
+    axes: Sequence[Sequence[int]],
+    columns: dict[Hashable, _Columns],
+    generator: np.random.Generator,
+) -> tuple[tuple[Integers, ...], list[Integers]]:
+    """Return the class of every value of an attribute, and the first value of every class, by axis.
+
+    Values are in one class if in every family exchanging them exchanges equal columns.
+    """
+    digests = [np.zeros((2, size), dtype=np.uint64) for size in sizes]
+    seen = set()
+    for group, own in zip(groups, axes, strict=True):
+        for (family, axis), place in zip(_family_axes(group), own, strict=True):
+            if (place, family.key, axis) not in seen:
+                seen.add((place, family.key, axis))
+                sides = np.moveaxis(columns[family.key].labels, axis, -1).reshape(-1, family.shape[axis])
+                digests[place] += _digest(sides, _keys(generator, len(sides)))
+    found = [_numbered(digest) for digest in digests]
+    return tuple(labels for labels, _ in found), [firsts for _, firsts in found]
+
+
+def _family_axes(group: Group) -> Iterator[tuple[Family, int]]:
+    return ((family, axis) for family in group.families for axis in range(len(family.shape)))
+
+
+def _coarse(
+    group: Group, own: Sequence[int], columns: dict[Hashable, _Columns], firsts: Sequence[Integers]
+) -> Iterator[_Columns]:
+    """Iterate over the group's families, each over the coarse cells of its attributes."""
+    start = 0
+    for family in group.families:
+        stop = start + len(family.shape)
+        found = columns[family.key]
+        yield _Columns(found.labels[np.ix_(*(firsts[axis] for axis in own[start:stop]))], found.matrix)
+        start = stop
+
+
+def _digest_of_cells(
+    coarse: Sequence[Sequence[_Columns]],
+    axes: Sequence[Sequence[int]],
+    shape: tuple[int, ...],
+    generator: np.random.Generator,
+) -> Words:
+    """Return two sums per coarse cell, of all groups: first for each attribute set, then over all cells."""
+    sums: dict[tuple[int, ...], Words] = {}
+    for parts, own in zip(coarse, axes, strict=True):
+        counts = [part.matrix.shape[1] for part in parts]
+        keys = _keys(generator, math.prod(len(part.matrix) for part in parts))
+        every = math.prod(counts)
+        step = max(1, CHUNK // keys.shape[1])
+        pieces = [
+            _digest(_product(parts, np.arange(i, min(i + step, every))), keys) for i in range(0, every, step)
+        ]
+        key = tuple(sorted(own))
+        own_sums = np.take(np.concatenate(pieces, axis=1), _combinations(parts, own), axis=1)
+        sums[key] = sums[key] + own_sums if key in sums else own_sums
+    total = np.zeros((2, *shape), dtype=np.uint64)
+    for key, own_sums in sums.items():
+        total += own_sums.reshape(2, *(n if axis in key else 1 for axis, n in enumerate(shape)))
+    return total.reshape(2, -1)
+
+
+def _combinations(parts: Sequence[_Columns], own: Sequence[int]) -> Integers:
+    """Return which combination of the families' columns each coarse cell of the group has."""
+    which = np.zeros((), dtype=np.int64)
+    for part in parts:
+        which = np.add.outer(which * part.matrix.shape[1], part.labels)
+    return which.transpose(np.argsort(own))
+
+
+def _product(parts: Sequence[_Columns], which: Integers) -> Array:
+    """Return the rows of a product of families on some combinations of their columns."""
+    chosen = np.unravel_index(which, [part.matrix.shape[1] for part in parts]) if parts else ()
+    result = np.ones((1, which.size))
+    for part, own in zip(parts, chosen, strict=True):
+        result = (result[:, None] * np.take(part.matrix, own, axis=1)).reshape(-1, which.size)
+    return result
+
+
+def _rows(
+    coarse: Sequence[Sequence[_Columns]],
+    axes: Sequence[Sequence[int]],
+    places: Sequence[Integers],
+    shape: tuple[int, ...],
+) -> Array:
+    """Return the rows of all groups at the coarse cells with these places on the axes."""
+    heights = [math.prod(len(part.matrix) for part in parts) for parts in coarse]
+    columns = len(places[0]) if places else 1
+    result = np.empty((sum(heights), columns))
+    flat: dict[tuple[int, ...], Integers] = {}
+    start = 0
+    for parts, own, height in zip(coarse, axes, heights, strict=True):
+        key = tuple(sorted(own))
+        if key not in flat:
+            flat[key] = _flat([places[axis] for axis in key], [shape[axis] for axis in key], columns)
+        which = np.take(_combinations(parts, own), flat[key])
+        rows = result[start : start + height]
+        every = math.prod(part.matrix.shape[1] for part in parts)
+        if every * height <= CHUNK:
+            np.take(_product(parts, np.arange(every)), which, axis=1, out=rows, mode="clip")
+        else:
+            step = max(1, CHUNK // height)
+            for i in range(0, columns, step):
+                rows[:, i : i + step] = _product(parts, which[i : i + step])
+        start += height
+    return result
+
+
+def _flat(places: Sequence[Integers], shape: Sequence[int], count: int) -> Integers:
+    """Return the index of each cell in row-major order."""
+    flat = np.zeros(count, dtype=np.int64)
+    for place, size in zip(places, shape, strict=True):
+        flat = flat * size + place
+    return flat
+
+
+def _keys(generator: np.random.Generator, count: int) -> Words:
+    """Draw two words per row."""
+    return generator.integers(0, 2**64, (2, count), dtype=np.uint64)
+
+
+def _digest(rows: Array | Integers, keys: Words) -> Words:
+    """Return two sums per column, of one pseudo-random word for every row and entry."""
+    bits = np.ascontiguousarray(rows + rows.dtype.type(0)).view(np.uint64)  # adding 0.0 leaves no -0.0
+    return np.stack([_mixed(bits + own[:, None]).sum(axis=0) for own in keys])
+
+
+def _mixed(words: Words) -> Words:
+    """Return the finaliser of SplitMix64, in place: a bijection without structure."""
+    for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
+        words ^= words >> shift
+        words *= multiplier
+    words ^= words >> SHIFTS[-1]
+    return words
+
+
+def _numbered(digest: Words) -> tuple[Integers, Integers]:
+    """Number different columns by first appearance; return all columns' numbers, and the first of each."""
+    order = np.lexsort(digest)  # stable, so that the first of equals comes first
+    ahead = digest[:, order]
+    new = np.append(True, (ahead[:, 1:] != ahead[:, :-1]).any(axis=0))
+    firsts = order[new]
+    ranks = np.empty(len(firsts), dtype=np.int64)
+    ranks[np.argsort(firsts)] = np.arange(len(firsts))
+    labels = np.empty(len(order), dtype=np.int64)
+    labels[order] = ranks[np.cumsum(new) - 1]
+    return labels, np.sort(firsts)

@@ -1,0 +1,78 @@
+"""Few queries measured as they are: no splitting, and the optimum over all mechanisms.
+
+Cells that no query distinguishes share a column in every strategy inside the queries' row space, so the
+optimum is found over the distinct columns (`planning.cells`). It is the optimum of *any* matrix mechanism for
+these queries, and nothing else can be answered later than what follows from them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core
+from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.planning.cells import MergedRows, merge
+from querysmasher.planning.grading import are_far_apart, graded_root, is_graded
+from querysmasher.planning.lattice import Integers, independent, integer_rows
+from querysmasher.planning.limits import limits
+from querysmasher.planning.mechanisms.mechanism import Choice, Task
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.strategies import MergedStrategy
+
+RANK = 1e-12
+"""Eigenvalues of the queries' Gram matrix below this fraction of the largest are rounding errors."""
+
+
+def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
+    """Measure the whole workload on all attributes it asks about."""
+    (one,) = task.sets
+    with one_core():
+        merged = merge(task.workload.schema, task.workload.groups, one.attributes)
+        most, count = limits(), task.workload.query_count
+        if merged is None or merged.rows.shape[1] * count**2 > most.whole_work:
+            msg = (
+                f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
+                f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
+                f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
+            )
+            raise TooLargeError(msg)
+        solution = solve_whole(merged, task.tolerance)
+    blocks = ((tuple(range(len(one.attributes))), 0),)
+    return [solution], [Choice(blocks, solution.reached, solution.bound)]
+
+
+def solve_whole(merged: MergedRows, tolerance: float) -> Solution:
+    """Return the optimal strategy for all queries, over the distinct columns of their cells."""
+    weighted = merged.rows * np.sqrt(merged.weights)[:, None]
+    if not weighted.any():
+        msg = "workload: all its queries are zero, so there is nothing to measure"
+        raise PlanError(msg)
+    root = _root(weighted)
+    design = solve_design(root, np.full(root.shape[1], 1.0), tolerance / 4)
+    matrix, reached = design.strategy(), design.upper
+    if is_graded(root):
+        matrix, reached = design.filled_strategy()
+    strategy = MergedStrategy(merged.shape, merged.maps, merged.labels, matrix, _lattice(merged, len(matrix)))
+    return Solution(strategy, reached, design.value, "whole")
+
+
+def _root(rows: Array) -> Array:
+    """Return independent rows with the same Gram matrix."""
+    if are_far_apart(rows):
+        return graded_root(rows)
+    few = len(rows) <= rows.shape[1]
+    values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+    sure = values > RANK * values[-1]
+    return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
+
+
+def _lattice(merged: MergedRows, rank: int) -> Integers | None:
+    """Return integer rows that span the queries, if these are ratios of integers and leave something out."""
+    if rank == merged.rows.shape[1]:
+        return None
+    whole = integer_rows(merged.rows)
+    if whole is None:
+        return None
+    rows = independent(whole)
+    return rows if len(rows) == rank else None

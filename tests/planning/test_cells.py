@@ -1,0 +1,154 @@
+"""Merging cells: against all queries written out over all cells, and without writing anything large."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import PlanError
+from querysmasher.planning import cells as module
+from querysmasher.planning.cells import merge
+from querysmasher.planning.limits import limits
+from querysmasher.privacy.factors import Partition
+from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
+from tests.reference import query_rows
+from tests.strategies import integer_arrays, weights, workloads
+
+
+@st.composite
+def cases(draw):
+    """A workload, fractional rows among it, and attributes that include those of its groups."""
+    workload = draw(workloads())
+    if draw(st.booleans()):
+        schema = workload.schema
+        names = draw(st.permutations(schema.names))[: draw(st.integers(1, 2))]
+        shape = schema.shape(names)
+        rows = draw(integer_arrays((draw(st.integers(1, 3)), int(np.prod(shape)))))
+        rows = rows / draw(st.sampled_from([-1.0, 3.0, 7.0, 10.0, 1e-9]))
+        first = Group(tuple(names), (Rows(shape, rows),), draw(weights))
+        workload = qs.Workload(schema, (first, *workload.groups))
+    used = {workload.schema.position(name) for group in workload for name in group.attributes}
+    more = draw(st.sets(st.integers(0, len(workload.schema) - 1)))
+    return workload, tuple(sorted(used | more))
+
+
+def written_out(workload, attributes):
+    """The queries over the cells of the attributes, on which they all depend; zeros have no sign."""
+    rows, own = query_rows(workload)
+    tensor = rows.reshape(len(rows), *workload.schema.sizes) + 0.0
+    for place in reversed(range(len(workload.schema))):
+        if place not in attributes:
+            tensor = tensor.take(0, axis=1 + place)
+    return tensor.reshape(len(rows), -1), own
+
+
+def check_exact(merged, workload, attributes):
+    dense, own = written_out(workload, attributes)
+    assert merged.attributes == attributes
+    assert merged.shape == tuple(workload.schema.sizes[a] for a in attributes)
+    of_cells = Partition(merged.maps, merged.labels).of_cells() if attributes else np.zeros(1, dtype=int)
+    assert np.array_equal(merged.rows[:, of_cells], dense)
+    assert len(np.unique(dense, axis=1).T) == merged.rows.shape[1] == of_cells.max() + 1
+    np.testing.assert_allclose(merged.weights, own, rtol=1e-14)
+    _, firsts = np.unique(merged.labels.ravel(), return_index=True)
+    assert np.array_equal(firsts, np.sort(firsts))  # numbered by first appearance
+    arrays = (*merged.maps, merged.labels, merged.rows, merged.weights)
+    assert not any(array.flags.writeable for array in arrays)
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=cases(), chunk=st.sampled_from([1, 30, 1 << 20]))
+def test_cells_share_a_label_if_and_only_if_their_columns_are_equal(case, chunk):
+    workload, attributes = case
+    assume(len(workload) <= limits().merged_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        check_exact(merge(workload.schema, workload.groups, attributes), workload, attributes)
+
+
+def predicates(count, seed=0):
+    rng = np.random.default_rng(seed)
+    schema = qs.Schema.of(a=50, b=30, d=4)
+    groups = []
+    for _ in range(count):
+        low, high = sorted(rng.integers(0, 50, 2))
+        text = f"{low} <= a <= {high} and b < {rng.integers(1, 30)} and d == {rng.integers(0, 4)}"
+        groups += qs.where(schema, text).groups
+    return qs.Workload(schema, tuple(groups))
+
+
+@pytest.mark.parametrize(("count", "most"), [(20, 100), (100, 1000)])
+def test_predicates_leave_few_columns(count, most):
+    workload = predicates(count)
+    merged = merge(workload.schema, workload.groups, (0, 1, 2))
+    check_exact(merged, workload, (0, 1, 2))
+    assert merged.rows.shape[1] < most
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda s: qs.where(s, "a < 3 or b < 3"),
+        lambda s: qs.affine(s, "b", "a"),
+        lambda s: qs.abs_difference(s, "a", "b") + qs.queries(s, b="prefix", a="range"),
+        lambda s: qs.all_kway(s, [0, 1, 2], "range"),
+        lambda s: qs.linear(s, ("b", "a"), [[0.1 * 3] * 20 + [0.3] * 20]),  # not the same number
+        lambda s: qs.linear(s, ("b", "a"), [[0.0] * 20 + [-0.0] * 19 + [1.0]]),
+    ],
+)
+def test_named_queries(asked):
+    workload = asked(qs.Schema.of(a=8, b=5))
+    check_exact(merge(workload.schema, workload.groups, (0, 1)), workload, (0, 1))
+
+
+def test_the_total_alone_has_one_column():
+    schema = qs.Schema.of(a=3, b=2)
+    workload = qs.marginals(schema, 0)
+    for attributes in ((), (1,), (0, 1)):
+        merged = merge(schema, workload.groups, attributes)
+        assert merged.rows.tolist() == [[1.0]]
+        assert merged.labels.shape == (1,) * len(attributes)
+
+
+def test_nothing_large_is_written_out():
+    """Three thresholds leave four of 100,000 values; 100,000 × 1,000 × 10 cells would be 8 GB of numbers."""
+    schema = qs.Schema.of(a=100_000, b=1_000, c=10)
+    texts = ("a < 10 and b < 300", "a < 5000", "a < 70000 and c == 3", "b >= 200 and c == 3")
+    workload = sum((qs.where(schema, text) for text in texts[1:]), qs.where(schema, texts[0]))
+    tracemalloc.start()
+    merged = merge(schema, workload.groups, (0, 1, 2))
+    assert tracemalloc.get_traced_memory()[1] < 2e7
+    tracemalloc.stop()
+    assert merged.labels.shape == (4, 3, 2)
+    assert np.bincount(merged.maps[0]).tolist() == [10, 4990, 65_000, 30_000]
+    assert merged.rows.shape[0] == 4
+
+
+def test_what_is_too_large_is_not_merged(limit_planning):
+    schema = qs.Schema.of(a=60, b=60, c=400)
+    ranges = qs.queries(schema, a="range")
+    assert merge(schema, ranges.groups, (0,)) is None  # 1,830 rows
+    both = qs.queries(schema, a="identity") + qs.queries(schema, b="identity")
+    assert merge(schema, both.groups, (0, 1)).labels.shape == (60, 60)
+    three = both + qs.queries(schema, c="identity")
+    assert merge(schema, three.groups, (0, 1, 2)) is None  # 1,440,000 coarse cells
+    limit_planning(merged_cells=3599)
+    assert merge(schema, both.groups, (0, 1)) is None
+    limit_planning(merged_cells=3600, merged_entries=120 * 3600)
+    assert merge(schema, both.groups, (0, 1)) is not None
+    limit_planning(merged_entries=120 * 3600 - 1)
+    assert merge(schema, both.groups, (0, 1)) is None
+    limit_planning(merged_entries=59 * 60)
+    assert merge(schema, qs.queries(schema, a="identity").groups, (0,)) is None
+    huge = qs.queries(schema, a=[[1e100] + [0.0] * 59], b=[[1e100] + [0.0] * 59])
+    assert merge(schema, huge.groups, (0, 1)) is None
+
+
+def test_the_attributes_must_include_those_of_the_groups(refuses):
+    schema = qs.Schema.of(a=3, b=2)
+    with refuses(PlanError, ValueError, "attributes"):
+        merge(schema, qs.marginals(schema, 2).groups, (0,))

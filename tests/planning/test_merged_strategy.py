@@ -1,0 +1,370 @@
+"""Strategies over merged cells: against their rows written out, in integers, and from hostile files."""
+
+import itertools
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import PlanError
+from querysmasher.files import read_archive, write_archive
+from querysmasher.planning.cells import merge
+from querysmasher.planning.lattice import independent, integer_rows
+from querysmasher.planning.strategies import (
+    DenseStrategy,
+    MergedStrategy,
+    strategy_from_data,
+    strategy_of_integers,
+)
+from querysmasher.planning.strategies import merged as module
+from querysmasher.planning.strategies import span as span_module
+from querysmasher.planning.strategies.strategy import squared_lengths
+from querysmasher.privacy.accounting import squared_sensitivity
+from querysmasher.privacy.factors import Matrix, Merged, factor_from_data
+from querysmasher.privacy.integer_plan import IntegerStrategy
+from tests.privacy.test_factors import every_number
+from tests.reference import query_rows
+from tests.strategies import full_rank_matrices, integer_arrays
+
+
+@st.composite
+def merged_strategies(draw, axes=3):
+    """Any partition of up to 64 cells, and independent integer rows over its columns, their own lattice."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=axes))
+    maps = tuple(every_number(draw, n) for n in sizes)
+    shape = tuple(int(one.max()) + 1 for one in maps)
+    labels = every_number(draw, math.prod(shape)).reshape(shape)
+    columns = int(labels.max()) + 1
+    matrix = draw(full_rank_matrices(draw(st.integers(1, min(columns, 6))), columns))
+    mixing = draw(full_rank_matrices(len(matrix), len(matrix)))
+    return MergedStrategy(tuple(sizes), maps, labels, mixing @ matrix / 7, matrix.astype(np.int64))
+
+
+@st.composite
+def product_rows(draw, shape):
+    """Rows on disjoint sets of axes that cover all of them, in any order."""
+    axes = draw(st.permutations(range(len(shape))))
+    cuts = sorted(draw(st.sets(st.integers(1, max(1, len(shape) - 1)), max_size=2)))
+    bounds = [0, *(c for c in cuts if c < len(shape)), len(shape)]
+    factors = []
+    for low, high in itertools.pairwise(bounds):
+        own = tuple(sorted(axes[low:high]))
+        cells = math.prod(shape[a] for a in own)
+        rows = draw(integer_arrays((draw(st.integers(1, 3)), cells))).astype(float)
+        factors.append((own, rows))
+    return factors
+
+
+def products(shape, factors):
+    """All products of one row per factor, as rows over all cells."""
+    order = [a for axes, _ in factors for a in axes]
+    result = []
+    for chosen in itertools.product(*(rows for _, rows in factors)):
+        tensor = np.ones(())
+        for (axes, _), row in zip(factors, chosen, strict=True):
+            tensor = np.multiply.outer(tensor, row.reshape([shape[a] for a in axes]))
+        result.append(tensor.transpose(np.argsort(order)).ravel())
+    return np.array(result)
+
+
+def rows_of(strategy):
+    """The rows of a strategy by its definition, cell by cell."""
+    cells = itertools.product(*map(range, strategy.shape))
+    labels = [strategy.labels[tuple(m[v] for m, v in zip(strategy.maps, c, strict=True))] for c in cells]
+    return strategy.matrix[:, labels]
+
+
+@settings(max_examples=100, deadline=None)
+@given(strategy=merged_strategies(), data=st.data(), chunk=st.sampled_from([1, 50, 10**6]))
+def test_variances_and_membership_are_those_of_the_rows_written_out(strategy, data, chunk):
+    dense = rows_of(strategy)
+    inverse = np.linalg.pinv(dense)
+    factors = data.draw(product_rows(strategy.shape))
+    queries = products(strategy.shape, factors)
+    expected = ((queries @ inverse) ** 2).sum(axis=1)
+    rest = ((queries - queries @ inverse @ dense) ** 2).sum(axis=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        found = strategy.variances(factors)
+        inside = strategy.contains(factors)
+    assert found.shape == tuple(len(rows) for _, rows in factors)
+    np.testing.assert_allclose(found.ravel(), expected, rtol=1e-8, atol=1e-10 * expected.max(initial=1))
+    assert inside == bool(np.all(rest <= 1e-9 * squared_lengths(factors).ravel()))
+    image = strategy.transform(queries.reshape(1, -1, *strategy.shape))
+    assert image.shape == (1, len(queries), strategy.rank)
+    np.testing.assert_allclose(
+        image[0] @ image[0].T, queries @ inverse @ inverse.T @ queries.T, atol=1e-8 * expected.max(initial=1)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(strategy=merged_strategies())
+def test_it_is_the_dense_strategy_of_its_rows(strategy):
+    dense = DenseStrategy(strategy.shape, rows_of(strategy))
+    assert strategy.is_sound()
+    assert strategy.rank == dense.rank
+    assert np.array_equal(strategy.written_out(), dense.matrix)
+    assert strategy.leverage == pytest.approx(dense.leverage)
+    assert strategy.spread == pytest.approx(dense.spread)
+    again = strategy_from_data("merged", strategy.to_data())
+    assert again.is_sound()
+    assert np.array_equal(again.written_out(), dense.matrix)
+
+
+@settings(max_examples=60, deadline=None)
+@given(strategy=merged_strategies(), data=st.data())
+def test_it_contains_its_rows_and_not_what_leaves_them(strategy, data):
+    axes = tuple(range(len(strategy.shape)))
+    dense = rows_of(strategy)
+    own = data.draw(integer_arrays((3, strategy.rank))) @ dense
+    assert strategy.contains([(axes, own)])
+    assert strategy.contains([(axes, 1e-9 * own)])
+    rest = np.eye(dense.shape[1]) - np.linalg.pinv(dense) @ dense
+    direction = rest[data.draw(st.integers(0, len(rest) - 1))]
+    if np.linalg.norm(direction) > 1e-3:
+        slightly = dense[:1] + 1e-4 * np.linalg.norm(dense[0]) * direction / np.linalg.norm(direction)
+        assert not strategy.contains([(axes, slightly)])
+
+
+def test_contrasts_within_classes_along_both_axes_are_outside():
+    """Their sums over every class are zero along each axis: nothing of them is left on coarse cells."""
+    maps, labels = (np.array([0, 0, 1]), np.array([0, 1, 1])), np.arange(4).reshape(2, 2)
+    strategy = MergedStrategy((3, 3), maps, labels, np.eye(4))
+    one, other, equal = np.array([[1.0, -1, 0]]), np.array([[0.0, 1, -1]]), np.array([[2.0, 1, 1]])
+    assert not strategy.contains([((0,), one), ((1,), other)])
+    assert not strategy.contains([((0,), one), ((1,), equal)])
+    assert not strategy.contains([((1,), equal), ((0,), one)])
+    assert strategy.contains([((1,), equal), ((0,), np.array([[1.0, 1, 5]]))])
+
+
+@settings(max_examples=60, deadline=None)
+@given(strategy=merged_strategies(), bits=st.integers(6, 16))
+def test_integer_rows_are_combinations_of_the_lattice(strategy, bits):
+    rounded = strategy.rounded([], bits)
+    ((axes, factor),) = rounded.factors
+    assert axes == tuple(range(len(strategy.shape)))
+    assert type(factor) is Merged
+    assert factor.rows == strategy.rank
+    again = strategy_of_integers(rounded)
+    assert type(again) is MergedStrategy
+    if bits >= 12:
+        assert again.is_sound()
+        assert again.contains([(axes, rows_of(strategy))])
+    if bits >= 14:
+        loss = strategy.rounding_loss(rounded) / strategy.leverage
+        dense = np.linalg.pinv(factor.written_out())
+        found = ((rows_of(strategy) @ dense) ** 2).sum(axis=1).max() * float(squared_sensitivity(rounded))
+        assert loss == pytest.approx(found / strategy.leverage, rel=1e-6)
+
+
+def test_large_products_with_the_lattice_are_exact(monkeypatch):
+    rng = np.random.default_rng(1)
+    lattice = rng.integers(-5, 6, (3, 8)) + 40 * np.eye(3, 8, dtype=np.int64)
+    strategy = MergedStrategy(
+        (8,), (np.arange(8),), np.arange(8), rng.standard_normal((3, 3)) @ lattice, lattice
+    )
+    floating = strategy.rounded([], 30).factors[0][1].matrix
+    monkeypatch.setattr(module, "EXACT", 1)
+    assert np.array_equal(strategy.rounded([], 30).factors[0][1].matrix, floating)
+    assert np.linalg.matrix_rank(np.concatenate([lattice, floating / np.abs(floating).max()])) == 3
+
+
+def test_rows_without_a_lattice_are_completed_to_all_columns(monkeypatch, refuses):
+    rng = np.random.default_rng(2)
+    maps, labels = (np.array([0, 1, 0, 2]), np.array([0, 1])), np.array([[0, 1], [2, 3], [1, 2]])
+    strategy = MergedStrategy((4, 2), maps, labels, rng.standard_normal((2, 4)))
+    rounded = strategy.rounded([], 14)
+    assert rounded.rows == (4,)
+    again = strategy_of_integers(rounded)
+    assert again.contains([((0, 1), rows_of(strategy))])
+    planned = strategy.variances([((0, 1), rows_of(strategy))]) * strategy.leverage
+    found = again.variances([((0, 1), rows_of(strategy))]) * float(squared_sensitivity(rounded))
+    np.testing.assert_allclose(found, planned, rtol=0.02)
+    monkeypatch.setattr(module, "COMPLETED_CELLS", 3)
+    with refuses(PlanError, ValueError, "merged cells"):
+        strategy.rounded([], 14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), tame=st.booleans(), chunk=st.sampled_from([1, 10**6]))
+def test_spans_of_rows_far_apart(data, tame, chunk):
+    """Against a pseudo-inverse of rows of one length; the lengths are up to 10^8 apart."""
+    count = data.draw(st.integers(1, 4))
+    rows = data.draw(full_rank_matrices(count, 40))
+    scales = 10.0 ** np.array(data.draw(st.lists(st.integers(-4, 4), min_size=count, max_size=count)))
+    roots = np.sqrt(data.draw(integer_arrays((40,), 1, 50)))
+    inverse = np.linalg.pinv(rows * roots) / scales
+    vectors = data.draw(integer_arrays((3, 40))).astype(float)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(span_module, "TAME", 1e3 if tame else 0.0)
+        patch.setattr(span_module, "CHUNK", chunk)
+        span = span_module.Span(rows * scales[:, None], roots)
+        assert span.is_independent()
+        found = span.coefficients(vectors)
+        outside = span.outside(vectors, found)
+    np.testing.assert_allclose(found * scales, vectors @ inverse * scales, atol=1e-10)
+    np.testing.assert_allclose(outside, vectors - vectors @ inverse * scales @ (rows * roots), atol=1e-9)
+    twice = span_module.Span(np.concatenate([rows, rows[:1] * 3]), roots)
+    assert not twice.is_independent()
+    assert not span_module.Span(np.concatenate([rows, rows[:1] * 0]), roots).is_independent()
+
+
+def test_nearly_dependent_rows_are_corrected():
+    """Condition number 10^6: without the correction, errors would be 10^12 times rounding."""
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((3, 200))
+    rows[2] = rows[0] + rows[1] + 1e-6 * rows[2]
+    exact = rng.integers(-5, 6, (4, 3)).astype(float)
+    span = span_module.Span(rows, np.ones(200))
+    np.testing.assert_allclose(span.coefficients(exact @ rows), exact, atol=1e-8)
+    assert np.abs(span.outside(exact @ rows, span.coefficients(exact @ rows))).max() < 1e-12
+
+
+def whole(workload, attributes):
+    """The strategy that asks the queries themselves, of unit sensitivity."""
+    found = merge(workload.schema, workload.groups, attributes)
+    lattice = independent(integer_rows(found.rows))
+    rows = lattice / math.sqrt((lattice**2).sum(axis=0).max())
+    return MergedStrategy(found.shape, found.maps, found.labels, rows, lattice)
+
+
+@pytest.mark.parametrize("text", ["a + b <= 8", "a < 3 or b < 3", "a + b <= 8 or c + d <= 8"])
+def test_one_predicate_is_asked_by_one_number_of_variance_one(text):
+    schema = qs.Schema.of(a=10, b=10, c=10, d=10)
+    workload = qs.where(schema, text)
+    ((group,), axes) = workload.groups, schema.positions(workload.groups[0].attributes)
+    strategy = whole(workload, axes)
+    assert (strategy.rank, strategy.leverage) == (1, 1.0)
+    rows = group.families[0].matrix()
+    own = tuple(range(len(axes)))
+    assert strategy.variances([(own, rows)]).tolist() == [pytest.approx(1.0)]
+    rounded = strategy.rounded([], 14)
+    assert rounded.rows == (1,)
+    assert strategy.rounding_loss(rounded) == pytest.approx(1.0)
+
+
+def test_twenty_predicates_answer_themselves():
+    schema = qs.Schema.of(a=12, b=8, d=4)
+    rng = np.random.default_rng(0)
+    texts = [
+        f"{low} <= a <= {low + 4} and b < {rng.integers(1, 8)} and d == {rng.integers(0, 4)}"
+        for low in rng.integers(0, 8, 20)
+    ]
+    workload = qs.Workload(schema, tuple(g for text in texts for g in qs.where(schema, text).groups))
+    strategy = whole(workload, (0, 1, 2))
+    assert strategy.is_sound()
+    dense = query_rows(workload)[0]
+    assert strategy.contains([((0, 1, 2), dense)])
+    inverse = np.linalg.pinv(rows_of(strategy))
+    expected = ((dense @ inverse) ** 2).sum(axis=1)
+    np.testing.assert_allclose(strategy.variances([((0, 1, 2), dense)]), expected, rtol=1e-9)
+    for group, variance in zip(workload, expected, strict=True):
+        factors = [((axis,), family.matrix()) for axis, family in enumerate(group.families)]
+        assert strategy.variances(factors).ravel() == pytest.approx([variance])
+        assert strategy.contains(factors)
+
+
+def test_a_large_domain_is_not_written_out():
+    """20 rows over 100,000 × 500 cells would be 8 GB of numbers."""
+    schema = qs.Schema.of(a=100_000, b=500)
+    workload = qs.Workload(
+        schema,
+        tuple(
+            g for i in range(20) for g in qs.where(schema, f"a < {500 * i + 9} and b >= {i * 7 % 20}").groups
+        ),
+    )
+    strategy = whole(workload, (0, 1))
+    group = workload.groups[3]
+    factors = [((axis,), family.matrix()) for axis, family in enumerate(group.families)]
+    tracemalloc.start()
+    assert strategy.contains(factors)
+    assert strategy.variances(factors)[0, 0] == pytest.approx(1 / (strategy.matrix.max() ** 2), rel=1e-9)
+    assert not strategy.contains([((0,), np.eye(1, 100_000)), ((1,), np.ones((1, 500)))])
+    strategy.rounded([], 14)
+    assert tracemalloc.get_traced_memory()[1] < 3e7
+    tracemalloc.stop()
+
+
+def test_only_a_merged_factor_on_all_axes_in_order_is_taken_for_one():
+    maps, labels = (np.array([0, 1, 0]), np.array([0, 1])), np.array([[0, 1], [1, 0]])
+    factor = Merged(maps, labels, np.array([[3, 1], [1, 2]]))
+    one = IntegerStrategy((3, 2), (((0, 1), factor),))
+    assert type(strategy_of_integers(one)) is MergedStrategy
+    assert MergedStrategy.of_integers(IntegerStrategy((3,), (((0,), Matrix(np.eye(3, dtype=int))),))) is None
+    flipped = IntegerStrategy((2, 3), (((1, 0), factor),))
+    assert MergedStrategy.of_integers(flipped) is None
+    noisy = IntegerStrategy((3, 2), (((0, 1), factor),), np.array([1, 2]))
+    assert MergedStrategy.of_integers(noisy) is None
+
+
+SOUND = MergedStrategy(
+    (3, 2),
+    (np.array([0, 1, 0]), np.array([0, 1])),
+    np.array([[0, 1], [2, 0]]),
+    np.array([[0.5, 0.5, 0.0], [0.0, 0.5, -0.5]]),
+    np.array([[1, 2, -1], [1, 0, 1]]),
+)
+
+
+def test_it_and_its_integers_come_back_from_a_file(tmp_path):
+    ((_, factor),) = SOUND.rounded([], 10).factors
+    write_archive(tmp_path / "x", "plan", {"strategy": SOUND.to_data(), "factor": factor.to_data()})
+    data = read_archive(tmp_path / "x", "plan")
+    again = strategy_from_data("merged", data["strategy"])
+    assert again.is_sound()
+    assert np.array_equal(again.written_out(), SOUND.written_out())
+    assert np.array_equal(again.lattice, SOUND.lattice)
+    assert np.array_equal(factor_from_data("merged", data["factor"]).written_out(), factor.written_out())
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("shape", lambda s: [2, 3]),
+        ("shape", lambda s: [3]),
+        ("shape", lambda s: [3.0, 2.0]),
+        ("shape", lambda s: []),
+        ("maps", lambda m: m[:1]),
+        ("maps", tuple),
+        ("maps", lambda m: [m[0] * 2, m[1]]),
+        ("maps", lambda m: [m[0] - 1, m[1]]),
+        ("maps", lambda m: [m[0].astype(float), m[1]]),
+        ("maps", lambda m: [m[0] * 2**61, m[1]]),
+        ("maps", lambda m: []),
+        ("labels", lambda x: x.T.copy()[:1]),
+        ("labels", lambda x: x.ravel()),
+        ("labels", lambda x: x - 1),
+        ("labels", lambda x: x * 2),
+        ("labels", lambda x: x * 0),
+        ("labels", lambda x: x.astype(float)),
+        ("labels", lambda x: x.tolist()),
+        ("matrix", lambda x: x[:, :2]),
+        ("matrix", lambda x: x * np.nan),
+        ("matrix", lambda x: x * 1e61),
+        ("matrix", lambda x: x[:0]),
+        ("matrix", lambda x: x * 0),
+        ("matrix", lambda x: np.concatenate([x, x])),
+        ("matrix", lambda x: x[[0, 0]]),
+        ("matrix", lambda x: x.astype(int)),
+        ("lattice", lambda x: x[:1]),
+        ("lattice", lambda x: x + 1),
+        ("lattice", lambda x: x[[0, 0]]),
+        ("lattice", lambda x: x * 0),
+        ("lattice", lambda x: x * 2**51),
+        ("lattice", lambda x: np.full_like(x, -(2**63))),
+        ("lattice", lambda x: x.astype(float)),
+    ],
+)
+def test_what_no_merged_strategy_holds_is_refused(key, change):
+    data = SOUND.to_data()
+    assert strategy_from_data("merged", data).is_sound()
+    data[key] = change(data[key])
+    try:
+        found = strategy_from_data("merged", data)
+    except ValueError:
+        return
+    assert not found.is_sound()

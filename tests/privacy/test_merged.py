@@ -1,0 +1,185 @@
+"""Merged matrices: their cost over all neighbours, exact answers near 64 bits, and hostile input."""
+
+import itertools
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.privacy.test_factors import merged
+from tests.release.tables import random_counts, released, squared_change, units
+
+import querysmasher as qs
+from querysmasher.errors import PrivacyError
+from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
+from querysmasher.privacy.factors import Matrix, Merged, Partition, factor_from_data
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+
+MAPS = (np.array([0, 1, 1, 0]), np.array([1, 0, 2]))
+LABELS = np.array([[0, 2, 1], [1, 1, 0]])
+MATRIX = np.array([[3, -1, 2], [0, 4, 5]])
+
+
+def integer_plan(factor, neighbours="add_remove"):
+    """A plan that measures one merged matrix, and the total."""
+    shape = tuple(map(len, factor.maps))
+    schema = qs.Schema.of({f"x{i}": n for i, n in enumerate(shape)})
+    axes = tuple(range(len(shape)))
+    strategies = (
+        IntegerStrategy(shape, ((axes, factor),)),
+        IntegerStrategy((), (((), Matrix(np.array([[4]]))),)),
+    )
+    measured = (
+        IntegerMeasured(axes, ((axes, 0),), Fraction(10**12)),
+        IntegerMeasured((), (((), 1),), Fraction(10**12)),
+    )
+    budget = qs.PrivacyCost(1e9, neighbours=neighbours)
+    return IntegerPlan(schema, budget, strategies, measured, 1000)
+
+
+@settings(max_examples=25, deadline=None)
+@given(case=merged(), neighbours=st.sampled_from(["add_remove", "replace_one"]))
+def test_the_cost_is_that_of_the_worst_neighbours(case, neighbours):
+    """Exact for an added record; for a replaced one, at most the square of twice the longest column."""
+    factor, _ = case
+    plan = integer_plan(factor, neighbours)
+    base = random_counts(plan.schema, 1, records=50)
+    here = released(plan, base)
+    each = list(units(plan.schema))
+    if neighbours == "add_remove":
+        found = max(squared_change(here, released(plan, base + unit)) for unit in each)
+        assert found <= privacy_cost(plan) <= found + Fraction(1, 2**150)
+        return
+    base += 1
+    here = released(plan, base)
+    pairs = itertools.islice(itertools.permutations(each, 2), 200)
+    assert max((squared_change(here, released(plan, base + a - b)) for a, b in pairs), default=0) <= (
+        privacy_cost(plan)
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(case=merged(), data=st.data())
+def test_the_sensitivity_with_noise_multipliers_is_bounded_tightly(case, data):
+    factor, dense = case
+    multipliers = np.array(data.draw(st.lists(st.integers(1, 9), min_size=len(dense), max_size=len(dense))))
+    shape = tuple(map(len, factor.maps))
+    strategy = IntegerStrategy(shape, ((tuple(range(len(shape))), factor),), multipliers)
+    exact = max(
+        sum(Fraction(int(b) ** 2, int(m)) for b, m in zip(column, multipliers, strict=True))
+        for column in dense.T
+    )
+    assert exact <= squared_sensitivity(strategy) <= exact * (1 + Fraction(1, 2**29))
+
+
+def test_entries_and_answers_near_64_bits_are_exact():
+    big = 2**61 - 1
+    factor = Merged(MAPS, LABELS, np.array([[big, 0, -big], [1, big, -1]]))
+    assert factor.squared_column() == big**2 + 1
+    cells = factor._partition.of_cells()
+    one, other = np.flatnonzero(cells == 2)[0], np.flatnonzero(cells == 1)[-1]
+    table = np.zeros((12, 1), dtype=np.int64)
+    table[one], table[other] = 1, -1
+    expected = factor.matrix.astype(object)[:, 2] - factor.matrix.astype(object)[:, 1]
+    assert factor.exact_answers(table, 2).ravel().tolist() == expected.tolist()
+    many = Merged(MAPS, LABELS, MATRIX)
+    table = np.full((12, 1), 2**53 + 1, dtype=np.int64)  # no double holds a count, nor their sum
+    sums = [int((cells == c).sum()) * (2**53 + 1) for c in range(3)]
+    expected = MATRIX.astype(object) @ np.array(sums, dtype=object)
+    assert many.exact_answers(table, 12 * (2**53 + 1)).ravel().tolist() == expected.tolist()
+
+
+def test_a_large_domain_is_measured_without_its_matrix():
+    """200 rows over 100,000 × 12 cells would be 1.9 GB of numbers."""
+    rng = np.random.default_rng(0)
+    maps = (rng.permutation(np.arange(100_000) % 4), np.arange(12))
+    labels = rng.permutation(np.arange(48) % 40).reshape(4, 12)
+    factor = Merged(maps, labels, rng.integers(-50, 50, (200, 40)))
+    table = rng.integers(0, 9, (100_000 * 12, 1))
+    tracemalloc.start()
+    found = factor.exact_answers(table, int(table.sum()))
+    assert tracemalloc.get_traced_memory()[1] < 60e6
+    tracemalloc.stop()
+    sums = np.bincount(labels[maps[0]].ravel(), table.ravel())
+    assert np.array_equal(found.ravel(), factor.matrix @ sums.astype(np.int64))
+
+
+@pytest.mark.parametrize(
+    ("maps", "labels", "matrix"),
+    [
+        ((), np.zeros((), dtype=np.int64), MATRIX[:, :1]),
+        (list(MAPS), LABELS, MATRIX),
+        (MAPS[:1], LABELS, MATRIX),
+        ((*MAPS, MAPS[0]), LABELS, MATRIX),
+        ((MAPS[0], MAPS[1] * 2), LABELS, MATRIX),  # a class without values
+        ((MAPS[0], MAPS[1] - 1), LABELS, MATRIX),
+        ((MAPS[0] * 2**40, MAPS[1]), LABELS, MATRIX),
+        ((MAPS[0].astype(np.int32), MAPS[1]), LABELS, MATRIX),
+        ((MAPS[0].astype(float), MAPS[1]), LABELS, MATRIX),
+        ((MAPS[0].reshape(2, 2), MAPS[1]), LABELS, MATRIX),
+        ((MAPS[0].tolist(), MAPS[1]), LABELS, MATRIX),
+        ((np.zeros(0, dtype=np.int64), MAPS[1]), LABELS, MATRIX),
+        (MAPS, LABELS.T, MATRIX),
+        (MAPS, LABELS.ravel(), MATRIX),
+        (MAPS, LABELS - 1, MATRIX),  # would mean the last column
+        (MAPS, LABELS + 1, MATRIX),
+        (MAPS, np.where(LABELS == 2, 3, LABELS), np.pad(MATRIX, ((0, 0), (0, 1)))),  # a column of no cell
+        (MAPS, np.where(LABELS == 2, 2**61, LABELS), MATRIX),
+        (MAPS, np.where(LABELS == 2, -(2**63), LABELS), MATRIX),
+        (MAPS, LABELS.astype(np.uint64), MATRIX),
+        (MAPS, LABELS, MATRIX[:, :2]),
+        (MAPS, LABELS, np.pad(MATRIX, ((0, 0), (0, 1)))),
+        (MAPS, LABELS, MATRIX[0]),
+        (MAPS, LABELS, MATRIX.astype(float)),
+        (MAPS, LABELS, np.full_like(MATRIX, 2**62)),
+        (MAPS, LABELS, np.full_like(MATRIX, -(2**63))),
+        (MAPS, LABELS, np.ma.array(MATRIX)),
+        (MAPS, np.ma.array(LABELS), MATRIX),
+        (None, LABELS, MATRIX),
+    ],
+)
+def test_what_is_no_merged_matrix_is_refused(maps, labels, matrix, refuses):
+    with refuses(PrivacyError, ValueError):
+        Merged(maps, labels, matrix)
+
+
+def test_a_file_must_list_the_maps(refuses):
+    data = Merged(MAPS, LABELS, MATRIX).to_data()
+    assert type(factor_from_data("merged", data)) is Merged
+    for maps in (MAPS[0], "maps", None, 3, {0: MAPS[0], 1: MAPS[1]}, MAPS, [*MAPS, None], []):
+        with refuses(PrivacyError, ValueError):
+            factor_from_data("merged", {**data, "maps": maps})
+
+
+def test_its_axes_are_as_long_as_its_maps(refuses):
+    factor = Merged(MAPS, LABELS, MATRIX)
+    assert factor.fits((4, 3))
+    assert not factor.fits((3, 4))
+    assert not factor.fits((12,))
+    assert not factor.fits((2, 2, 3))
+    with refuses(PrivacyError, ValueError, "not a known kind of integer matrix"):
+        IntegerStrategy((12,), (((0,), factor),))
+    with refuses(PrivacyError, ValueError, "not a known kind of integer matrix"):
+        IntegerStrategy((4, 3), (((1, 0), factor),))
+
+
+def test_its_arrays_are_copied_and_cannot_be_changed():
+    maps, labels, matrix = tuple(one.copy() for one in MAPS), LABELS.copy(), MATRIX.copy()
+    factor = Merged(maps, labels, matrix)
+    before = factor.written_out()
+    for array in (*maps, labels, matrix):
+        array[...] = 0
+    assert np.array_equal(factor.written_out(), before)
+    data = factor.to_data()
+    for array in (*data["maps"], data["labels"], data["matrix"]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 5
+
+
+def test_a_partition_counts_its_cells():
+    partition = Partition(MAPS, LABELS)
+    assert (partition.shape, partition.cells, partition.columns) == ((4, 3), 12, 3)
+    assert np.array_equal(partition.sizes, np.bincount(partition.of_cells()))
+    assert partition.of_cells().reshape(4, 3)[2].tolist() == LABELS[1, MAPS[1]].tolist()
