@@ -314,7 +314,7 @@ def test_queries_that_look_alike_from_every_cell_fall_back_to_fourier(monkeypatc
     around = qs.linear(schema, ("a", "b"), np.array(rows))
     dense = qs.plan(around, COST, centering="uniform")
     assert dense.fallbacks == {}
-    limit_planning(dense_cells=50)
+    limit_planning(dense_cells=50, joint_dense_cells=50)
     monkeypatch.setattr(solvers, "is_thin", lambda *_: False)
     plan = qs.plan(around, COST, centering="uniform")
     ((method, (count, gap)),) = plan.fallbacks.items()
