@@ -46,7 +46,8 @@ class Products:
         sigma = np.array([*squares, 1.0])
         rho = np.array([*(roots.get(key, 0.0) for key in self.parts), 1.0])
         by_product, without_square = _products(sigma[self._dropped])
-        c = np.bincount(self._class, self._weights * by_product, minlength=len(self._factors))
+        # without any class, bincount counts integers
+        c = np.bincount(self._class, self._weights * by_product, len(self._factors)).astype(float)
         by_class, without_root = _products(rho[self._used])
         scale = self._factors * np.sqrt(c)
         by_coefficient = np.divide(
