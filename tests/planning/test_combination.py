@@ -122,3 +122,16 @@ def test_measuring_again_never_hurts():
         assert np.all(combination.variances(group) <= plan.predictor.variances(group) * (1 + 1e-12))
     alone = plan.predictor.variances(asked).item()
     assert combination.variances(asked).item() == pytest.approx(1 / (1 + 1 / alone))
+
+
+def test_rows_that_are_known_already_are_only_measured_again():
+    """The base measures one row of each set: nothing of the same row is unknown, up to rounding errors."""
+    schema = qs.Schema.of(a=5, b=4)
+    rows = np.zeros((1, 5, 4))
+    rows[0, 1:3, :3] = 0.1
+    workload = qs.linear(schema, ("a", "b"), rows.reshape(1, -1))
+    plan = qs.plan(workload, COST)
+    whole = Whole((0, 1), (np.arange(5), np.arange(4)), rows, np.full(1, 0.04))
+    (found,) = Combination(plan.predictor, [whole]).variances(workload.groups[0])
+    (alone,) = plan.variances(workload)
+    assert found == pytest.approx(1 / (1 / 0.04 + 1 / alone), rel=1e-6)

@@ -116,6 +116,7 @@ def test_marginals_come_back_where_they_are_measured():
         release.marginal("a", "b")
 
 
+@pytest.mark.slow
 def test_releases_have_the_planned_mean_and_variance():
     # 300 releases: |z| > 5 for any of 6 queries has a chance below 1e-5, and so has a variance off by 45 %
     workload = predicates(6, (6, 5, 2), seed=5)

@@ -33,7 +33,7 @@ from querysmasher.planning.split import split_rows
 from querysmasher.workload.groups import Group
 
 UNKNOWN = 1e-11
-"""Eigenvalues of R_u R_uᵀ below this fraction of the largest are rounding errors."""
+"""With rows scaled to length one, smaller eigenvalues of R_u R_uᵀ are rounding errors."""
 
 OUTSIDE = 1e-6
 """A query further than this fraction of its length from what is measured is outside it."""
@@ -68,6 +68,7 @@ class Combination:
         spread = np.concatenate([whole.variances for whole in wholes])
         self._covariance = np.diag(spread)
         self._gram = np.zeros((self.count, self.count))
+        self._squares = np.full(self.count, np.finfo(float).tiny)
         for attributes, rows in self._split_wholes():
             self._add(attributes, rows)
 
@@ -97,6 +98,7 @@ class Combination:
         if not attributes and self.residual.public_total:
             return  # exactly known
         flat = rows.reshape(self.count, -1)
+        self._squares += (flat**2).sum(axis=1)
         unknown: Array | None = rows
         if attributes in self.residual.measured:
             known = self.residual.covary(attributes, rows)
@@ -111,10 +113,12 @@ class Combination:
     @cached_property
     def _eliminated(self) -> tuple[Array, Array, Array]:
         """R_u's inverse Gram matrix, the rows N, and Nᵀ (N K Nᵀ)⁻¹ N."""
-        values, vectors = np.linalg.eigh((self._gram + self._gram.T) / 2)
-        sure = values > UNKNOWN * max(float(values[-1]), np.finfo(float).tiny)
-        inverse = (vectors[:, sure] / values[sure]) @ vectors[:, sure].T
-        null = vectors[:, ~sure].T
+        lengths = np.sqrt(self._squares)
+        values, vectors = np.linalg.eigh(self._gram / np.multiply.outer(lengths, lengths))
+        sure = values > UNKNOWN
+        scaled = vectors / lengths[:, None]
+        inverse = (scaled[:, sure] / values[sure]) @ scaled[:, sure].T
+        null = scaled[:, ~sure].T
         inner = null @ self._covariance @ null.T
         return inverse, null, null.T @ np.linalg.solve(inner, null) if len(null) else self._gram * 0.0
 
