@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import PlacedFamily
@@ -55,21 +54,8 @@ class WholePredictor(Predictor):
 
     def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
         """Return q B† for every query of the group, as rows."""
-        factors, shape = self._factors(group), self.strategy.shape
-        if group.rows * math.prod(shape) > limits().straddling_entries:
-            msg = (
-                f"queries on ({', '.join(group.attributes)}): writing out {group.rows:,} queries over "
-                f"{math.prod(shape):,} cells would take too much memory; ask for fewer at a time"
-            )
-            raise TooLargeError(msg)
-        tensor: Array = np.ones(())
-        order: list[int] = []
-        for axes, rows in factors:
-            tensor = np.multiply.outer(tensor, rows.reshape(len(rows), *(shape[a] for a in axes)))
-            order += [-1, *axes]
-        lead = [i for i, a in enumerate(order) if a < 0]
-        tensor = tensor.transpose(lead + [order.index(a) for a in range(len(shape))])
-        image = self.strategy.transform(tensor.reshape(group.rows, *shape))
+        blocks = self.measured[self.attributes][0].blocks
+        image = self._image(self._factors(group), blocks, group).reshape(group.rows, -1)
         for measured in self.measured[self.attributes]:
             yield measured, image
 
