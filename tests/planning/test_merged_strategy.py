@@ -17,6 +17,7 @@ from querysmasher.planning.lattice import independent, integer_rows
 from querysmasher.planning.strategies import (
     DenseStrategy,
     MergedStrategy,
+    rounding,
     strategy_from_data,
     strategy_of_integers,
 )
@@ -168,7 +169,7 @@ def test_large_products_with_the_lattice_are_exact(monkeypatch):
         (8,), (np.arange(8),), np.arange(8), rng.standard_normal((3, 3)) @ lattice, lattice
     )
     floating = strategy.rounded([], 30).factors[0][1].matrix
-    monkeypatch.setattr(module, "EXACT", 1)
+    monkeypatch.setattr(rounding, "integer_product", lambda left, right: left @ right)
     assert np.array_equal(strategy.rounded([], 30).factors[0][1].matrix, floating)
     assert np.linalg.matrix_rank(np.concatenate([lattice, floating / np.abs(floating).max()])) == 3
 
@@ -184,8 +185,8 @@ def test_rows_without_a_lattice_are_completed_to_all_columns(monkeypatch, refuse
     planned = strategy.variances([((0, 1), rows_of(strategy))]) * strategy.leverage
     found = again.variances([((0, 1), rows_of(strategy))]) * float(squared_sensitivity(rounded))
     np.testing.assert_allclose(found, planned, rtol=0.02)
-    monkeypatch.setattr(module, "COMPLETED_CELLS", 3)
-    with refuses(PlanError, ValueError, "merged cells"):
+    monkeypatch.setattr(rounding, "COMPLETED_CELLS", 3)
+    with refuses(PlanError, ValueError, "4 cells", "integers"):
         strategy.rounded([], 14)
 
 

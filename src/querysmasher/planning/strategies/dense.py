@@ -16,11 +16,12 @@ from querysmasher.fields import floats, integers, wholes
 from querysmasher.planning.centre import Centre, complement
 from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.strategies.rounding import (
-    FAINT,
     are_independent,
     coefficients,
-    integer_product,
+    completed,
+    fits_rows,
     reduced,
+    round_on_lattice,
     round_rows,
     scaled,
 )
@@ -43,14 +44,6 @@ CHUNK = 20_000_000
 
 ROUNDING = 2e-16
 """Maximum relative rounding error of a sum, per number added."""
-
-LATTICE_BITS = 6
-"""Number of additional bits for coefficients of lattice rows, which can be nearly dependent."""
-
-COMPLETED_CELLS = 3_000
-"""Maximum number of cells on which rows without a lattice are completed to the residual space."""
-
-LARGEST_LATTICE = 2**50
 
 FEW_BITS, FEW_CELLS = 8, 40
 """With fewer bits, on at most this many cells, the scale at which rows are rounded matters."""
@@ -172,9 +165,7 @@ class DenseStrategy(Strategy):
         """Return whether the lattice, if there is one, spans the same space as the rows."""
         if self.lattice is None:
             return True
-        if self.lattice.shape != self.matrix.shape:
-            return False
-        if self.lattice.min() < -LARGEST_LATTICE or self.lattice.max() > LARGEST_LATTICE:
+        if not fits_rows(self.lattice, self.matrix):
             return False
         whole = self.lattice.astype(float)
         inside = self.transform(whole.reshape(-1, *self.shape)) @ self.matrix
@@ -195,10 +186,7 @@ class DenseStrategy(Strategy):
 def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> Integers:
     """Round the rows, or their coefficients in terms of a lattice's rows."""
     if strategy.lattice is not None:
-        # combinations of the lattice's rows, with rounded coefficients that keep the products in a word
-        room = WORD.bit_length() - 1 - int(np.abs(strategy.lattice).sum(axis=0).max()).bit_length()
-        own = scaled(strategy.lattice_coefficients, min(bits + LATTICE_BITS, room))
-        return reduced(integer_product(own, strategy.lattice), bits)
+        return round_on_lattice(strategy.lattice_coefficients, strategy.lattice, bits)
     growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
     if bits + growth >= WORD.bit_length():
         msg = f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
@@ -206,30 +194,12 @@ def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> I
     rows = strategy.matrix
     missing = math.prod(n - 1 for n in strategy.shape) - len(rows)
     if missing > 0:
-        rows = _completed(rows, strategy.shape, centres)
+        rows = completed(rows, [complement(k / k.sum()) for k in centres])
     if len(strategy.shape) == 1:
         scales = SCALES if bits < FEW_BITS and rows.shape[1] <= FEW_CELLS else (1.0,)
         tried = [round_rows(rows, centres[0], bits, scale) for scale in scales]
         return tried[0] if len(tried) == 1 else min(tried, key=lambda found: _mean_loss(rows, found))
     return reduced(project(scaled(rows, bits), strategy.shape, centres), bits)
-
-
-def _completed(rows: Array, shape: tuple[int, ...], centres: Sequence[Integers]) -> Array:
-    """Add faint rows for the rest of the residual space, so that rounding stays inside the measured space."""
-    cells = math.prod(shape)
-    if cells > COMPLETED_CELLS:
-        msg = (
-            f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
-            "in integers (times a common factor), or on fewer values"
-        )
-        raise PlanError(msg)
-    inside: Array = np.ones((1, 1))
-    for k in centres:
-        inside = np.asarray(np.kron(inside, complement(k / k.sum())), dtype=float)
-    basis, _ = np.linalg.qr(inside @ rows.T, mode="complete")
-    rest = basis[:, len(rows) :].T @ inside
-    length = math.sqrt(float((rows**2).sum(axis=0).max()))
-    return np.concatenate([rows, FAINT * length * rest])
 
 
 def _mean_loss(rows: Array, rounded: Integers) -> float:

@@ -17,12 +17,11 @@ from typing import Any, Self
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.strategies.dense import COMPLETED_CELLS, LARGEST_LATTICE, LATTICE_BITS
-from querysmasher.planning.strategies.rounding import FAINT, reduced, scaled
+from querysmasher.planning.strategies.rounding import completed, fits_rows, reduced, round_on_lattice, scaled
 from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
@@ -33,14 +32,11 @@ from querysmasher.planning.strategies.strategy import (
     squared_lengths,
 )
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import WORD, Merged, Partition
+from querysmasher.privacy.factors import Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 CHUNK = 10_000_000
 """Maximum number of entries of an intermediate array."""
-
-EXACT = 2**53
-"""Doubles hold every integer below this in size."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,9 +221,7 @@ class MergedStrategy(Strategy):
         """Return whether the lattice, if there is one, spans what the rows span."""
         if self.lattice is None:
             return True
-        if self.lattice.shape != self.matrix.shape:
-            return False
-        if self.lattice.min() < -LARGEST_LATTICE or self.lattice.max() > LARGEST_LATTICE:
+        if not fits_rows(self.lattice, self.matrix):
             return False
         if not Span(self.lattice, self._root_sizes).is_independent():
             return False
@@ -267,22 +261,10 @@ def _round(strategy: MergedStrategy, bits: int) -> Integers:
     rows, lattice = strategy.matrix, strategy.lattice
     if lattice is None:
         if len(rows) < rows.shape[1]:
-            rows = _completed(rows)
+            rows = completed(rows)
         return reduced(scaled(rows, bits), bits)
-    # combinations of the lattice's rows, with rounded coefficients that keep the products in a word
-    largest = int(np.abs(lattice).sum(axis=0).max())
-    room = WORD.bit_length() - 1 - largest.bit_length()
     span = Span(lattice, np.ones(lattice.shape[1]))
-    own = scaled(_coefficients(span, rows), min(bits + LATTICE_BITS, room))
-    if int(np.abs(own).max()) * largest >= EXACT:
-        return reduced(own @ lattice, bits)
-    result = np.empty(lattice.shape, dtype=np.int64)
-    floating = own.astype(float)
-    step = max(1, CHUNK // len(lattice))
-    for start in range(0, lattice.shape[1], step):  # every partial sum is an integer that doubles hold
-        piece = slice(start, start + step)
-        result[:, piece] = floating @ lattice[:, piece].astype(float)
-    return reduced(result, bits)
+    return round_on_lattice(_coefficients(span, rows), lattice, bits)
 
 
 def _coefficients(span: Span, rows: Array) -> Array:
@@ -294,17 +276,3 @@ def _parts(rows: Array | Integers) -> Iterator[slice]:
     """Iterate over slices of few rows."""
     step = max(1, CHUNK // rows.shape[1])
     return (slice(start, start + step) for start in range(0, len(rows), step))
-
-
-def _completed(rows: Array) -> Array:
-    """Add faint rows for the rest of the columns' space, so that rounding stays inside what is measured."""
-    columns = rows.shape[1]
-    if columns > COMPLETED_CELLS:
-        msg = (
-            f"queries with fractional coefficients on {columns:,} merged cells cannot be measured exactly; "
-            "give them in integers (times a common factor), or on fewer values"
-        )
-        raise PlanError(msg)
-    basis, _ = np.linalg.qr(rows.T, mode="complete")
-    length = math.sqrt(float((rows**2).sum(axis=0).max()))
-    return np.concatenate([rows, FAINT * length * basis[:, len(rows) :].T])

@@ -8,6 +8,7 @@ but causes no bias.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -15,9 +16,21 @@ import numpy as np
 from querysmasher.arrays import Array, solve_upper
 from querysmasher.errors import PlanError
 from querysmasher.planning.lattice import Integers
+from querysmasher.privacy.factors import WORD
 
 FAINT = 2.0**-5
 """Weight of rows that are added only to keep rounding inside the measured space."""
+
+LATTICE_BITS = 6
+"""Extra bits for the coefficients of lattice rows, which can be nearly dependent."""
+
+LARGEST_LATTICE = 2**50
+
+COMPLETED_CELLS = 3_000
+"""Maximum number of cells on which rows without a lattice are completed to the whole space."""
+
+CHUNK = 10_000_000
+"""Maximum number of entries of an intermediate array."""
 
 DEPENDENT = 1e-5
 """Rows closer than this fraction of their length to the span of others need a more accurate test."""
@@ -111,14 +124,51 @@ def integer_product(left: Integers, right: Integers) -> Integers:
     bits = 53 - int(np.abs(right).sum(axis=0).max(initial=1)).bit_length()
     if bits < 8:
         return left @ right
-    columns = right.astype(float)
     result = np.zeros((len(left), right.shape[1]), dtype=np.int64)
-    sign, rest, shift = np.sign(left), np.abs(left), 0
-    while rest.any():
-        limb = sign * (rest & ((1 << bits) - 1))
-        result += (limb.astype(float) @ columns).astype(np.int64) << shift
-        rest, shift = rest >> bits, shift + bits
+    step = max(1, CHUNK // len(right))
+    for start in range(0, right.shape[1], step):
+        piece = slice(start, start + step)
+        columns = right[:, piece].astype(float)
+        sign, rest, shift = np.sign(left), np.abs(left), 0
+        while rest.any():
+            limb = sign * (rest & ((1 << bits) - 1))
+            result[:, piece] += (limb.astype(float) @ columns).astype(np.int64) << shift
+            rest, shift = rest >> bits, shift + bits
     return result
+
+
+def round_on_lattice(coefficients: Array, lattice: Integers, bits: int) -> Integers:
+    """Return combinations of a lattice's rows, with rounded coefficients that keep the products in a word."""
+    room = WORD.bit_length() - 1 - int(np.abs(lattice).sum(axis=0).max()).bit_length()
+    return reduced(integer_product(scaled(coefficients, min(bits + LATTICE_BITS, room)), lattice), bits)
+
+
+def fits_rows(lattice: Integers, rows: Array) -> bool:
+    """Return whether a lattice has as many rows and columns as `rows`, and no entry that is too large."""
+    if lattice.shape != rows.shape:
+        return False
+    return bool(lattice.min() >= -LARGEST_LATTICE and lattice.max() <= LARGEST_LATTICE)
+
+
+def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
+    """Add faint rows for the rest of a space, so that rounding stays inside what is measured.
+
+    The space is the Kronecker product of the spans of orthonormal `bases`, or else that of all columns.
+    """
+    cells = rows.shape[1]
+    if cells > COMPLETED_CELLS:
+        msg = (
+            f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
+            "in integers (times a common factor), or on fewer values"
+        )
+        raise PlanError(msg)
+    inside: Array = np.ones((1, 1))
+    for basis in bases:
+        inside = np.asarray(np.kron(inside, basis), dtype=float)
+    turned, _ = np.linalg.qr(inside @ rows.T if bases else rows.T, mode="complete")
+    rest = turned[:, len(rows) :].T
+    length = math.sqrt(float((rows**2).sum(axis=0).max()))
+    return np.concatenate([rows, FAINT * length * (rest @ inside if bases else rest)])
 
 
 def coefficients(rows: Array, factor: Array) -> Array:
