@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,35 +24,13 @@ from querysmasher.planning.centres.block import Optimum, contract, optimum_of
 from querysmasher.planning.centres.gradient import RoleSplit
 from querysmasher.planning.centres.products import PartKey, Products
 from querysmasher.planning.centres.roles import Roles, SetClass
+from querysmasher.planning.centres.slopes import Slopes
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.circulant import circulant_root_loss, is_circulant
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.roots import block_root, is_thin, stacked_rows
 from querysmasher.planning.subworkload import Block, Part, Piece, Term, separate
-
-
-@dataclass(eq=False)
-class _Slopes:
-    """Derivatives of F with respect to the contents of parts and the factors of coefficients."""
-
-    parts: dict[tuple[Part, int], tuple[float, Array]] = field(default_factory=dict)
-    """By part and derivative: a weight w and rows U, which stand for w·UᵀU."""
-    squares: dict[int, float] = field(default_factory=dict)
-
-    def add_part(self, part: Part, weight: float, derivative: Array) -> None:
-        """Add weight × UᵀU to the derivative with respect to a part's Gram."""
-        known, _ = self.parts.get((part, id(derivative)), (0.0, derivative))
-        self.parts[part, id(derivative)] = (known + weight, derivative)
-
-    def of_part(self, part: Part) -> Array | None:
-        """Return the derivative with respect to a part's rows (thin) or Gram."""
-        total = None
-        for (own, _), (weight, U) in self.parts.items():
-            if own == part:
-                change = 2 * weight * (part.content @ U.T) @ U if part.thin else weight * U.T @ U
-                total = change if total is None else total + change
-        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +107,7 @@ class CentreModel:
             parts |= {(number, kept): part for kept, part in own.items()}
             if split_.closed_root is not None:
                 roots[number, (0,)] = split_.closed_root
-        slopes = _Slopes()
+        slopes = Slopes()
         for key in self.products.parts:
             if key in parts:
                 roots[key] = self._root_loss(parts[key])
@@ -188,7 +166,7 @@ class CentreModel:
         factor: float,
         squares: list[float],
         parts: dict[PartKey, Part],
-        slopes: _Slopes,
+        slopes: Slopes,
     ) -> float:
         """Return factor × √L of a class of sets, and add its derivatives to `slopes`."""
         terms: list[Term] = []
@@ -225,7 +203,7 @@ class CentreModel:
         sources: list[tuple[tuple[float, tuple[int, ...]], ...]],
         factor: float,
         squares: list[float],
-        slopes: _Slopes,
+        slopes: Slopes,
     ) -> float:
         """Use L ≈ Σ_terms c · Π L(piece), the sum of the terms' own optima."""
         optima = [[self._solve(Block.of(piece.part)) for piece in term.pieces] for term in terms]
@@ -298,7 +276,7 @@ def _add_coefficient(
     slope: float,
     products: tuple[tuple[float, tuple[int, ...]], ...],
     squares: list[float],
-    slopes: _Slopes,
+    slopes: Slopes,
 ) -> None:
     """Propagate the derivative with respect to a coefficient to the squares in it."""
     for weight, dropped in products:
