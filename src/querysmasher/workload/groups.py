@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
 from querysmasher.workload.families import Family
+from querysmasher.workload.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The product of `families`, which cover `attributes` from left to right, with one weight.
+    """The product of `families`, which cover `attributes` in order, with a weight and a target, if any.
 
     `age <= c and sex == d` for all c and d is the product of two families on one attribute each;
     `a + b <= c` is a single family on two. The queries are never written out: a query is a choice of
@@ -24,6 +25,7 @@ class Group:
     attributes: tuple[str, ...]
     families: tuple[Family, ...]
     weight: float = 1.0
+    target: Target | None = None
 
     @property
     def rows(self) -> int:
@@ -34,6 +36,11 @@ class Group:
     def shape(self) -> tuple[int, ...]:
         """Number of queries in each family."""
         return tuple(f.rows for f in self.families)
+
+    @property
+    def inner_weight(self) -> float:
+        """The sum of the weights inside the families: the number of queries, unless rows have weights."""
+        return math.prod(f.rows if f.weights is None else float(f.weights.sum()) for f in self.families)
 
     def parts(self) -> Iterator[tuple[tuple[str, ...], Family]]:
         """Iterate over the families, each with the attributes it covers."""

@@ -14,6 +14,7 @@ from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine, Random
 from querysmasher.workload.rows import Rows
+from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload
 
 FAMILIES: dict[str, type[Family]] = {
@@ -51,12 +52,16 @@ def workload_to_data(workload: Workload) -> dict[str, Any]:
         for family in group.families:
             numbers.setdefault(family, len(numbers))
     places = [workload.schema.positions(g.attributes) for g in workload]
+    targets = [g.target for g in workload]
     return {
         "schema": workload.schema.to_json(),
         "families": [family.to_json() for family in numbers],
         "group_families": ragged([[numbers[f] for f in g.families] for g in workload]),
         "group_attributes": ragged(places),
         "group_weights": np.array([g.weight for g in workload]),
+        # zero stands for none
+        "group_targets": np.array([0.0 if t is None else t.amount for t in targets]),
+        "group_levels": np.array([0.0 if t is None or t.level is None else t.level for t in targets]),
     }
 
 
@@ -67,14 +72,26 @@ def workload_from_data(data: dict[str, Any]) -> Workload:
     places, chosen = unragged(data["group_attributes"]), unragged(data["group_families"])
     _check_numbers(places, len(schema))
     _check_numbers(chosen, len(families))
-    groups = zip(places, chosen, floats(data["group_weights"], 1).tolist(), strict=True)
+    groups = zip(
+        places, chosen, floats(data["group_weights"], 1).tolist(), _targets(data, len(places)), strict=True
+    )
     return Workload(
         schema,
         tuple(
-            Group(tuple(schema.names[p] for p in places), tuple(families[f] for f in own), weight)
-            for places, own, weight in groups
+            Group(tuple(schema.names[p] for p in places), tuple(families[f] for f in own), weight, target)
+            for places, own, weight, target in groups
         ),
     )
+
+
+def _targets(data: dict[str, Any], count: int) -> list[Target | None]:
+    """Return the target of every group; files from before there were targets have none."""
+    if "group_targets" not in data:
+        return [None] * count
+    amounts, levels = (floats(data[name], 1).tolist() for name in ("group_targets", "group_levels"))
+    pairs = zip(amounts, levels, strict=True)
+    known = {pair: Target(pair[0], pair[1] or None) if pair[0] else None for pair in set(pairs)}
+    return [known[pair] for pair in zip(amounts, levels, strict=True)]
 
 
 def ragged(rows: Any) -> dict[str, Any]:

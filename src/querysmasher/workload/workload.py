@@ -13,6 +13,10 @@ from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.groups import Group
+from querysmasher.workload.target import Target
+
+WEIGHINGS = ("tables", "queries")
+"""What counts alike: groups of queries, or queries."""
 
 MOST_SHOWN = 12
 """Maximum number of groups shown in a notebook."""
@@ -24,6 +28,7 @@ class Workload:
 
     Workloads are built by `marginals`, `all_kway`, `queries`, `affine`, `abs_difference`,
     `random_queries`, `linear` and `where`; `+` joins two, and `number * workload` scales the weights.
+    `weighing` chooses what counts alike, and `within` states how accurate the answers must be.
     """
 
     schema: Schema
@@ -85,6 +90,41 @@ class Workload:
 
     __rmul__ = __mul__
 
+    def weighing(self, what: str) -> Workload:
+        """Return the workload with new weights: every group counts alike ("tables"), or every query does.
+
+        With "queries", the weights of all builders, a large table outweighs small ones: a plan spends most of
+        the budget on its cells. With "tables", a group of n queries gets weight 1/n, so that totals and small
+        tables become more accurate, at the expense of the cells of large ones.
+
+        >>> schema = Schema.of(a=3, b=4)
+        >>> from querysmasher.workload.builders import marginals
+        >>> [round(group.weight, 3) for group in marginals(schema, [0, 1, 2]).weighing("tables")]
+        [1.0, 0.333, 0.25, 0.083]
+        """
+        if what not in WEIGHINGS:
+            msg = f"weighing: expected 'tables' or 'queries', got {what!r}"
+            raise WorkloadError(msg)
+        weights = (1.0 if what == "queries" else 1.0 / g.inner_weight for g in self.groups)
+        return Workload(
+            self.schema, tuple(replace(g, weight=w) for g, w in zip(self.groups, weights, strict=True))
+        )
+
+    def within(self, target: float, *, level: float | None = None) -> Workload:
+        """Return the workload with an accuracy target for each of its queries.
+
+        `target` is the largest standard error or, with a `level`, the largest half-width of the confidence
+        interval at that level. State targets on parts before joining them: parts without one have none.
+        `least_budget` finds the least budget that meets all targets, `plan` meets them within a budget.
+        """
+        stated = Target(target, level)
+        return Workload(self.schema, tuple(replace(g, target=stated) for g in self.groups))
+
+    @cached_property
+    def has_targets(self) -> bool:
+        """Whether some queries have a target."""
+        return any(g.target is not None for g in self.groups)
+
     def labels(self) -> Iterator[str]:
         """Return every query in words, in order."""
         for group in self.groups:
@@ -94,14 +134,20 @@ class Workload:
         """Count the queries and the attribute sets, by number of attributes."""
         ways = Counter(len(g.attributes) for g in self.groups)
         sets = ", ".join(f"{count:,} of {way}" for way, count in sorted(ways.items()))
-        return f"Workload({self.query_count:,} queries in {len(self.groups):,} groups: {sets} attributes)"
+        aimed = sum(g.target is not None for g in self.groups)
+        sets += " attributes" + (f", {aimed:,} with targets" if aimed else "")
+        return f"Workload({self.query_count:,} queries in {len(self.groups):,} groups: {sets})"
 
     def _repr_html_(self) -> str:
         """Show the first groups in a notebook."""
-        rows = [(g.describe(), f"{g.rows:,}", f"{g.weight:g}") for g in self.groups[:MOST_SHOWN]]
+        named = ["group", "queries", "weight", *["target"] * self.has_targets]
+        rows = [
+            (g.describe(), f"{g.rows:,}", f"{g.weight:g}", str(g.target or ""))[: len(named)]
+            for g in self.groups[:MOST_SHOWN]
+        ]
         more = len(self.groups) - MOST_SHOWN
         return notebook(
             f"Workload of {self.query_count:,} queries in {len(self.groups):,} groups",
-            table(["group", "queries", "weight"], rows, numbers=[1, 2]),
+            table(named, rows, numbers=[1, 2]),
             element("p", f"… {more:,} more groups") if more > 0 else None,
         )
