@@ -225,3 +225,50 @@ def paper_loss(workload, cost):
     variances = [sum(roots) / root / cost for root in roots]
     assert math.isclose(sum(1 / v for v in variances), cost)
     return sum(v * root**2 for v, root in zip(variances, roots, strict=True))
+
+
+def optimal_worst(workload, centres, unit, caps=None):
+    """The least largest variance relative to targets² at cost 1, over all splits and strategies, by cvxpy.
+
+    With `caps`, pairs of a row's index and its largest variance at cost 1, it is the least weighted sum of
+    variances instead, of queries that stay within their caps.
+    """
+    import cvxpy as cp  # heavy, and only semidefinite programs need it
+
+    schema = workload.schema
+    rows, weights = query_rows(workload)
+    squares = np.concatenate(
+        [np.full(g.rows, 1.0 if g.target is None else g.target.std**2) for g in workload]
+    )
+    variances = [[] for _ in rows]
+    constraints, spent = [], []
+    for kept in subsets(range(len(schema))):
+        parts = rows @ split_map(schema, centres, kept)
+        change = unit.squared_change(total=not kept)
+        if np.abs(parts).max() < 1e-9 or not change:
+            continue
+        _, values, basis = np.linalg.svd(parts, full_matrices=False)
+        basis = basis[values > 1e-9 * values[0]]
+        X, cost = cp.Variable((len(basis), len(basis)), PSD=True), cp.Variable()
+        constraints += [cp.sum(cp.multiply(basis, X @ basis), axis=0) <= cost]
+        spent.append(change * cost)
+        known = {}
+        for number, part in enumerate(parts):
+            y = basis @ part
+            if np.abs(y).max() > 1e-9:
+                key = tuple(np.round(np.abs(y), 10)) if len(y) == 1 else tuple(np.round(y, 10))
+                if key not in known:
+                    known[key] = cp.matrix_frac(y, X)
+                variances[number].append(known[key])
+    constraints.append(cp.sum(cp.hstack(spent)) <= 1)
+    totals = [cp.sum(cp.hstack(own)) if own else 0.0 for own in variances]
+    if caps is None:
+        largest = cp.Variable()
+        constraints += [total <= square * largest for total, square in zip(totals, squares, strict=True)]
+        problem = cp.Problem(cp.Minimize(largest), constraints)
+    else:
+        constraints += [totals[number] <= cap for number, cap in caps]
+        problem = cp.Problem(
+            cp.Minimize(cp.sum(cp.hstack([w * t for w, t in zip(weights, totals, strict=True)]))), constraints
+        )
+    return float(problem.solve(solver=cp.CLARABEL))

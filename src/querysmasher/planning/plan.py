@@ -19,6 +19,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
+from querysmasher.planning.objectives.extremes import Extreme, extremes
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
@@ -46,13 +47,18 @@ class Plan:
     weighted_loss: float
     """The sum over all queries of weight × variance."""
     gap: float
-    """Certified: the weighted RMSE is within this fraction of the optimum for these centres."""
+    """Certified: the objective is within this fraction of its optimum for these centres.
+
+    It is the weighted RMSE or, with `objective="worst"`, the largest standard error relative to its target.
+    """
     mechanism: str = DEFAULT
     solver: str = "optimal"
     centering: str = "uniform"
     tolerance: float = 1e-3
     stopped_early: bool = False
     """Whether the search for centres ended for its effort, while there was still something to gain."""
+    objective: str = "mean"
+    """What is least: the "mean" square error, or the "worst" standard error relative to its target."""
 
     @property
     def weighted_rmse(self) -> float:
@@ -68,15 +74,26 @@ class Plan:
         total = math.fsum(self.predictor.total(g) for g in self.workload)
         return math.sqrt(total / self.workload.query_count)
 
-    @cached_property
+    @property
+    def worst(self) -> float | None:
+        """The largest standard error of a query relative to its target, which is one if it has none.
+
+        None if a group has too many queries to search.
+        """
+        return None if self.extremes is None else max(one.ratio for one in self.extremes)
+
+    @property
     def worst_std(self) -> float | None:
         """The largest standard error of a query, or None if a group has too many queries to search."""
-        for group in self.workload:
-            fits = all(family.fits_memory for family in group.families)
-            if group.rows > limits().worst_queries or not fits:
-                return None
+        return None if self.extremes is None else max(one.std for one in self.extremes)
+
+    @cached_property
+    def extremes(self) -> tuple[Extreme, ...] | None:
+        """The largest standard error of every group, and a query that has it; None if there are too many."""
+        if not all(family.fits_memory for group in self.workload for family in group.families):
+            return None
         try:
-            return math.sqrt(max(map(self.predictor.largest, self.workload)))
+            return tuple(extremes(self))
         except TooLargeError:
             return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from querysmasher.planning.integer import MAX_RECORDS, check_measurable
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.mechanisms.basis import choose_bases
+from querysmasher.planning.objectives.objective import check_objective, plan_for
+from querysmasher.planning.objectives.worst import Replan
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
@@ -38,6 +41,7 @@ def plan(
     centering: str | None = None,
     tolerance: float = 1e-3,
     bases: Mapping[str, Any] | None = None,
+    objective: str = "mean",
     max_records: int = MAX_RECORDS,
     progress: bool | None = None,
 ) -> Plan:
@@ -58,6 +62,8 @@ def plan(
         tolerance: how far above the optimum of its kind the error may be, as a fraction.
         bases: for mechanism="basis", the bases that the planner should not choose, by attribute: one of
             "identity", "prefix", "range", "circular", "haar", or a matrix of rows over its values.
+        objective: what to minimise: "mean" (the default), the weighted mean square error; or "worst", the
+            largest standard error, relative to its target if a query has one, whatever the weights.
         max_records: the public cap on the number of records that you will pass to `measure`. A plan that
             cannot be measured in integers under it is refused; a lower cap allows more plans.
         progress: show a progress bar; by default only on a terminal.
@@ -72,6 +78,7 @@ def plan(
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
         raise PlanError(msg)
+    check_objective(objective)
     check_sizes(workload)
     far_apart = check_scales(workload)
     own_bases: list[Solution] = []
@@ -79,30 +86,51 @@ def plan(
         with one_core():
             own_bases = choose_bases(workload, bases)
 
-    def at(centres: Centres) -> Plan:
-        return plan_at(centres, workload, budget, options, own_bases, progress)
+    def again(weighted: Workload, centres: Centres | None = None, /) -> Plan:
+        """Plan the queries with any weights, around given centres or around the best ones."""
+        if centres is None:
+            return _plan(weighted, budget, options, own_bases, progress, far_apart)
+        return plan_at(centres, weighted, budget, options, own_bases, progress)
 
-    even = uniform(workload.schema)
-    stopped_early = False
-    if options.centering == "uniform":
-        best = at(even)
-    else:
-        with Bar("Choosing centres", None, progress):
-            found = search_centres(workload, budget, far_apart=far_apart)
-        last = at(found.centres[-1]) if found.is_proven or found.uniform_bound else None
-        beats = (
-            last is not None and math.sqrt(last.weighted_loss * budget.privacy_cost) <= found.uniform_bound
-        )
-        stopped_early = found.stopped_early
-        best = last if last is not None and (found.is_proven or beats) else _best(map(at, found.centres))
+    best = plan_for(objective, workload, again, tolerance)
     try:
         check_measurable(best, max_records)
     except PlanError:
+        even = uniform(workload.schema)
         if best.centres == even:
             raise
-        best = at(even)  # whose rows are smaller integers
+        # their rows are smaller integers
+        best = plan_for(objective, workload, partial(_around, again, even), tolerance)
         check_measurable(best, max_records)
-    return replace(best, stopped_early=True) if stopped_early else best
+    return best
+
+
+def _around(again: Replan, centres: Centres, workload: Workload, _: Centres | None = None, /) -> Plan:
+    """Plan around these centres, whatever others are asked for."""
+    return again(workload, centres)
+
+
+def _plan(
+    workload: Workload,
+    budget: Budget,
+    options: Options,
+    bases: Sequence[Solution],
+    progress: bool | None,
+    far_apart: bool,
+) -> Plan:
+    """Plan for the least mean square error around the best centres."""
+
+    def at(centres: Centres) -> Plan:
+        return plan_at(centres, workload, budget, options, bases, progress)
+
+    if options.centering == "uniform":
+        return at(uniform(workload.schema))
+    with Bar("Choosing centres", None, progress):
+        found = search_centres(workload, budget, far_apart=far_apart)
+    last = at(found.centres[-1]) if found.is_proven or found.uniform_bound else None
+    beats = last is not None and math.sqrt(last.weighted_loss * budget.privacy_cost) <= found.uniform_bound
+    best = last if last is not None and (found.is_proven or beats) else _best(map(at, found.centres))
+    return replace(best, stopped_early=True) if found.stopped_early else best
 
 
 def _best(plans: Iterator[Plan]) -> Plan:

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.fields import floats, integers, items, number, whole, wholes, word
+from querysmasher.fields import floats, integers, items, number, text, whole, wholes, word
 from querysmasher.files import read_archive, reason, write_archive
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.checking import check_plan
 from querysmasher.planning.measured import Blocks, Measured
+from querysmasher.planning.objectives import OBJECTIVES
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import strategy_from_data
@@ -69,6 +70,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         "centering": plan.centering,
         "tolerance": plan.tolerance,
         "stopped_early": plan.stopped_early,
+        "objective": plan.objective,
     }
 
 
@@ -100,6 +102,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         centering=word(data["centering"]),
         tolerance=number(data["tolerance"], 0, 1),
         stopped_early=data.get("stopped_early", False) is True,
+        objective=text(data.get("objective", "mean"), OBJECTIVES),
     )
     check_plan(plan)
     return plan

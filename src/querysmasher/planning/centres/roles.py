@@ -59,7 +59,7 @@ class Roles:
 
 def few_roles(workload: Workload, most: int) -> Roles:
     """Return the roles of a workload, coarse ones if finer ones make more than `most` classes."""
-    role_of = _role_of(workload, coarse=False)
+    role_of = attribute_roles(workload, coarse=False)
     places = (sorted(workload.schema.positions(group.attributes)) for group in workload)
     if len({tuple(role_of[p] for p in own) for own in places}) <= most:  # at least as many classes
         roles = find_roles(workload)
@@ -75,7 +75,7 @@ def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
     other families of their groups; classes of sets still distinguish these.
     """
     schema = workload.schema
-    role_of = _role_of(workload, coarse=coarse)
+    role_of = attribute_roles(workload, coarse=coarse)
     role_sizes = dict(zip(role_of, schema.sizes, strict=True))
     families: dict[Hashable, tuple[int, RoleFamily]] = {}
     table: defaultdict[tuple[int, ...], Counter[Hashable]] = defaultdict(Counter)
@@ -110,7 +110,7 @@ def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
     )
 
 
-def _role_of(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
+def attribute_roles(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
     """Return the role of every attribute."""
     schema = workload.schema
     numbers: dict[Hashable, int] = {}

@@ -1,0 +1,58 @@
+"""Families that a strategy ties, merged into one: then every query has a multiplier of its own.
+
+Where queries that tie attributes are asked beside products, the attribute set is one block anyway, and its
+strategy may serve some products badly. Multipliers that are products cannot single these out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from querysmasher.planning.objectives.table import VarianceTable
+from querysmasher.workload.families import Family
+from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
+from querysmasher.workload.workload import Workload
+
+MOST_CELLS = 1_200
+"""Maximum number of cells of a merged family."""
+
+MOST_ENTRIES = 4_000_000
+"""Maximum number of entries of its queries, written out."""
+
+
+def merged(workload: Workload, table: VarianceTable) -> Workload:
+    """Return the workload with small tied families merged; the order of queries may change."""
+    groups = list(workload.groups)
+    for entry in table.entries:
+        for member in entry.members:
+            groups[member] = _merged(groups[member], entry.clusters)
+    return workload if groups == list(workload.groups) else Workload(workload.schema, tuple(groups))
+
+
+def _merged(group: Group, clusters: Sequence[tuple[int, ...]]) -> Group:
+    parts = list(group.parts())
+    attributes: list[str] = []
+    families: list[Family] = []
+    for cluster in clusters:
+        own = [parts[place] for place in cluster]
+        together = _product([family for _, family in own])
+        families += [family for _, family in own] if together is None else [together]
+        attributes += [name for names, _ in own for name in names]
+    return replace(group, attributes=tuple(attributes), families=tuple(families))
+
+
+def _product(families: list[Family]) -> Family | None:
+    """Return all products of queries as one family, or None if that is large or there is nothing to merge."""
+    rows, cells = (int(np.prod([getattr(f, name) for f in families])) for name in ("rows", "cells"))
+    if sum(f.rows > 1 for f in families) < 2 or cells > MOST_CELLS or rows * cells > MOST_ENTRIES:
+        return None
+    matrix, weights = np.ones((1, 1)), np.ones(1)
+    for f in families:
+        matrix = np.asarray(np.kron(matrix, f.matrix()), dtype=float)
+        own = np.ones(f.rows) if f.weights is None else f.weights
+        weights = np.asarray(np.kron(weights, own), dtype=float)
+    return Rows(tuple(n for f in families for n in f.shape), matrix, weights)

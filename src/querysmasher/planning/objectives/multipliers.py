@@ -1,0 +1,181 @@
+"""Multipliers: how much every query matters to the largest error.
+
+The weights of queries must keep the product structure of the workload, or attribute sets stop being Kronecker
+products. A query of group g, with row qᵢ in its i-th family, has the multiplier λ_g Π u_i(q_i). Each u
+belongs to a *scope*: the uses of one family on alike attributes. Families that look the same from every
+value, on attributes that are asked nothing else, stay uniform.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centres.roles import attribute_roles
+from querysmasher.planning.objectives.table import VarianceTable
+from querysmasher.workload.families import Family
+from querysmasher.workload.weighted import weighted
+from querysmasher.workload.workload import Workload
+
+FLOOR = 1e-3
+"""Multipliers are at least this fraction of the average: a plan says little about weightless queries."""
+
+MOST_STEP = 2.0
+"""Maximum change of the logarithm of a multiplier in one step."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The uses of one family that share their multipliers; `fixed` ones stay uniform."""
+
+    family: Family
+    fixed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Scopes:
+    """The scopes of a workload, and the scope of every family of every group."""
+
+    scopes: tuple[Scope, ...]
+    of_group: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, workload: Workload, *, own: bool) -> Scopes:
+        """Find the scopes; with `own`, groups with a single family to weigh have a scope of their own.
+
+        Row weights on one axis just add up, so that these cost no product structure, but more solving.
+        """
+        alike = _alike_attributes(workload)
+        aims = [g.target.std if g.target is not None else 1.0 for g in workload]
+        plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
+        roles = attribute_roles(Workload(workload.schema, plain), coarse=False)
+        numbers: dict[Hashable, int] = {}
+        scopes: list[Scope] = []
+        of_group = []
+        for group, aim in zip(workload, aims, strict=True):
+            keys: list[Hashable] = [
+                (family.key, tuple(roles[workload.schema.position(n)] for n in names))
+                for names, family in group.parts()
+            ]
+            fixed = [
+                family.rows == 1 or (len(names) == 1 and names[0] in alike) for names, family in group.parts()
+            ]
+            if own and fixed.count(False) == 1:
+                keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
+            found = []
+            for key, family, still in zip(keys, group.families, fixed, strict=True):
+                if (key, still) not in numbers:
+                    numbers[key, still] = len(scopes)
+                    scopes.append(Scope(family, still))
+                found.append(numbers[key, still])
+            of_group.append(tuple(found))
+        return cls(tuple(scopes), tuple(of_group))
+
+
+def _alike_attributes(workload: Workload) -> set[str]:
+    """Return the attributes whose queries all look the same from every value."""
+    asked: defaultdict[str, bool] = defaultdict(lambda: True)
+    for group in workload:
+        for names, family in group.parts():
+            for name in names:
+                asked[name] &= family.looks_alike and len(names) == 1
+    return {name for name, alike in asked.items() if alike}
+
+
+@dataclass(frozen=True, eq=False)
+class Multipliers:
+    """λ of every group and u of every scope, each with the sum one."""
+
+    workload: Workload
+    scopes: Scopes
+    groups: Array
+    rows: tuple[Array, ...]
+
+    @classmethod
+    def even(cls, workload: Workload, scopes: Scopes) -> Multipliers:
+        """Return the multipliers that weigh all groups alike, and all queries of a group."""
+        groups = np.full(len(workload.groups), 1.0 / len(workload.groups))
+        rows = tuple(np.full(s.family.rows, 1.0 / s.family.rows) for s in scopes.scopes)
+        return cls(workload, scopes, groups, rows)
+
+    def weighted(self, aims: Array) -> Workload:
+        """Return the workload in which every query has its multiplier / target² as weight."""
+        families = [
+            scope.family
+            if scope.fixed and scope.family.weights is None
+            else weighted(scope.family, u * len(u))
+            for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
+        ]
+        amounts = (self.groups / aims**2).tolist()
+        groups = tuple(
+            replace(
+                group,
+                families=tuple(families[s] for s in own),
+                weight=weight / group.rows,
+                target=None,
+            )
+            for group, own, weight in zip(self.workload, self.scopes.of_group, amounts, strict=True)
+        )
+        return Workload(self.workload.schema, groups)
+
+    def by_column(self, table: VarianceTable) -> Array:
+        """Return the expectation of every column of a table under these multipliers."""
+        known: dict[tuple[int, ...], Array] = {}
+        result = np.empty(len(table.columns))
+        for number, (column, kind) in enumerate(zip(table.columns, table.kinds, strict=True)):
+            if kind not in known:
+                known[kind] = self._joint(kind)
+            result[number] = known[kind] @ column
+        return result
+
+    def _joint(self, kind: tuple[int, ...]) -> Array:
+        """Return the product of multipliers of several scopes, for all combinations of their rows."""
+        result = np.ones(1)
+        for scope in kind:
+            result = np.multiply.outer(result, self.rows[scope]).ravel()
+        return result
+
+    def stepped(
+        self, by_group: Array, table: VarianceTable, slopes: Array, rate: float, group_rate: float
+    ) -> Multipliers:
+        """Return multipliers that weigh more where variances are large.
+
+        `by_group` is the variance that each group is judged by, relative to its target², `slopes` the
+        derivative of the total with respect to the expectation of every column.
+        """
+        groups = _moved(self.groups, by_group, group_rate)
+        sums = [np.zeros(len(u)) for u in self.rows]
+        for slope, column, kind in zip(slopes.tolist(), table.columns, table.kinds, strict=True):
+            if slope > 0:
+                self._add_marginals(slope, column, kind, sums)
+        rows = tuple(
+            u if scope.fixed or not total.any() else _moved(u, total, rate)
+            for u, total, scope in zip(self.rows, sums, self.scopes.scopes, strict=True)
+        )
+        return replace(self, groups=groups, rows=rows)
+
+    def _add_marginals(self, slope: float, column: Array, kind: tuple[int, ...], sums: list[Array]) -> None:
+        """Add a column's share to the derivative with respect to the multipliers of each of its scopes."""
+        if len(kind) == 1:
+            sums[kind[0]] += slope * column
+            return
+        tensor = column.reshape([len(self.rows[s]) for s in kind])
+        for axis, scope in enumerate(kind):
+            if not self.scopes.scopes[scope].fixed:
+                own = np.moveaxis(tensor, axis, 0)
+                for other in (s for i, s in reversed(list(enumerate(kind))) if i != axis):
+                    own = own @ self.rows[other]
+                sums[scope] += slope * own
+
+
+def _moved(u: Array, values: Array, rate: float) -> Array:
+    """Multiply by a power of the values relative to their mean, and keep a floor under the result."""
+    mean = float(u @ values)
+    steps = rate * np.log(np.maximum(values, 1e-300) / mean)
+    moved = u * np.exp(np.clip(steps, -MOST_STEP, MOST_STEP))
+    moved = np.maximum(moved / moved.sum(), FLOOR / len(u))
+    return np.asarray(moved / moved.sum())

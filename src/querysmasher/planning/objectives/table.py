@@ -1,0 +1,336 @@
+"""The variances of all queries of a workload under a plan, as sums of products that are never written out.
+
+A group's queries are tuples of rows, one per *cluster*: a family, or several that a strategy ties. On the
+attribute set A, what a query leaves has the variance σ²_A Π_c f_c,A(row of cluster c), so that
+
+    Var(q) = Σ_A σ²_A Π_c f_c,A(q_c).
+
+A *column* is one f_c,A over the rows of a cluster. Equivalent groups share an *entry*; attribute sets with
+the same strategies and the same noise share a *class*. Expected variances under product weights are
+products of expectations; the largest variance is attained on rows of the clusters' fronts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.errors import TooLargeError
+from querysmasher.planning.limits import limits
+from querysmasher.planning.measured import Measured
+from querysmasher.planning.objectives.front import EQUAL, front, peak, peaks
+from querysmasher.planning.planned import Planned
+from querysmasher.planning.prediction import Predictor, Share
+from querysmasher.workload.groups import Group
+
+Integers = NDArray[np.intp]
+
+ROUGH = 3e-4
+"""Fraction by which a rough search may miss the largest variance, per cluster."""
+
+Clusters = tuple[tuple[int, ...], ...]
+"""The families of every cluster of a group, by index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A class of attribute sets, and the column of every cluster on them."""
+
+    set_class: int
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Entry:
+    """Equivalent groups: a representative, its clusters and its terms."""
+
+    group: Group
+    members: Sequence[int]
+    """The indices of the groups."""
+    scopes: tuple[int, ...]
+    clusters: Clusters
+    terms: tuple[Term, ...]
+
+
+class VarianceTable:
+    """The variances of a workload's queries, by entries, clusters and columns."""
+
+    def __init__(
+        self, plan: Planned, scopes: Sequence[tuple[int, ...]], like: VarianceTable | None = None
+    ) -> None:
+        """Take a plan and, for every group, the scope of each of its families.
+
+        Groups are equivalent only if they have the same scopes. The table of another plan for the same groups
+        and scopes, if it has the same structure, makes this one quick to build.
+        """
+        self.predictor = plan.predictor
+        self.is_linear = type(self.predictor) is Predictor
+        """Whether variances are sums over attribute sets, so that these can share the budget anew."""
+        self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
+        self._own_fronts: dict[tuple[int, bool], list[tuple[Integers, Array]]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._classify(plan)
+        blocks = tuple((m.attributes, m.blocks) for m in plan.measured)
+        self.structure = (blocks, tuple(map(tuple, self.sets)), plan.centres)
+        """What the terms of all entries depend on."""
+        self.columns: list[Array] = []
+        self.kinds: list[tuple[int, ...]] = []
+        """The scopes of every column's families."""
+        self.recipes: list[tuple[Array, int | None]] | None = []
+        """Rows and strategy of every column, or None if a column is computed otherwise."""
+        self.entries: list[Entry] = []
+        if like is not None and like.recipes is not None and like.structure == self.structure:
+            self.entries, self.kinds, self.recipes = like.entries, like.kinds, like.recipes
+            self.columns = [self._single_column(*recipe) for recipe in like.recipes]
+        else:
+            self.entries += [self._entry(*found) for found in self._equivalent(plan, scopes)]
+        self.classes, self.column_of = self._padded()
+        self._most = np.array([*(c.max() for c in self.columns), 1.0])
+
+    def _classify(self, plan: Planned) -> None:
+        """Number the classes of attribute sets, in order of appearance."""
+        known: dict[Hashable, int] = {}
+        self.class_of: dict[tuple[int, ...], int] = {}
+        self.sets: list[list[int]] = []
+        """The indices of the measured sets of every class."""
+        for index, m in enumerate(plan.measured):
+            key = (m.blocks, f"{m.variance:.9e}") if self.is_linear else None
+            number = known.setdefault(key, len(known))
+            if number == len(self.sets):
+                self.sets.append([])
+            self.sets[number].append(index)
+            self.class_of[m.attributes] = number
+        self.variances = np.array(
+            [plan.measured[own[0]].variance if self.is_linear else 1.0 for own in self.sets]
+        )
+        self.counts = np.array([len(own) for own in self.sets], dtype=float)
+        self.changes = np.array(
+            [
+                plan.budget.unit.squared_change(total=not plan.measured[own[0]].attributes)
+                for own in self.sets
+            ],
+            dtype=float,
+        )
+
+    def _equivalent(
+        self, plan: Planned, scopes: Sequence[tuple[int, ...]]
+    ) -> Iterator[tuple[Group, list[int], tuple[int, ...]]]:
+        """Iterate over classes of groups with the same families, centres and classes of attribute sets."""
+        found: dict[Hashable, list[int]] = {}
+        position, centres = plan.workload.schema.position, plan.centres
+        for index, (group, own) in enumerate(zip(plan.workload, scopes, strict=True)):
+            places = tuple(map(position, group.attributes))
+            order = sorted(places)
+            key = (
+                own,
+                tuple(f.key for f in group.families),
+                tuple(map(places.index, order)),
+                tuple(centres[p] for p in places),
+                None if group.target is None else group.target.std,
+                tuple(self.class_of.get(s, -1) for s in _subsets(order)) if self.is_linear else index,
+            )
+            found.setdefault(key, []).append(index)
+        groups = plan.workload.groups
+        for members in found.values():
+            yield groups[members[0]], members, scopes[members[0]]
+
+    def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
+        if not self.is_linear:
+            self.recipes = None
+            variances = self.predictor.variances(group).ravel()
+            every = tuple(range(len(group.families)))
+            column = self._column(("whole", members[0]), variances, scopes)
+            return Entry(group, members, scopes, (every,), (Term(0, (column,)),))
+        terms = list(self.predictor.shares(group))
+        if all(len(axes) == 1 for m, _ in terms for axes, _ in m.blocks) and all(
+            len(names) == 1 for names, _ in group.parts()
+        ):
+            own = tuple((place,) for place in range(len(group.families)))
+            return Entry(group, members, scopes, own, tuple(self._single(*term, scopes) for term in terms))
+        self.recipes = None
+        listed = [(m, list(self.predictor.components(m, shares, group))) for m, shares in terms]
+        clusters = _clusters(len(group.families), [places for _, own in listed for places, _ in own])
+        made = tuple(
+            Term(self.class_of[m.attributes], self._joint(own, clusters, group, scopes)) for m, own in listed
+        )
+        return Entry(group, members, scopes, clusters, made)
+
+    def _single(self, measured: Measured, shares: Sequence[Share], scopes: tuple[int, ...]) -> Term:
+        """Return the term of a product on a set whose strategies are products, too."""
+        number = {measured.attributes[axes[0]]: n for axes, n in measured.blocks}
+        columns = []
+        for share, scope in zip(shares, scopes, strict=True):
+            strategy = number[share.kept[0]] if share.kept else None
+            key = (share.key, strategy, scope)
+            if key not in self._numbers:
+                self._column(key, self._single_column(share.rows, strategy), (scope,))
+                if self.recipes is not None:
+                    self.recipes.append((share.rows, strategy))
+            columns.append(self._numbers[key])
+        return Term(self.class_of[measured.attributes], tuple(columns))
+
+    def _single_column(self, rows: Array, strategy: int | None) -> Array:
+        """Return the variances at σ² = 1 of rows on one attribute, or the squares of rows on none."""
+        if strategy is None:
+            return np.asarray(rows[:, 0] ** 2)
+        return np.maximum(self.predictor.strategies[strategy].variances([((0,), rows)]), 0.0)
+
+    def _joint(
+        self,
+        components: list[tuple[tuple[int, ...], Array]],
+        clusters: Clusters,
+        group: Group,
+        scopes: tuple[int, ...],
+    ) -> tuple[int, ...]:
+        """Return the columns of components, each of which lies inside one cluster."""
+        columns = []
+        for cluster in clusters:
+            shape = tuple(group.families[place].rows for place in cluster)
+            if math.prod(shape) > limits().worst_queries:
+                msg = (
+                    f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
+                )
+                raise TooLargeError(msg)
+            values = np.ones(shape)
+            for places, own in components:
+                if places[0] in cluster:
+                    order = sorted(range(len(places)), key=places.__getitem__)
+                    spread = [shape[i] if place in places else 1 for i, place in enumerate(cluster)]
+                    values = values * own.transpose(order).reshape(spread)
+            key = ("joint", len(self.columns))
+            columns.append(self._column(key, values.ravel(), tuple(scopes[place] for place in cluster)))
+        return tuple(columns)
+
+    def _column(self, key: Hashable, values: Array, kind: tuple[int, ...]) -> int:
+        self._numbers[key] = len(self.columns)
+        self.columns.append(np.maximum(values, 0.0))
+        self.kinds.append(kind)
+        return self._numbers[key]
+
+    def _padded(self) -> tuple[Integers, Integers]:
+        """Return the class and the columns of all terms, filled with no noise and a column of one."""
+        ones, nothing = len(self.columns), len(self.sets)
+        terms = max(len(e.terms) for e in self.entries)
+        clusters = max(len(e.clusters) for e in self.entries)
+        classes = np.full((len(self.entries), terms), nothing, dtype=np.intp)
+        columns = np.full((len(self.entries), clusters, terms), ones, dtype=np.intp)
+        for row, entry in enumerate(self.entries):
+            for place, term in enumerate(entry.terms):
+                classes[row, place] = term.set_class
+                columns[row, : len(term.columns), place] = term.columns
+        return classes, columns
+
+    def expected(self, by_column: Array, variances: Array) -> Array:
+        """Return the expected variance of every entry, given the expectation of every column."""
+        return np.asarray((self._noise(variances) * self._products(by_column)).sum(axis=1))
+
+    def coefficients(self, by_column: Array) -> Array:
+        """Return the expected variance of every entry at σ² = 1 on one class: entries × classes."""
+        result = np.zeros((len(self.entries), len(self.sets) + 1))
+        np.add.at(result, (np.arange(len(self.entries))[:, None], self.classes), self._products(by_column))
+        return result[:, :-1]
+
+    def slopes(self, by_column: Array, weights: Array, variances: Array) -> Array:
+        """Return the derivative of Σ weight × expected variance by the expectation of every column."""
+        values = np.append(by_column, 1.0)[self.column_of]
+        scale = weights[:, None] * self._noise(variances)
+        result = np.zeros(len(self.columns) + 1)
+        for place in range(values.shape[1]):
+            others = np.delete(values, place, axis=1).prod(axis=1)
+            np.add.at(result, self.column_of[:, place], scale * others)
+        return result[:-1]
+
+    def bounds(self, variances: Array) -> Array:
+        """Return an upper bound on the largest variance of every entry."""
+        return np.asarray((self._noise(variances) * self._most[self.column_of].prod(axis=1)).sum(axis=1))
+
+    def growth(self, factors: Array) -> Array:
+        """Return the largest factor by which variances of every entry grow if classes grow by `factors`."""
+        return np.asarray(np.append(factors, 0.0)[self.classes].max(axis=1))
+
+    def largest(self, number: int, variances: Array, *, rough: bool = False) -> tuple[float, tuple[int, ...]]:
+        """Return the largest variance of an entry, and the rows of its clusters that attain it.
+
+        A `rough` search misses the largest by at most the fraction `ROUGH` per cluster.
+        """
+        own = self._fronts_of(number, rough=rough)
+        value, chosen = peak([matrix for _, matrix in own], self._noise_of(number, variances))
+        return value, tuple(int(index[i]) for (index, _), i in zip(own, chosen, strict=True))
+
+    def near_largest(self, number: int, variances: Array, least: float, most: int) -> tuple[float, Array]:
+        """Return the largest variance, by a rough search, and the terms of queries of at least `least`.
+
+        These are, for every row of a cluster, the largest query with it, up to `most` in all. The terms are
+        those of the entry, in order; the product with the noise of their classes is the variance.
+        """
+        noise = self._noise_of(number, variances)
+        fronts = [matrix for _, matrix in self._fronts_of(number, rough=True)]
+        if most == 1:
+            value, where = peak(fronts, noise)
+            terms = np.ones(len(noise))
+            for matrix, row in zip(fronts, where, strict=True):
+                terms = terms * matrix[row]
+            return value, terms[None]
+        values, chosen = peaks(fronts, noise)
+        near = np.flatnonzero(values >= max(least, float(values.max()) / 2))
+        if len(near) > most:
+            near = near[np.argpartition(-values[near], most - 1)[:most]]
+        terms = np.ones((len(near), len(noise)))
+        for matrix, index in zip(fronts, chosen, strict=True):
+            terms = terms * matrix[index[near]]
+        return float(values.max()), terms
+
+    def classes_of(self, number: int) -> Integers:
+        """Return the classes of an entry's terms; the class after the last has no noise."""
+        return np.asarray(self.classes[number])
+
+    def _fronts_of(self, number: int, *, rough: bool) -> list[tuple[Integers, Array]]:
+        """Return the front of every cluster of an entry: indices of rows, and these rows × terms."""
+        if (number, rough) not in self._own_fronts:
+            entry = self.entries[number]
+            own = []
+            for place in range(len(entry.clusters)):
+                columns = [term.columns[place] for term in entry.terms]
+                if not columns:  # all queries are zero
+                    own.append((np.zeros(1, dtype=np.intp), np.zeros((1, 0))))
+                    continue
+                distinct = tuple(sorted(set(columns)))
+                if (distinct, rough) not in self._fronts:
+                    table = np.stack([self.columns[c] for c in distinct], axis=1)
+                    index = front(table, ROUGH if rough else EQUAL)
+                    self._fronts[distinct, rough] = index, table[index]
+                index, table = self._fronts[distinct, rough]
+                own.append((index, table[:, [distinct.index(c) for c in columns]]))
+            self._own_fronts[number, rough] = own
+        return self._own_fronts[number, rough]
+
+    def _noise_of(self, number: int, variances: Array) -> Array:
+        terms = len(self.entries[number].terms)
+        return np.asarray(np.append(variances, 0.0)[self.classes[number, :terms]])
+
+    def _noise(self, variances: Array) -> Array:
+        return np.asarray(np.append(variances, 0.0)[self.classes])
+
+    def _products(self, by_column: Array) -> Array:
+        return np.asarray(np.append(by_column, 1.0)[self.column_of].prod(axis=1))
+
+
+def _clusters(count: int, tied: list[tuple[int, ...]]) -> Clusters:
+    """Join families that are tied by some component."""
+    sets = [{place} for place in range(count)]
+    for places in tied:
+        touched = [s for s in sets if not s.isdisjoint(places)]
+        if len(touched) > 1:
+            sets = [s for s in sets if s.isdisjoint(places)] + [set().union(*touched)]
+    return tuple(tuple(sorted(s)) for s in sorted(sets, key=min))
+
+
+def _subsets(places: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Iterate over all subsets, in the same order for equally many places."""
+    for bits in range(2 ** len(places)):
+        yield tuple(p for i, p in enumerate(places) if bits >> i & 1)

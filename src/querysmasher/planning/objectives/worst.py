@@ -1,0 +1,179 @@
+"""The least largest standard error, relative to targets, by plans with other weights.
+
+For scales t > 0 and plans V of one cost, whose variances are convex in V,
+
+    min_V max_q Var_q(V)/t_q²  =  max over λ ≥ 0, Σλ = 1, of F(λ),   F(λ) = min_V Σ_q λ_q Var_q(V)/t_q².
+
+F(λ) is what the planner solves with the weights λ_q/t_q². Its certified lower bound is therefore a lower
+bound on the best worst case, whatever λ; the largest Var_q/t_q² of a plan is an upper bound. The derivative
+of F is Var_q/t_q²: multipliers of queries that come out worse than average grow, and the next plan follows.
+After every plan the budget is shared anew with the strategies fixed, which closes most of the gap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.objectives.merging import merged
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from querysmasher.planning.objectives.sharing import Shares, share
+from querysmasher.planning.objectives.table import VarianceTable
+from querysmasher.planning.plan import Plan
+from querysmasher.workload.workload import Workload
+
+STEPS = 12
+"""Maximum number of plans with other weights."""
+
+LAST_STEPS = 4
+"""Maximum number of further plans around the best centres, if the gap is still open."""
+
+FIRST_RATE, RATE_GROWTH, MOST_RATE = 2.0, 1.25, 4.0
+"""The power of the ratio by which the multipliers of rows grow: at first, its growth, and its maximum."""
+
+LEAST_RATE = 1.5
+"""The maximum is halved down to this if the largest variance does not fall: a row that is measured by itself
+oscillates at a power of 4, while 2 is exact for it."""
+
+GROUP_RATE = 2.5
+"""Maximum of the same for groups, where 2 is exact if every group has a set of its own."""
+
+EAGER = 1.0015
+"""The budget is shared anew once the bound grows by less than this factor: before, the plan is far off."""
+
+PATIENCE = 3
+"""Number of plans in a row that gain nothing, after which the search ends."""
+
+OPEN = ((0, 1.0), (7, 4.5))
+"""From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
+
+
+class Replan(Protocol):
+    """Plans a workload with other weights, around the best centres or around given ones."""
+
+    def __call__(self, workload: Workload, centres: Centres | None = None, /) -> Plan: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A plan for some multipliers: its table, its best shares, and the lower bound that it proves."""
+
+    plan: Plan
+    table: VarianceTable
+    multipliers: Multipliers
+    bound: float
+    """A lower bound of the least largest ratio of variance to target², around the plan's centres."""
+    shares: Shares | None
+
+    @property
+    def largest(self) -> float:
+        """The largest ratio of variance to target² with the best shares."""
+        return math.inf if self.shares is None else self.shares.largest
+
+
+class Search:
+    """The search for the multipliers at which the largest ratio is least."""
+
+    def __init__(self, workload: Workload, aims: Array, replan: Replan, tolerance: float) -> None:
+        """Take the target of every group, and how to plan with other weights."""
+        self.workload = workload
+        self.aims = aims
+        self.replan = replan
+        self.tolerance = tolerance
+        self.best: Trial | None = None
+        self.bounds: dict[Centres, float] = {}
+        """The best lower bound around each centres that were tried."""
+        self._table: VarianceTable | None = None
+
+    @property
+    def gap(self) -> float:
+        """How far the best plan is from the optimum around its centres, as a fraction of standard errors."""
+        if self.best is None or self.best.shares is None:
+            return math.inf
+        return max(0.0, math.sqrt(self.best.largest / self.bounds[self.best.plan.centres]) - 1)
+
+    def run(self) -> Trial:
+        """Return the best trial."""
+        multipliers, rate, last = self._even(), FIRST_RATE, 0.0
+        stalled, most = 0, MOST_RATE
+        for step in range(STEPS + LAST_STEPS):
+            centres = self.best.plan.centres if self.best is not None and step >= STEPS else None
+            before = math.inf if self.best is None else self.best.largest
+            goal = self.tolerance * max(width for first, width in OPEN if step >= first)
+            trial = self.tried(multipliers, centres, math.inf if step >= STEPS - 1 else last, goal)
+            self._keep(trial)
+            if self.gap <= goal:
+                break
+            if trial.shares is not None:
+                stalled = 0 if trial.largest < before * (1 - goal / 5) else stalled + 1
+                if stalled >= PATIENCE:
+                    break
+                most = max(most / 2, LEAST_RATE) if stalled else most
+            rate = min(most, rate * RATE_GROWTH) if trial.bound >= last else rate / 2
+            last = max(trial.bound, last)
+            multipliers = self._stepped(trial, rate)
+            if step == 0 and self._merge(trial.table):
+                multipliers = self._even()
+        assert self.best is not None  # noqa: S101 - the last step shares the budget
+        return self.best
+
+    def _even(self) -> Multipliers:
+        scopes = Scopes.of(self.workload, own=len(set(self.aims.tolist())) > 1)
+        return Multipliers.even(self.workload, scopes)
+
+    def _merge(self, table: VarianceTable) -> bool:
+        """Merge tied families, and return whether there are any."""
+        workload = merged(self.workload, table)
+        changed = workload is not self.workload
+        self.workload, self._table = workload, None if changed else table
+        return changed
+
+    def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
+        """Plan for some multipliers; share the budget anew unless the bound rose steeply from `last`."""
+        plan = self.replan(multipliers.weighted(self.aims), centres)
+        bound = plan.weighted_loss / (1 + plan.gap) ** 2
+        own = replace(plan, workload=self.workload)
+        table = VarianceTable(own, multipliers.scopes.of_group, self._table)
+        self._table = table
+        shares = None
+        if bound < last * EAGER:
+            enough = bound * (1 + 0.8 * goal) ** 2
+            with one_core():
+                shares = share(table, self.of_entries(table), plan.budget.privacy_cost, enough)
+        return Trial(plan, table, multipliers, bound, shares)
+
+    def of_entries(self, table: VarianceTable) -> Array:
+        """Return the target of every entry of a table."""
+        return np.array([self.aims[entry.members[0]] for entry in table.entries])
+
+    def weights(self, multipliers: Multipliers, table: VarianceTable) -> Array:
+        """Return the weight of every entry: the sum of its groups' multipliers, relative to target²."""
+        own = multipliers.groups / self.aims**2
+        return np.array([own[list(entry.members)].sum() for entry in table.entries])
+
+    def _keep(self, trial: Trial) -> None:
+        """Remember the best plan, and the best bound around each centres."""
+        centres = trial.plan.centres
+        self.bounds[centres] = max(trial.bound, self.bounds.get(centres, 0.0))
+        if trial.shares is not None and (self.best is None or trial.largest < self.best.largest):
+            self.best = trial
+
+    def _stepped(self, trial: Trial, rate: float) -> Multipliers:
+        """Return the next multipliers: rows follow their expected variance, groups their largest one.
+
+        A group whose expected variance is small may hold a query that is far too large, with a multiplier
+        close to none: by the largest, such a group is not given up.
+        """
+        table, multipliers = trial.table, trial.multipliers
+        by_group = np.empty(len(self.aims))
+        for number, entry in enumerate(table.entries):
+            by_group[list(entry.members)] = table.largest(number, table.variances, rough=True)[0]
+        by_column = multipliers.by_column(table)
+        slopes = table.slopes(by_column, self.weights(multipliers, table), table.variances)
+        group_rate = min(rate, GROUP_RATE)
+        return multipliers.stepped(by_group / self.aims**2, table, slopes, rate, group_rate)

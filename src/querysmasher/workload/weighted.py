@@ -1,0 +1,101 @@
+"""A family of queries with other weights: the same queries, some of which count more.
+
+Planning for an objective other than the mean error is planning with other weights. Their Gram matrices are
+known in closed form where those of the families are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.attributes import Attribute
+from querysmasher.workload.families import Family, Identity, Prefix, Range
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(Family):
+    """The queries of another family with new weights, which replace its own."""
+
+    base: Family
+    row_weights: Array
+    _digest: str = field(init=False, repr=False, default="")
+
+    name: ClassVar[str] = "weighted"
+
+    def __post_init__(self) -> None:
+        """Digest the weights."""
+        object.__setattr__(self, "_digest", hashlib.sha256(self.row_weights.tobytes()).hexdigest())
+
+    @property
+    def rows(self) -> int:
+        return self.base.rows
+
+    @property
+    def key(self) -> Hashable:
+        return (self.name, self.base.key, self._digest)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return isinstance(other, Weighted) and self.key == other.key
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.key)
+
+    @property
+    def is_symmetric(self) -> bool:
+        return self.base.is_symmetric
+
+    @property
+    def weights(self) -> Array | None:
+        return self.row_weights
+
+    def _matrix(self) -> Array:
+        return self.base.matrix()
+
+    def answers(self, table: Array) -> Array:
+        return self.base.answers(table)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        return self.base.labels(attributes)
+
+    def to_json(self) -> dict[str, Any]:
+        raise NotImplementedError  # a plan stores the workload that was asked
+
+    def __str__(self) -> str:
+        """Name the family itself."""
+        return str(self.base)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedAxis(Weighted):
+    """A family on one attribute whose weighted Gram matrix has a closed form."""
+
+    closed_form: ClassVar[bool] = True
+
+    def gram(self) -> Array:
+        (n,) = self.shape
+        place = np.arange(n)
+        low, high = np.minimum.outer(place, place), np.maximum.outer(place, place)
+        u = self.row_weights
+        if isinstance(self.base, Identity):
+            return np.diag(u)
+        if isinstance(self.base, Prefix):  # both cells are below c for all c from the larger on
+            return np.asarray(u[::-1].cumsum()[::-1][high])
+        if isinstance(self.base, Range):  # ranges that start at the smaller or before, and end at the larger
+            table = np.zeros((n, n))
+            table[np.triu_indices(n)] = u
+            return np.asarray(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1][low, high])
+        return super().gram()
+
+
+def weighted(family: Family, weights: Array) -> Family:
+    """Return the queries of a family with these weights instead of its own."""
+    kind = WeightedAxis if family.closed_form else Weighted
+    return kind(family.shape, family, weights)

@@ -1,0 +1,147 @@
+"""Variances as sums of products, against variances written out; fronts and peaks, against all rows."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import querysmasher as qs
+from querysmasher.planning.objectives.extremes import extremes
+from querysmasher.planning.objectives.front import front, peak, peaks
+from querysmasher.planning.objectives.merging import merged
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from querysmasher.planning.objectives.sharing import largest_ratio, share
+from querysmasher.planning.objectives.table import VarianceTable
+from tests.builders import COST, cps, plan_uniform
+from tests.reference import query_rows, variances
+from tests.strategies import schemas, workloads
+
+tables = arrays.arrays(
+    float, st.tuples(st.integers(1, 9), st.just(3)), elements=st.sampled_from([0, 0.5, 1, 2, 3.5])
+)
+small = st.builds(workloads, schemas(max_attributes=3, max_size=4, max_cells=24)).flatmap(lambda w: w)
+
+
+@given(tables, st.lists(st.sampled_from([0.0, 0.1, 1, 5]), min_size=3, max_size=3))
+def test_the_maximum_of_every_increasing_sum_is_on_the_front(table, coefficients):
+    values = table @ np.array(coefficients)
+    assert values[front(table)].max() == pytest.approx(values.max(), rel=1e-9, abs=1e-15)
+    rough = front(table, 0.1)
+    assert len(rough) <= len(front(table))
+    assert values[rough].max() >= values.max() / 1.1 - 1e-12
+
+
+@given(st.lists(tables, max_size=3), st.lists(st.sampled_from([0.1, 1, 5]), min_size=3, max_size=3))
+def test_peaks_are_the_largest_sums_with_every_row(several, coefficients):
+    c = np.array(coefficients)
+    full = (
+        np.einsum(
+            "t," + ",".join(f"{axis}t" for axis in "abc"[: len(several)]) + "->" + "abc"[: len(several)],
+            c,
+            *several,
+        )
+        if several
+        else np.array(c.sum())
+    )
+    value, where = peak(several, c)
+    assert value == pytest.approx(full.max(), rel=1e-12)
+    assert full[where] == pytest.approx(full.max(), rel=1e-12)
+    values, chosen = peaks(several, c)
+    assert values.max() == pytest.approx(full.max(), rel=1e-12)
+    np.testing.assert_allclose(full[tuple(chosen)] if several else [full], values, rtol=1e-12)
+    for axis, size in enumerate(full.shape):
+        for row in range(size) if sum(n > 1 for n in full.shape) > 1 and size > 1 else ():
+            assert np.isclose(values, full.take(row, axis).max(), rtol=1e-12).any()
+
+
+@settings(max_examples=30)
+@given(small, st.booleans())
+def test_expected_and_largest_variances_are_those_of_the_queries_written_out(workload, own):
+    if not np.abs(query_rows(workload)[0]).any():
+        return
+    plan = plan_uniform(workload, COST, mechanism="querysmasher")
+    scopes = Scopes.of(workload, own=own)
+    table = VarianceTable(plan, scopes.of_group)
+    exact = np.split(variances(plan, workload), np.cumsum([g.rows for g in workload])[:-1])
+    even = Multipliers.even(workload, scopes)
+    expected = table.expected(even.by_column(table), table.variances)
+    for number, entry in enumerate(table.entries):
+        for member in entry.members:
+            assert expected[number] == pytest.approx(exact[member].mean(), rel=1e-6, abs=1e-12)
+            assert table.largest(number, table.variances)[0] == pytest.approx(
+                exact[member].max(), rel=1e-6, abs=1e-12
+            )
+    for one, own_variances, group in zip(extremes(plan), exact, workload, strict=True):
+        place = np.ravel_multi_index(one.rows, group.shape) if group.families else 0
+        assert own_variances[place] == pytest.approx(one.std**2, rel=1e-6, abs=1e-12)
+    assert one.query(workload.schema) == list(group.labels(workload.schema))[place]
+
+
+@settings(max_examples=20)
+@given(small)
+def test_slopes_are_derivatives_and_steps_keep_sums_of_one(workload):
+    if not np.abs(query_rows(workload)[0]).any():
+        return
+    plan = plan_uniform(workload, COST, mechanism="querysmasher")
+    scopes = Scopes.of(workload, own=False)
+    table = VarianceTable(plan, scopes.of_group)
+    m = Multipliers.even(workload, scopes)
+    by_column = m.by_column(table)
+    weights = np.arange(1.0, len(table.entries) + 1)
+    slopes = table.slopes(by_column, weights, table.variances)
+    total = weights @ table.expected(by_column, table.variances)
+    for number in range(len(table.columns)):
+        moved = by_column.copy()
+        moved[number] += 1e-3
+        gain = weights @ table.expected(moved, table.variances) - total
+        assert gain == pytest.approx(1e-3 * slopes[number], rel=1e-6, abs=1e-9 * total)
+    by_group = np.linspace(1, 3, len(workload.groups))
+    stepped = m.stepped(by_group, table, slopes, 3.0, 2.0)
+    assert stepped.groups.sum() == pytest.approx(1)
+    assert all(u.sum() == pytest.approx(1) and (u > 0).all() for u in stepped.rows)
+    assert (np.diff(stepped.groups) >= -1e-12).all()  # larger variances weigh more
+
+
+def test_a_table_renewed_from_another_equals_one_built_anew():
+    workload = qs.all_kway(cps(), [1, 2])
+    scopes = Scopes.of(workload, own=False)
+    first = plan_uniform(workload, COST)
+    m = Multipliers.even(workload, scopes)
+    u = tuple(np.arange(1.0, len(r) + 1) / np.arange(1.0, len(r) + 1).sum() for r in m.rows)
+    from dataclasses import replace
+
+    second = replace(
+        plan_uniform(replace(m, rows=u).weighted(np.ones(len(workload.groups))), COST), workload=workload
+    )
+    anew = VarianceTable(second, scopes.of_group)
+    renewed = VarianceTable(second, scopes.of_group, VarianceTable(first, scopes.of_group))
+    for one, two in zip(anew.columns, renewed.columns, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert renewed.recipes is not None
+
+
+def test_sharing_anew_lowers_the_largest_variance_within_the_budget():
+    workload = qs.all_kway(cps(), [1, 2])
+    plan = plan_uniform(workload, COST)
+    table = VarianceTable(plan, Scopes.of(workload, own=False).of_group)
+    ones = np.ones(len(table.entries))
+    shares = share(table, ones, 1.0)
+    assert shares.largest < 0.85 * largest_ratio(table, ones, table.variances)
+    assert math.fsum(table.counts * table.changes / shares.variances) == pytest.approx(1)
+    assert shares.largest == pytest.approx(largest_ratio(table, ones, shares.variances))
+
+
+def test_merging_keeps_the_queries_and_their_weights():
+    schema = qs.Schema.of(a=3, b=4, c=2)
+    workload = 2 * qs.queries(schema, a="prefix", c="identity", b="prefix") + qs.affine(schema, "a", "b")
+    plan = plan_uniform(workload, COST, mechanism="querysmasher")
+    again = merged(workload, VarianceTable(plan, Scopes.of(workload, own=False).of_group))
+    assert [len(g.families) for g in workload] == [3, 1]
+    assert [len(g.families) for g in again] == [2, 1]
+    for mine, theirs in zip(query_rows(again), query_rows(workload), strict=True):
+        assert sorted(map(tuple, np.atleast_2d(mine.T).T.tolist())) == sorted(
+            map(tuple, np.atleast_2d(theirs.T).T.tolist())
+        )
