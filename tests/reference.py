@@ -210,6 +210,12 @@ def split_variances(plan, workload):
     return total
 
 
+def planned_variances(plan, workload):
+    """The variances that a plan promises: of split estimates, or of the best ones if queries are whole."""
+    whole = any(solution.strategy.whole for solution in plan.solutions)
+    return (variances if whole else split_variances)(plan, workload)
+
+
 def paper_loss(workload, cost):
     """The weighted sum of variances that the paper's algorithm reaches with an optimal solver.
 
@@ -228,8 +234,9 @@ def paper_loss(workload, cost):
 
 
 def optimal_worst(workload, centres, unit, caps=None):
-    """The least largest variance relative to targets² at cost 1, over all splits and strategies, by cvxpy.
+    """The least largest variance relative to targets² at cost 1, over all strategies, by cvxpy.
 
+    Queries are split around the centres; without any, strategies ask about the whole domain.
     With `caps`, pairs of a row's index and its largest variance at cost 1, it is the least weighted sum of
     variances instead, of queries that stay within their caps.
     """
@@ -242,8 +249,8 @@ def optimal_worst(workload, centres, unit, caps=None):
     )
     variances = [[] for _ in rows]
     constraints, spent = [], []
-    for kept in subsets(range(len(schema))):
-        parts = rows @ split_map(schema, centres, kept)
+    for kept in [range(len(schema))] if centres is None else subsets(range(len(schema))):
+        parts = rows if centres is None else rows @ split_map(schema, centres, kept)
         change = unit.squared_change(total=not kept)
         if np.abs(parts).max() < 1e-9 or not change:
             continue

@@ -21,12 +21,14 @@ from querysmasher.planning.integer import MAX_RECORDS, check_measurable
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.mechanisms.basis import choose_bases
+from querysmasher.planning.mixture import Unsplit, beside
+from querysmasher.planning.objectives.again import Again
 from querysmasher.planning.objectives.objective import check_objective, plan_for
-from querysmasher.planning.objectives.worst import Replan
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.subworkload import Subworkload
+from querysmasher.planning.unsplit import Planned, best_arrangement, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -86,12 +88,33 @@ def plan(
         with one_core():
             own_bases = choose_bases(workload, bases)
 
-    def again(weighted: Workload, centres: Centres | None = None, /) -> Plan:
-        """Plan the queries with any weights, around given centres or around the best ones."""
-        if centres is None:
-            return _plan(weighted, budget, options, own_bases, progress, far_apart)
-        return plan_at(centres, weighted, budget, options, own_bases, progress)
+    how = (budget, options, own_bases)
 
+    def planned(asked: Workload, unsplit: Sequence[Unsplit]) -> Plan:
+        """Plan with some groups unsplit, and refuse a plan that cannot be measured."""
+        rest = without(asked, unsplit)
+        split = None if rest is None else _at_best_centres(rest, *how, max_records, far_apart, progress)
+        if not unsplit and split is not None:
+            return split
+        mixed = beside(split, unsplit, asked, budget, options.tolerance)
+        check_measurable(mixed, max_records)
+        return mixed
+
+    def arranged(asked: Workload, planned: Planned) -> Plan:
+        """Plan with the best choice of groups that are unsplit."""
+        if options.keeps_whole:
+            return best_arrangement(asked, budget, options.tolerance, planned)
+        return planned([])
+
+    def split(asked: Workload, centres: Centres | None = None) -> Plan:
+        """Plan with all groups split, around given centres or the best ones."""
+        if centres is None:
+            return _around_best_centres(asked, *how, far_apart, progress)
+        return plan_at(centres, asked, *how, progress)
+
+    if objective == "mean":
+        return arranged(workload, partial(planned, workload))
+    again = Again(arranged, planned, split, budget, tolerance)
     best = plan_for(objective, workload, again, tolerance)
     try:
         check_measurable(best, max_records)
@@ -99,26 +122,43 @@ def plan(
         even = uniform(workload.schema)
         if best.centres == even:
             raise
-        # their rows are smaller integers
-        best = plan_for(objective, workload, partial(_around, again, even), tolerance)
+        best = plan_for(objective, workload, replace(again, fixed=even), tolerance)  # smaller integers
         check_measurable(best, max_records)
     return best
 
 
-def _around(again: Replan, centres: Centres, workload: Workload, _: Centres | None = None, /) -> Plan:
-    """Plan around these centres, whatever others are asked for."""
-    return again(workload, centres)
-
-
-def _plan(
+def _at_best_centres(
     workload: Workload,
     budget: Budget,
     options: Options,
     bases: Sequence[Solution],
-    progress: bool | None,
+    max_records: int,
     far_apart: bool,
+    progress: bool | None,
 ) -> Plan:
-    """Plan for the least mean square error around the best centres."""
+    """Plan with the best centres found, among those at which the plan can be measured."""
+    best = _around_best_centres(workload, budget, options, bases, far_apart, progress)
+    try:
+        check_measurable(best, max_records)
+    except PlanError:
+        even = uniform(workload.schema)
+        if best.centres == even:
+            raise
+        at_even = plan_at(even, workload, budget, options, bases, progress)  # whose rows are smaller integers
+        check_measurable(at_even, max_records)
+        return replace(at_even, stopped_early=best.stopped_early)
+    return best
+
+
+def _around_best_centres(
+    workload: Workload,
+    budget: Budget,
+    options: Options,
+    bases: Sequence[Solution],
+    far_apart: bool,
+    progress: bool | None,
+) -> Plan:
+    """Plan with the best centres found."""
 
     def at(centres: Centres) -> Plan:
         return plan_at(centres, workload, budget, options, bases, progress)

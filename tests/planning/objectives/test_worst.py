@@ -53,10 +53,25 @@ def test_optimised_centres_are_certified_at_these_centres(data):
     schema = data.draw(schemas(max_attributes=2, max_size=4, max_cells=12))
     workload = data.draw(aimed(workloads(schema, max_groups=3, max_ways=2)))
     assume(is_measured(workload, COST))
-    plan = qs.plan(workload, COST, objective="worst", mechanism="querysmasher")
+    plan = qs.plan(workload, COST, objective="worst", solver="dense")
     best = math.sqrt(optimal_worst(workload, plan.centres, COST.unit))
     assert best * (1 - 1e-5) <= plan.worst == pytest.approx(ratios(plan).max(), rel=1e-6)
     assert plan.worst / (1 + plan.gap) <= best * (1 + 1e-5)
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_few_queries_are_certified_against_every_mechanism(data):
+    schema = data.draw(schemas(max_attributes=2, max_size=4, max_cells=12))
+    workload = data.draw(aimed(workloads(schema, max_groups=3, max_ways=2)))
+    assume(is_measured(workload, COST))
+    plan = qs.plan(workload, COST, objective="worst")
+    best = math.sqrt(optimal_worst(workload, None, COST.unit))
+    assert best * (1 - 1e-5) <= plan.worst == pytest.approx(ratios(plan).max(), rel=1e-6)
+    if plan.predictor.whole:
+        assert plan.worst / (1 + plan.gap) <= best * (1 + 1e-5)
+        assert plan.gap <= 0.01
+    assert plan.worst <= 1.1 * best  # centres come close to every mechanism
 
 
 def test_a_query_of_nothing_changes_nothing():

@@ -9,8 +9,9 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
 from querysmasher.planning.objectives import OBJECTIVES
+from querysmasher.planning.objectives.again import Replan
 from querysmasher.planning.objectives.finish import with_noise
-from querysmasher.planning.objectives.worst import Replan, Search
+from querysmasher.planning.objectives.worst import Search
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 

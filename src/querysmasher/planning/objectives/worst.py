@@ -13,13 +13,14 @@ After every plan the budget is shared anew with the strategies fixed, which clos
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.merging import merged
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.objectives.sharing import Shares, share
@@ -53,12 +54,6 @@ OPEN = ((0, 1.0), (7, 4.5))
 """From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
 
 
-class Replan(Protocol):
-    """Plans a workload with other weights, around the best centres or around given ones."""
-
-    def __call__(self, workload: Workload, centres: Centres | None = None, /) -> Plan: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Trial:
     """A plan for some multipliers: its table, its best shares, and the lower bound that it proves."""
@@ -86,8 +81,8 @@ class Search:
         self.replan = replan
         self.tolerance = tolerance
         self.best: Trial | None = None
-        self.bounds: dict[Centres, float] = {}
-        """The best lower bound around each centres that were tried."""
+        self.bounds: dict[Hashable, float] = {}
+        """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._table: VarianceTable | None = None
 
     @property
@@ -95,7 +90,7 @@ class Search:
         """How far the best plan is from the optimum around its centres, as a fraction of standard errors."""
         if self.best is None or self.best.shares is None:
             return math.inf
-        return max(0.0, math.sqrt(self.best.largest / self.bounds[self.best.plan.centres]) - 1)
+        return max(0.0, math.sqrt(self.best.largest / self.bounds[kind_of(self.best.plan)]) - 1)
 
     def run(self) -> Trial:
         """Return the best trial."""
@@ -117,7 +112,7 @@ class Search:
             rate = min(most, rate * RATE_GROWTH) if trial.bound >= last else rate / 2
             last = max(trial.bound, last)
             multipliers = self._stepped(trial, rate)
-            if step == 0 and self._merge(trial.table):
+            if step == 0 and self._merge(trial):
                 multipliers = self._even()
         assert self.best is not None  # noqa: S101 - the last step shares the budget
         return self.best
@@ -126,11 +121,13 @@ class Search:
         scopes = Scopes.of(self.workload, own=len(set(self.aims.tolist())) > 1)
         return Multipliers.even(self.workload, scopes)
 
-    def _merge(self, table: VarianceTable) -> bool:
+    def _merge(self, trial: Trial) -> bool:
         """Merge tied families, and return whether there are any."""
-        workload = merged(self.workload, table)
+        if not trial.table.is_linear and len(trial.plan.measured) > 1:
+            return False  # what is split and what is not share the same queries
+        workload = merged(self.workload, trial.table)
         changed = workload is not self.workload
-        self.workload, self._table = workload, None if changed else table
+        self.workload, self._table = workload, None if changed else trial.table
         return changed
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
@@ -157,9 +154,9 @@ class Search:
         return np.array([own[list(entry.members)].sum() for entry in table.entries])
 
     def _keep(self, trial: Trial) -> None:
-        """Remember the best plan, and the best bound around each centres."""
-        centres = trial.plan.centres
-        self.bounds[centres] = max(trial.bound, self.bounds.get(centres, 0.0))
+        """Remember the best plan, and the best bound of each kind."""
+        kind = kind_of(trial.plan)
+        self.bounds[kind] = max(trial.bound, self.bounds.get(kind, 0.0))
         if trial.shares is not None and (self.best is None or trial.largest < self.best.largest):
             self.best = trial
 

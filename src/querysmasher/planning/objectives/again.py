@@ -1,0 +1,76 @@
+"""Plan the same queries again, with other weights: which groups are split is decided once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.mixture import Unsplit, beside
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.unsplit import Planned, merged_groups, solve_unsplit, without
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.workload import Workload
+
+
+class Replan(Protocol):
+    """Plans a workload with other weights, around the best centres or around given ones."""
+
+    def __call__(self, workload: Workload, centres: Centres | None = None, /) -> Plan: ...
+
+
+class Split(Protocol):
+    """Plans a workload of which all groups are split, around the best centres or around given ones."""
+
+    def __call__(self, asked: Workload, centres: Centres | None = None) -> Plan: ...
+
+
+@dataclass(eq=False)
+class Again:
+    """Plans with other weights; the first call decides which groups are measured as they are, not split."""
+
+    arranged: Callable[[Workload, Planned], Plan]
+    planned: Callable[[Workload, Sequence[Unsplit]], Plan]
+    split: Split
+    budget: Budget
+    tolerance: float
+    fixed: Centres | None = None
+    """The only centres to use, if any."""
+    _unsplit: list[tuple[int, ...]] | None = field(default=None, init=False)
+
+    def __call__(self, workload: Workload, centres: Centres | None = None, /) -> Plan:
+        """Plan around the best centres, or around given ones."""
+        if self._unsplit is None:
+            return self._first(workload)
+        if not self._unsplit:
+            return self.split(workload, centres or self.fixed)
+        unsplit = [
+            solve_unsplit(merged, places, self.tolerance)
+            for places in self._unsplit
+            if (merged := merged_groups(workload, places, math.inf)) is not None
+        ]
+        rest = without(workload, unsplit)
+        split = None if rest is None else self.split(rest, centres or self.fixed)
+        return beside(split, unsplit, workload, self.budget, self.tolerance)
+
+    def _first(self, workload: Workload) -> Plan:
+        made: dict[int, tuple[Plan, list[tuple[int, ...]]]] = {}
+
+        def planned(unsplit: Sequence[Unsplit]) -> Plan:
+            plan = self.planned(workload, unsplit)
+            made[id(plan)] = plan, [own.places for own in unsplit]
+            return plan
+
+        best = self.arranged(workload, planned)
+        self._unsplit = made[id(best)][1]
+        return best if self.fixed is None else self(workload)
+
+
+def kind_of(plan: Plan) -> Hashable:
+    """Return what the certificate of a plan depends on: its centres, and what is measured unsplit."""
+    whole = [any(plan.solutions[n].strategy.whole for _, n in m.blocks) for m in plan.measured]
+    if all(whole) and len(whole) == 1:
+        return "whole"
+    return plan.centres, tuple(m.attributes for m, own in zip(plan.measured, whole, strict=True) if own)
