@@ -25,6 +25,7 @@ from querysmasher.errors import UnknownAttributeError as UnknownAttributeError
 from querysmasher.errors import WorkloadError as WorkloadError
 from querysmasher.measuring import measure as measure
 from querysmasher.planning.plan import Plan as Plan
+from querysmasher.planning.planner import least_budget as least_budget
 from querysmasher.planning.planner import plan as plan
 from querysmasher.privacy.budget import ApproxDP as ApproxDP
 from querysmasher.privacy.budget import GaussianDP as GaussianDP

@@ -20,6 +20,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
+from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.extremes import Extreme, extremes
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
@@ -50,7 +51,8 @@ class Plan:
     gap: float
     """Certified: the objective is within this fraction of its optimum for these centres.
 
-    It is the weighted RMSE or, with `objective="worst"`, the largest standard error relative to its target.
+    It is the weighted RMSE or, with `objective="worst"`, the largest standard error relative to its target;
+    for `least_budget`, the factor by which all targets could be smaller at the same cost.
     """
     mechanism: str = DEFAULT
     solver: str = "optimal"
@@ -59,7 +61,8 @@ class Plan:
     stopped_early: bool = False
     """Whether the search for centres ended for its effort, while there was still something to gain."""
     objective: str = "mean"
-    """What is least: the "mean" square error, or the "worst" standard error relative to its target."""
+    """What is least: the "mean" square error within the targets, the "worst" standard error relative to its
+    target, or the cost that meets all targets ("least")."""
 
     @property
     def weighted_rmse(self) -> float:
@@ -82,6 +85,14 @@ class Plan:
         None if a group has too many queries to search.
         """
         return None if self.extremes is None else max(one.ratio for one in self.extremes)
+
+    @property
+    def least_cost(self) -> float | None:
+        """Certified: every plan of its kind that meets all targets costs at least this much.
+
+        None unless `least_budget` made the plan.
+        """
+        return self.privacy_cost / (1 + self.gap) ** 2 if self.objective == LEAST else None
 
     @property
     def worst_std(self) -> float | None:

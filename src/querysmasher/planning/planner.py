@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,14 +22,15 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.mechanisms.basis import choose_bases
 from querysmasher.planning.mixture import Unsplit, beside
-from querysmasher.planning.objectives.again import Again
+from querysmasher.planning.objectives.again import Again, Fresh
+from querysmasher.planning.objectives.least import check_aimed, plan_least
 from querysmasher.planning.objectives.objective import check_objective, plan_for
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.subworkload import Subworkload
 from querysmasher.planning.unsplit import Planned, best_arrangement, without
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
@@ -44,6 +45,7 @@ def plan(
     tolerance: float = 1e-3,
     bases: Mapping[str, Any] | None = None,
     objective: str = "mean",
+    insufficient: str = "refuse",
     max_records: int = MAX_RECORDS,
     progress: bool | None = None,
 ) -> Plan:
@@ -66,6 +68,9 @@ def plan(
             "identity", "prefix", "range", "circular", "haar", or a matrix of rows over its values.
         objective: what to minimise: "mean" (the default), the weighted mean square error; or "worst", the
             largest standard error, relative to its target if a query has one, whatever the weights.
+            With "mean", queries with targets (`Workload.within`) keep to them.
+        insufficient: what to do if the budget does not suffice for the targets: "refuse", with an error that
+            says which are missed and what would suffice; or "scale", and miss all by the same factor.
         max_records: the public cap on the number of records that you will pass to `measure`. A plan that
             cannot be measured in integers under it is refused; a lower cap allows more plans.
         progress: show a progress bar; by default only on a terminal.
@@ -76,55 +81,157 @@ def plan(
     1.805
     """
     check_asked(workload, budget)
+    check_objective(objective, insufficient)
+    making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
+    return making.plan(workload, budget, objective, insufficient)
+
+
+def least_budget(
+    workload: Workload,
+    *,
+    neighbours: str = "add_remove",
+    records_per_person: int = 1,
+    mechanism: str | None = None,
+    solver: str = "optimal",
+    centering: str | None = None,
+    tolerance: float = 1e-3,
+    bases: Mapping[str, Any] | None = None,
+    max_records: int = MAX_RECORDS,
+    progress: bool | None = None,
+) -> Plan:
+    """Plan at the least privacy cost that meets every accuracy target of a workload, without data.
+
+    `plan.budget` is what it costs: `plan.budget.rho`, `plan.budget.mu` and `plan.budget.epsilon_at(delta)`
+    say the same in other words. `plan.least_cost` is certified: every plan of its kind that meets the targets
+    costs at least as much. Queries without a target are answered as well as comes for free.
+
+    Args:
+        workload: the queries; `within` states targets, and at least one part must have one.
+        neighbours: "add_remove" or "replace_one", as for a budget.
+        records_per_person: maximum number of records of one person, as for a budget.
+        mechanism: as for `plan`, like all other arguments.
+        solver: as for `plan`.
+        centering: as for `plan`.
+        tolerance: as for `plan`.
+        bases: as for `plan`.
+        max_records: as for `plan`.
+        progress: as for `plan`.
+
+    >>> import querysmasher as qs
+    >>> schema = qs.Schema.of(age=10, sex=2)
+    >>> plan = qs.least_budget(qs.queries(schema, age="prefix").within(10))
+    >>> print(round(plan.budget.privacy_cost, 4), plan.worst <= 1)
+    0.0224 True
+    """
+    budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
+    check_asked(workload, budget)
+    check_aimed(workload)
+    making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
+    return making.least(workload, budget)
+
+
+def _making(
+    workload: Workload,
+    mechanism: str | None,
+    solver: str,
+    centering: str | None,
+    tolerance: float,
+    bases: Mapping[str, Any] | None,
+    max_records: int,
+    progress: bool | None,
+) -> Making:
+    """Check the options, and return what makes plans with them."""
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
         raise PlanError(msg)
-    check_objective(objective)
     check_sizes(workload)
     far_apart = check_scales(workload)
     own_bases: list[Solution] = []
     if options.mechanism.has_bases:
         with one_core():
             own_bases = choose_bases(workload, bases)
+    return Making(options, own_bases, max_records, far_apart, progress)
 
-    how = (budget, options, own_bases)
 
-    def planned(asked: Workload, unsplit: Sequence[Unsplit]) -> Plan:
-        """Plan with some groups unsplit, and refuse a plan that cannot be measured."""
-        rest = without(asked, unsplit)
-        split = None if rest is None else _at_best_centres(rest, *how, max_records, far_apart, progress)
-        if not unsplit and split is not None:
-            return split
-        mixed = beside(split, unsplit, asked, budget, options.tolerance)
-        check_measurable(mixed, max_records)
-        return mixed
+@dataclass(frozen=True, eq=False)
+class Making:
+    """Makes plans with given options."""
 
-    def arranged(asked: Workload, planned: Planned) -> Plan:
+    options: Options
+    bases: Sequence[Solution]
+    max_records: int
+    far_apart: bool
+    progress: bool | None
+
+    def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
+        """Return the plan of least error."""
+        if objective == "mean" and not workload.has_targets:
+            return self._arranged(workload, budget, partial(self._planned, workload, budget))
+        return self._measurable(
+            workload,
+            lambda fixed: plan_for(objective, workload, self._fresh(budget, fixed), insufficient),
+        )
+
+    def least(self, workload: Workload, budget: Budget) -> Plan:
+        """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
+        return self._measurable(
+            workload,
+            lambda fixed: plan_least(workload, budget, lambda cost: self._fresh(cost, fixed)),
+        )
+
+    def _measurable(self, workload: Workload, make: Callable[[Centres | None], Plan]) -> Plan:
+        """Return a plan, around uniform centres if it cannot be measured around others."""
+        best = make(None)
+        try:
+            check_measurable(best, self.max_records)
+        except PlanError:
+            even = uniform(workload.schema)
+            if best.centres == even:
+                raise
+            best = make(even)  # whose rows are smaller integers
+            check_measurable(best, self.max_records)
+        return best
+
+    def _fresh(self, budget: Budget, fixed: Centres | None) -> Fresh:
+        """Return what starts planning with other weights."""
+
+        def split(asked: Workload, centres: Centres | None = None) -> Plan:
+            """Plan with all groups split, around given centres or the best ones."""
+            if centres is None:
+                return _around_best_centres(
+                    asked, budget, self.options, self.bases, self.far_apart, self.progress
+                )
+            return plan_at(centres, asked, budget, self.options, self.bases, self.progress)
+
+        def fresh() -> Again:
+            arranged, planned = (
+                lambda asked, planned: self._arranged(asked, budget, planned),
+                lambda asked, unsplit: self._planned(asked, budget, unsplit),
+            )
+            return Again(arranged, planned, split, budget, self.options.tolerance, fixed)
+
+        return fresh
+
+    def _arranged(self, workload: Workload, budget: Budget, planned: Planned) -> Plan:
         """Plan with the best choice of groups that are unsplit."""
-        if options.keeps_whole:
-            return best_arrangement(asked, budget, options.tolerance, planned)
+        if self.options.keeps_whole:
+            return best_arrangement(workload, budget, self.options.tolerance, planned)
         return planned([])
 
-    def split(asked: Workload, centres: Centres | None = None) -> Plan:
-        """Plan with all groups split, around given centres or the best ones."""
-        if centres is None:
-            return _around_best_centres(asked, *how, far_apart, progress)
-        return plan_at(centres, asked, *how, progress)
-
-    if objective == "mean":
-        return arranged(workload, partial(planned, workload))
-    again = Again(arranged, planned, split, budget, tolerance)
-    best = plan_for(objective, workload, again, tolerance)
-    try:
-        check_measurable(best, max_records)
-    except PlanError:
-        even = uniform(workload.schema)
-        if best.centres == even:
-            raise
-        best = plan_for(objective, workload, replace(again, fixed=even), tolerance)  # smaller integers
-        check_measurable(best, max_records)
-    return best
+    def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:
+        """Plan with some groups unsplit, and refuse a plan that cannot be measured."""
+        rest = without(workload, unsplit)
+        split = None
+        if rest is not None:
+            split = _at_best_centres(
+                rest, budget, self.options, self.bases, self.max_records, self.far_apart, self.progress
+            )
+        if not unsplit and split is not None:
+            return split
+        mixed = beside(split, unsplit, workload, budget, self.options.tolerance)
+        check_measurable(mixed, self.max_records)
+        return mixed
 
 
 def _at_best_centres(

@@ -15,7 +15,7 @@ from querysmasher.files import read_archive, reason, write_archive
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.checking import check_plan
 from querysmasher.planning.measured import Blocks, Measured
-from querysmasher.planning.objectives import OBJECTIVES
+from querysmasher.planning.objectives import LEAST, OBJECTIVES
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import strategy_from_data
@@ -102,7 +102,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         centering=word(data["centering"]),
         tolerance=number(data["tolerance"], 0, 1),
         stopped_early=data.get("stopped_early", False) is True,
-        objective=text(data.get("objective", "mean"), OBJECTIVES),
+        objective=text(data.get("objective", "mean"), (*OBJECTIVES, LEAST)),
     )
     check_plan(plan)
     return plan

@@ -2,3 +2,9 @@
 
 OBJECTIVES = ("mean", "worst")
 """What a plan can minimise."""
+
+LEAST = "least"
+"""The objective of a plan that meets its targets at the least cost."""
+
+INSUFFICIENT = ("refuse", "scale")
+"""What to do if a budget does not suffice for the targets."""

@@ -21,6 +21,12 @@ class Replan(Protocol):
     def __call__(self, workload: Workload, centres: Centres | None = None, /) -> Plan: ...
 
 
+class Fresh(Protocol):
+    """Starts planning with other weights: the next plan decides anew which groups are split."""
+
+    def __call__(self) -> Again: ...
+
+
 class Split(Protocol):
     """Plans a workload of which all groups are split, around the best centres or around given ones."""
 

@@ -44,10 +44,11 @@ class Scopes:
     of_group: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, workload: Workload, *, own: bool) -> Scopes:
+    def of(cls, workload: Workload, *, own: bool, single: bool = False) -> Scopes:
         """Find the scopes; with `own`, groups with a single family to weigh have a scope of their own.
 
-        Row weights on one axis just add up, so that these cost no product structure, but more solving.
+        Row weights on one axis just add up, so that these cost no product structure, but more solving. With
+        `single`, all other groups stay uniform: their weights add to others of the same product structure.
         """
         alike = _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
@@ -64,6 +65,8 @@ class Scopes:
             fixed = [
                 family.rows == 1 or (len(names) == 1 and names[0] in alike) for names, family in group.parts()
             ]
+            if single and fixed.count(False) > 1:
+                fixed = [True] * len(fixed)
             if own and fixed.count(False) == 1:
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
             found = []
@@ -103,7 +106,7 @@ class Multipliers:
         return cls(workload, scopes, groups, rows)
 
     def weighted(self, aims: Array) -> Workload:
-        """Return the workload in which every query has its multiplier / target² as weight."""
+        """Return the workload in which every query has its multiplier / target² as weight, if that is any."""
         families = [
             scope.family
             if scope.fixed and scope.family.weights is None
@@ -119,6 +122,7 @@ class Multipliers:
                 target=None,
             )
             for group, own, weight in zip(self.workload, self.scopes.of_group, amounts, strict=True)
+            if weight > 0
         )
         return Workload(self.workload.schema, groups)
 

@@ -1,0 +1,75 @@
+"""The least privacy cost that meets every accuracy target.
+
+Variances are inversely proportional to the cost, so the least cost at which every standard error is within
+its target is the square of the least largest ratio at cost one. One search for the worst case finds it, and
+certifies it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from querysmasher.errors import PlanError
+from querysmasher.planning.objectives import LEAST
+from querysmasher.planning.objectives.again import Fresh
+from querysmasher.planning.objectives.objective import plan_within, plan_worst, targets_of, worst_of
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.workload.workload import Workload
+
+MOST_COST = 1e6
+"""Maximum privacy cost: beyond, there is nothing left to protect."""
+
+FREE = 5.0
+"""What queries without targets may add to the cost, in tolerances."""
+
+
+def check_aimed(workload: Workload) -> None:
+    """Refuse a workload without any target."""
+    if not workload.has_targets:
+        msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
+        raise PlanError(msg)
+
+
+def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget], Fresh]) -> Plan:
+    """Return the plan of least cost that meets all targets; `fresh` starts planning under a budget."""
+    aimed = Workload(workload.schema, tuple(g for g in workload if g.target is not None))
+    best = plan_worst(aimed, targets_of(aimed), fresh(unit_budget))
+    factor = worst_of(best) / math.sqrt(unit_budget.privacy_cost)
+    cost = factor**2 * (1 + 1e-12)
+    if not cost <= MOST_COST:
+        msg = (
+            f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at which no "
+            "privacy is left; use larger targets or fewer queries"
+        )
+        raise PlanError(msg)
+    least = (factor / (1 + best.gap)) ** 2
+    if len(aimed.groups) == len(workload.groups):
+        plan = at_cost(best, cost)
+    else:
+        budget = _budget(unit_budget, cost * (1 + FREE * best.tolerance))
+        plan = plan_within(workload, fresh(budget), "refuse", cost_is_known=True)
+        ratio = max(one.ratio for one in plan.extremes or () if one.group.target is not None)
+        if ratio > 1:
+            plan = at_cost(plan, budget.privacy_cost * ratio**2 * (1 + 1e-12))
+    gap = max(0.0, math.sqrt(plan.budget.privacy_cost / least) - 1)
+    return replace(plan, gap=gap, objective=LEAST)
+
+
+def at_cost(plan: Plan, cost: float) -> Plan:
+    """Return the plan with the same shares of another budget."""
+    factor = plan.budget.privacy_cost / cost
+    measured = tuple(replace(m, variance=m.variance * factor) for m in plan.measured)
+    budget = _budget(plan.budget, cost)
+    spent = math.fsum(budget.unit.squared_change(total=not m.attributes) / m.variance for m in measured)
+    if spent > cost:  # by rounding error
+        budget = _budget(plan.budget, spent * (1 + 1e-15))
+    return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)
+
+
+def _budget(budget: Budget, cost: float) -> Budget:
+    """Return the budget of a privacy cost, for the same neighbours."""
+    unit = budget.unit
+    return PrivacyCost(cost, neighbours=unit.neighbours, records_per_person=unit.records_per_person)

@@ -1,0 +1,130 @@
+"""The least mean error within targets: multipliers of queries that miss their targets add to the weights.
+
+For multipliers μ ≥ 0, Σ_q (w_q + μ_q) Var_q − Σ_q μ_q t_q² is at most the mean loss of every plan that keeps
+to its targets. So a certified bound on the loss of the weights w + μ, less Σ μ t², is a lower bound.
+Multipliers of queries above their target grow, others shrink; with the strategies of each plan, the budget is
+shared anew.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core
+from querysmasher.planning.objectives.again import Replan, kind_of
+from querysmasher.planning.objectives.capping import capped
+from querysmasher.planning.objectives.finish import class_losses, with_noise
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from querysmasher.planning.objectives.sharing import largest_ratio
+from querysmasher.planning.objectives.table import VarianceTable
+from querysmasher.planning.plan import Plan
+from querysmasher.workload.workload import Workload
+
+STEPS, LAST = 18, 6
+"""Maximum number of plans, and the number of last ones after which the budget is shared anew in any case."""
+
+RATE = 2.0
+"""The power of the ratio of variance to target² by which multipliers grow."""
+
+HASTE = 3.0
+"""The power of the largest ratio by which all grow in addition: a tight budget needs large multipliers."""
+
+FIRST_SHARE = 0.1
+"""The sum of the first multipliers, relative to the loss."""
+
+MET = 1 + 5e-7
+"""A target is met if no variance exceeds its square by more than this factor."""
+
+EAGER = 1.004
+"""The budget is shared anew once the bound changes by less than this factor."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A plan that meets all targets, and a lower bound on the loss of every plan of its kind that does."""
+
+    plan: Plan
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """How far the weighted RMSE may be above the least, as a fraction."""
+        return max(0.0, math.sqrt(self.plan.weighted_loss / self.bound) - 1) if self.bound > 0 else math.inf
+
+
+class CappedSearch:
+    """The search for the multipliers of targets."""
+
+    def __init__(self, workload: Workload, replan: Replan, tolerance: float) -> None:
+        """Take a workload of which some groups have targets."""
+        self.workload = workload
+        self.replan = replan
+        self.goal = 3 * tolerance
+        self.aims = np.array([math.inf if g.target is None else g.target.std for g in workload])
+        self.scopes = Scopes.of(workload, own=True, single=True)
+        self.best: Plan | None = None
+        self.bounds: dict[object, float] = {}
+        self._table: VarianceTable | None = None
+
+    def run(self, first: Plan) -> Found | None:
+        """Return the best plan that meets all targets, starting from the plan that ignores them."""
+        aimed = np.isfinite(self.aims)
+        start = np.where(aimed, FIRST_SHARE * first.weighted_loss / aimed.sum(), 0.0)
+        multipliers = replace(Multipliers.even(self.workload, self.scopes), groups=start)
+        last = 0.0
+        for step in range(STEPS):
+            plan = self.replan(self._weighted(multipliers))
+            bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
+            kind = kind_of(plan)
+            self.bounds[kind] = max(bound, self.bounds.get(kind, 0.0))
+            own = replace(plan, workload=self.workload)
+            table = self._table = VarianceTable(own, self.scopes.of_group, self._table)
+            if step >= STEPS - LAST or 0 < bound < last * EAGER:
+                self._share(plan, table, float(multipliers.groups.sum()) / plan.weighted_loss)
+                found = self._found()
+                if found is not None and found.gap <= self.goal:
+                    break
+            last = max(bound, last)
+            multipliers = self._stepped(multipliers, table)
+        return self._found()
+
+    def _found(self) -> Found | None:
+        return None if self.best is None else Found(self.best, self.bounds[kind_of(self.best)])
+
+    def _weighted(self, multipliers: Multipliers) -> Workload:
+        """Return the workload, with all weights that queries have and those that their targets add."""
+        own = tuple(replace(g, target=None) for g in self.workload)
+        aims = np.where(np.isfinite(self.aims), self.aims, 1.0)
+        return Workload(self.workload.schema, (*own, *multipliers.weighted(aims).groups))
+
+    def _share(self, plan: Plan, table: VarianceTable, weight: float) -> None:
+        """Share the budget anew, and keep the plan if it meets all targets and is the best that does."""
+        losses = class_losses(self.workload, table, self.scopes)
+        with one_core():
+            x = capped(table, losses, self._targets(table), plan.budget.privacy_cost, weight)
+        if x is None or largest_ratio(table, self._targets(table), x) > MET:
+            return
+        found = with_noise(plan, self.workload, table, self.scopes, x)
+        if self.best is None or found.weighted_loss < self.best.weighted_loss:
+            self.best = found
+
+    def _targets(self, table: VarianceTable) -> Array:
+        return np.array([self.aims[entry.members[0]] for entry in table.entries])
+
+    def _stepped(self, multipliers: Multipliers, table: VarianceTable) -> Multipliers:
+        by_group = np.ones(len(self.aims))
+        weights = np.zeros(len(table.entries))
+        for number, entry in enumerate(table.entries):
+            aim = self.aims[entry.members[0]]
+            if math.isfinite(aim):
+                value = table.largest(number, table.variances, rough=True)[0] / aim**2
+                by_group[list(entry.members)] = value
+                weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
+        slopes = table.slopes(multipliers.by_column(table), weights, table.variances)
+        rows = multipliers.stepped(by_group, table, slopes, RATE, 0.0).rows
+        steps = RATE * np.log(np.maximum(by_group, 1e-300)) + HASTE * max(0.0, math.log(by_group.max()))
+        steps = np.clip(steps, -2.0, 2.0)
+        return replace(multipliers, groups=multipliers.groups * np.exp(steps), rows=rows)

@@ -1,0 +1,174 @@
+"""Accuracy targets: the least budget that meets them, and the least mean error within a budget."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import PlanError
+from querysmasher.planning.objectives.extremes import extremes
+from tests.builders import cps
+from tests.planning.objectives.targets import aimed
+from tests.planning.objectives.test_worst import UNITS, is_measured
+from tests.reference import optimal_worst, query_rows, variances
+from tests.strategies import schemas, workloads
+
+SCHEMA = qs.Schema.of(age=12, sex=2, region=4)
+HEADLINES = qs.all_kway(SCHEMA, 1).within(8)
+DETAILS = qs.all_kway(SCHEMA, 2)
+
+
+def targeted(plan):
+    """The largest ratio of standard error to target, from the measured rows themselves."""
+    stds = np.split(np.sqrt(variances(plan, plan.workload)), np.cumsum([g.rows for g in plan.workload])[:-1])
+    return max(
+        s.max() / g.target.std for s, g in zip(stds, plan.workload, strict=True) if g.target is not None
+    )
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_the_least_budget_meets_every_target_and_is_certified(data):
+    schema = data.draw(schemas(max_attributes=2, max_size=4, max_cells=12))
+    workload = data.draw(aimed(workloads(schema, max_groups=3, max_ways=2))).within(3) + data.draw(
+        aimed(workloads(schema, max_groups=2, max_ways=2))
+    )
+    unit = data.draw(st.sampled_from(UNITS))
+    only = qs.Workload(schema, tuple(g for g in workload if g.target is not None))
+    assume(is_measured(only, qs.PrivacyCost(1.0, **unit)))
+    plan = qs.least_budget(workload, centering="uniform", **unit)
+    assert targeted(plan) <= 1 + 1e-6
+    assert plan.privacy_cost <= plan.budget.privacy_cost * (1 + 1e-12)
+    best = optimal_worst(only, plan.centres, plan.budget.unit)
+    assert plan.least_cost <= best * (1 + 1e-5)
+    assert best * (1 - 1e-5) <= plan.budget.privacy_cost <= best * 1.02
+
+
+def test_half_a_target_costs_four_times_as_much():
+    one, half = (qs.least_budget(qs.queries(SCHEMA, age="prefix").within(t)) for t in (10, 5))
+    assert half.budget.privacy_cost == pytest.approx(4 * one.budget.privacy_cost, rel=1e-9)
+    assert one.worst == pytest.approx(1, abs=1e-6)
+    assert one.objective == "least"
+    assert one.least_cost <= one.privacy_cost <= 1.01 * one.least_cost
+
+
+def test_the_cost_is_said_in_every_definition_of_privacy():
+    plan = qs.least_budget(HEADLINES, neighbours="replace_one", records_per_person=2)
+    cost = plan.budget.privacy_cost
+    assert (plan.budget.neighbours, plan.budget.records_per_person) == ("replace_one", 2)
+    assert plan.budget.rho == cost / 2
+    assert plan.budget.mu == pytest.approx(math.sqrt(cost))
+    assert plan.budget.delta_at(plan.budget.epsilon_at(1e-9)) == pytest.approx(1e-9, rel=1e-6)
+
+
+def test_parts_without_targets_are_answered_at_nearly_the_same_cost():
+    alone, beside = qs.least_budget(HEADLINES), qs.least_budget(HEADLINES + DETAILS)
+    assert beside.budget.privacy_cost <= 1.011 * alone.budget.privacy_cost
+    assert targeted(beside) <= 1 + 1e-6
+    assert np.isfinite(beside.variances(DETAILS)).all()
+
+
+def test_a_sufficient_budget_gives_the_least_mean_error_within_the_targets():
+    schema = qs.Schema.of(age=4, sex=2)
+    headlines, details = qs.all_kway(schema, 1).within(8), qs.all_kway(schema, 2)
+    loose = qs.plan(qs.all_kway(schema, [1, 2]), qs.PrivacyCost(0.045), centering="uniform")
+    assert loose.extremes[0].std > 8  # it misses a target
+    free = qs.plan(headlines + details, qs.PrivacyCost(0.045), centering="uniform")
+    assert targeted(free) <= 1 + 1e-6
+    assert free.objective == "mean"
+    assert free.rmse > loose.rmse
+    caps = [(i, 64 * 0.045) for i in range(len(headlines))]
+    least = optimal_worst(headlines + details, free.centres, free.budget.unit, caps) / 0.045
+    assert least * (1 - 1e-5) <= free.weighted_loss
+    assert free.weighted_loss / (1 + free.gap) ** 2 <= least * (1 + 1e-5)
+    assert free.gap <= 0.005
+
+
+def test_targets_that_are_met_anyway_change_nothing():
+    budget = qs.PrivacyCost(1.0)
+    plan = qs.plan(HEADLINES + DETAILS, budget)
+    assert plan.rmse == qs.plan(qs.all_kway(SCHEMA, [1, 2]), budget).rmse
+
+
+def test_an_insufficient_budget_is_refused_with_what_would_suffice():
+    with pytest.raises(PlanError, match="does not suffice") as refused:
+        qs.plan(HEADLINES, qs.PrivacyCost(0.01))
+    message = str(refused.value)
+    assert "standard error" in message
+    assert "target 8.00" in message
+    assert "insufficient='scale'" in message
+    cost = float(message.split("privacy cost of ")[1].split(maxsplit=1)[0])
+    assert targeted(qs.plan(HEADLINES, qs.PrivacyCost(cost * 1.005))) <= 1 + 1e-6
+    assert "[plan] insufficient" in refused.value.for_spec()
+
+
+def test_an_insufficient_budget_may_miss_all_targets_by_the_same_factor():
+    budget = qs.PrivacyCost(0.01)
+    plan = qs.plan(HEADLINES.within(8) + qs.marginals(SCHEMA, 2).within(20), budget, insufficient="scale")
+    cost = qs.least_budget(plan.workload).budget.privacy_cost
+    assert plan.worst == pytest.approx(math.sqrt(cost / 0.01), rel=5e-3)
+    several = qs.plan(HEADLINES + DETAILS, budget, insufficient="scale")
+    alone = qs.plan(HEADLINES, budget, insufficient="scale")
+    assert targeted(several) == pytest.approx(targeted(alone), rel=0.01)
+    assert several.privacy_cost <= 0.01
+
+
+def test_every_one_way_count_capped_at_seven_tenths_of_its_error_today():
+    workload = qs.all_kway(cps(), [1, 2, 3])
+    today = qs.plan(workload, qs.PrivacyCost(1.0), centering="uniform")
+    groups = []
+    for group in workload:
+        one = qs.Workload(workload.schema, (group,))
+        if len(group.attributes) > 1:
+            groups.append(one)
+            continue
+        (family,) = group.families
+        for row, variance in zip(family.matrix(), today.variances(one), strict=True):
+            groups.append(
+                qs.linear(workload.schema, group.attributes, row[None]).within(0.7 * math.sqrt(variance))
+            )
+    capped = qs.Workload(workload.schema, tuple(g for w in groups for g in w))
+    plan = qs.plan(capped, qs.PrivacyCost(1.0), centering="uniform")
+    assert plan.rmse <= 8.62
+    assert max(one.ratio for one in extremes(plan) if one.group.target is not None) <= 1 + 1e-6
+    assert plan.gap <= 0.01
+
+
+@pytest.mark.parametrize("workload", [DETAILS, qs.where(SCHEMA, "age >= 3")])
+def test_targets_on_nothing_are_refused(workload):
+    with pytest.raises(PlanError, match="workload: expected an accuracy target on some of its queries"):
+        qs.least_budget(workload)
+
+
+def test_targets_that_no_sensible_budget_meets_are_refused():
+    with pytest.raises(PlanError, match=r"would cost .* no privacy is left"):
+        qs.least_budget(HEADLINES.within(1e-4))
+
+
+def test_what_is_no_workload_or_option_is_refused():
+    with pytest.raises(PlanError, match="workload: expected a Workload"):
+        qs.least_budget("age")
+    with pytest.raises(qs.BudgetError, match="neighbours"):
+        qs.least_budget(HEADLINES, neighbours="twins")
+    with pytest.raises(PlanError, match="insufficient: expected one of 'refuse', 'scale'"):
+        qs.plan(HEADLINES, qs.PrivacyCost(1.0), insufficient="shrug")
+
+
+def test_measured_answers_keep_to_the_targets(tmp_path):
+    """What integers measure is at most a little less accurate than planned; the release says how much."""
+    plan = qs.least_budget(HEADLINES)
+    plan.save(tmp_path / "plan.qs")
+    plan = qs.Plan.load(tmp_path / "plan.qs")
+    assert plan.least_cost is not None
+    rng = np.random.default_rng(0)
+    table = {n: rng.integers(0, s, 500).tolist() for n, s in zip(SCHEMA.names, SCHEMA.sizes, strict=True)}
+    import pyarrow as pa
+
+    release = qs.measure(plan, pa.table(table), seed=1)
+    answers = release.answer(plan.workload)
+    assert answers.std.max() <= 8 * 1.01
+    rows, _ = query_rows(plan.workload)
+    assert len(rows) == len(answers.std)
