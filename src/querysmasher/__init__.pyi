@@ -30,6 +30,7 @@ from querysmasher.privacy.budget import ApproxDP as ApproxDP
 from querysmasher.privacy.budget import GaussianDP as GaussianDP
 from querysmasher.privacy.budget import PrivacyCost as PrivacyCost
 from querysmasher.privacy.budget import zCDP as zCDP
+from querysmasher.privacy.ledger import Ledger as Ledger
 from querysmasher.release.answers import Answers as Answers
 from querysmasher.release.release import Release as Release
 from querysmasher.schema import Schema as Schema

@@ -9,7 +9,8 @@ from __future__ import annotations
 from querysmasher.errors import PrivacyError
 from querysmasher.planning.checking import check_centres
 from querysmasher.planning.strategies import strategy_of_integers
-from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.accounting import check_budget, privacy_cost
+from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.release.released import Released
 
@@ -40,6 +41,12 @@ def check_release(release: Released) -> None:
                 _refuse("a strategy is not inside its residual space")
             known.add(key)
     check_budget(plan, distribution_of(release.noise.name))
+    entry = release.entry
+    if entry is not None and (
+        (entry.plan, entry.cost, entry.noise, entry.unit)
+        != (plan_digest(plan), privacy_cost(plan), release.noise.name, plan.budget.unit)
+    ):
+        _refuse("its entry of a ledger is about another measurement")
 
 
 def _refuse(why: str) -> None:

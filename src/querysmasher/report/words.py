@@ -12,6 +12,8 @@ from querysmasher.attributes import Attribute
 from querysmasher.formatting import count, number, preview
 from querysmasher.html import Html, element, join, table
 from querysmasher.privacy.budget import ApproxDP, Budget
+from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.totals import Total
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
 from querysmasher.workload.groups import Group
@@ -155,6 +157,25 @@ def scientific(value: float) -> str:
 def promise(budget: Budget) -> str:
     """Return the guarantee with the remarks about it."""
     return " ".join([budget.describe(), *remarks(budget)])
+
+
+def record_words(entry: Entry | None) -> str:
+    """Return whether the cost of a release was recorded in a ledger."""
+    if entry is None:
+        return "Not recorded in a ledger: what several releases about the same people spend adds up."
+    return f"Recorded in the ledger of {entry.label!r} as entry {entry.number}, with digest {entry.digest}."
+
+
+def total_words(total: Total, delta: float) -> str:
+    """Return what several measurements spend together, in every definition of privacy that holds for it.
+
+    >>> from fractions import Fraction
+    >>> total_words(Total(Fraction(1, 2)), 1e-6)
+    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.2997 at delta = 1e-06'
+    """
+    mu = "" if total.mu is None else f", mu = {total.mu:.6g} (Gaussian DP)"
+    epsilon = f"epsilon = {total.epsilon_at(delta):.6g} at delta = {delta:g}"
+    return f"rho = {float(total.rho):.6g} (zCDP){mu}, {epsilon}"
 
 
 def remarks(budget: Budget) -> list[str]:

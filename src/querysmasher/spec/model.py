@@ -162,6 +162,21 @@ class BudgetSection(Section):
     delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
     neighbours: Literal["add_remove", "replace_one"] = "add_remove"
     records_per_person: int = Field(default=1, description="an integer from 1 to 10^9", ge=1, le=10**9)
+    ledger: str | dict[str, Any] | None = Field(
+        default=None, description="the path of a ledger, or a table with path, limit and label"
+    )
+
+
+class LedgerSection(Section):
+    """The ledger that records what is spent, and the limit with which it is created."""
+
+    path: str = Field(description="a path as a string", pattern=PATH)
+    cost: float | None = amount
+    rho: float | None = amount
+    mu: float | None = amount
+    epsilon: float | None = amount
+    delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
+    label: str | None = Field(default=None, description="1 to 200 characters", min_length=1, max_length=200)
 
 
 class DataSection(Section):
