@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,10 +14,12 @@ from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.counter import Counter
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
+from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
@@ -44,6 +46,7 @@ def measure(
     max_records: int = 100_000_000,
     budget: Budget | None = None,
     ledger: Ledger | None = None,
+    person: str | None = None,
     progress: bool | None = None,
 ) -> Release:
     """Measure a table as planned: the only step that reads data, and the one that spends the budget.
@@ -73,6 +76,10 @@ def measure(
             differs.
         ledger: records what this call spends, before the table is opened: if the call fails afterwards, its
             cost counts as spent. Run `check` first. A simulation is refused.
+        person: a column that says to whom a record belongs. At most `records_per_person` records of each
+            person are counted, chosen at random and independently of everyone else's, so that the guarantee
+            for persons is proved instead of assumed. How many were left out is not disclosed. A record
+            without a person is treated as one with a missing value. Not with replace-one neighbours.
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
@@ -91,6 +98,7 @@ def measure(
         )
         raise PrivacyError(msg, REFUSE)
     source = noise_source(noise, seed)
+    bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
     _check_ledger(ledger, plan.budget, seed is None and source.distribution.is_private)
     whole = integer_plan(plan, source.distribution.allowed_cost(plan.budget), max_records)
     check_budget(whole, source.distribution)
@@ -98,14 +106,18 @@ def measure(
     used = sorted({a for m in plan.measured for a in m.attributes})
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     wanted = [names[a] for a in used]
-    entry = None if ledger is None else ledger.charge(whole, source.distribution)
+    entry = None if ledger is None else ledger.charge(whole, source.distribution, person)
     with _noting(entry), one_core():
-        counter = quietly("opening the table", open_table, plan.workload.schema, data, wanted, unknown)
+        counter = quietly("opening the table", _opened, plan, data, wanted, unknown, bound)
         for number, answers in measure_table(whole, counter, source, progress):
             store.put(number, answers)
         total = public_total(whole, counter)
     record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-    return Release(whole, plan.workload, plan.centres, record, store, total, entry)
+    return Release(whole, plan.workload, plan.centres, record, store, total, entry, person)
+
+
+def _opened(plan: Plan, data: Any, wanted: Sequence[str], unknown: str, bound: Bound | None) -> Counter:
+    return open_table(plan.workload.schema, data, wanted, unknown, bound=bound)
 
 
 @contextmanager

@@ -178,6 +178,7 @@ def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
         "private": measured.noise.is_private,
         "budget": measured.plan.budget.to_json(),
         "noise": measured.noise.description,
+        "person": measured.person,
         "record": measured.record,
         "ledger": _entry(measured),
         "queries": measured.workload.query_count,
@@ -222,6 +223,7 @@ def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
         "workload": measured.workload == read.workload,
         "budget": measured.plan.budget == read.budget,
         "noise": measured.noise.name == read.measuring.noise,
+        "person": measured.person == read.measuring.person,
     }
     for what, is_same in same.items():
         if not is_same:

@@ -18,6 +18,7 @@ from querysmasher.data.rows import RowEncoder
 from querysmasher.data.spark import SparkCounter, is_spark_frame
 from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counter
+from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
 
 
@@ -27,6 +28,7 @@ def open_table(
     attributes: Sequence[str],
     unknown: str = "refuse",
     limits: Limits | None = None,
+    bound: Bound | None = None,
 ) -> Counter:
     """Return a counter of a table: exact counts, for `privacy/measurement` only.
 
@@ -42,6 +44,7 @@ def open_table(
             one of `attributes`; "drop" omits the whole record from every count. Attributes that are not
             counted are not read.
         limits: memory limits; see `Limits`.
+        bound: how many records of each person are counted; by default all are.
 
     >>> import pyarrow
     >>> table = pyarrow.table({"a": [0, 1, 1], "other": ["x", "y", "z"]})
@@ -49,7 +52,7 @@ def open_table(
     ScanCounter(a)
     """
     names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-    rows = RowEncoder(schema, names, unknown)
+    rows = RowEncoder(schema, names, unknown, bound)
     limits = limits or Limits()
     if isinstance(data, str | os.PathLike | CSV):
         return count_file(rows, data, limits)
@@ -58,7 +61,7 @@ def open_table(
         return count_relation(rows, native, limits)
     if is_spark_frame(native):
         return SparkCounter(rows, native, limits)
-    native = without_doubles(native, names)
+    native = without_doubles(native, rows.columns)
     frame = quietly("opening the frame", nw.from_native, native, pass_through=True)
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
         msg = (

@@ -29,6 +29,7 @@ START = ""
 FORMAT = 1
 
 _SHORT = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
+_NAME = re.compile(r".{1,1000}", re.DOTALL)
 _HEX = re.compile(r"[0-9a-f]{64}")
 _FRACTION = re.compile(r"[0-9]{1,400}(/[0-9]{1,400})?")
 
@@ -81,6 +82,7 @@ class Entry:
         cost: the privacy cost β, exactly.
         noise: the name of the distribution of the noise.
         plan: the digest of the integer plan.
+        person: the column that says to whom a record belongs, or None if persons are not distinguished.
         previous: the digest of the entry before.
     """
 
@@ -92,6 +94,7 @@ class Entry:
     cost: Fraction
     noise: str
     plan: str
+    person: str | None
     previous: str
 
     def to_json(self) -> dict[str, Any]:
@@ -103,6 +106,7 @@ class Entry:
             "label": self.label,
             "neighbours": self.unit.neighbours,
             "records_per_person": self.unit.records_per_person,
+            "person": self.person,
             "cost": str(self.cost),
             "noise": self.noise,
             "plan": self.plan,
@@ -130,6 +134,7 @@ class Entry:
             Fraction(_match(_FRACTION, data["cost"])),
             distribution_of(data["noise"]).name,
             _match(_HEX, data["plan"]),
+            None if data["person"] is None else _match(_NAME, data["person"]),
             _match(_HEX, previous),
         )
         if entry.to_json() != dict(data) or entry.cost <= 0:
@@ -159,7 +164,8 @@ class Chain:
                     opening = _opening(_content(row, place, START))
                 else:
                     before = entries[-1].digest if entries else opening.digest
-                    entries.append(_entry(_content(row, place, before), opening, place, before))
+                    entry = _entry(_content(row, place, before), opening, place, before)
+                    entries.append(_same_persons(entry, (*entries, entry)[0]))
             except (ValueError, LookupError, TypeError, QuerySmasherError, RecursionError, ArithmeticError):
                 msg = (
                     f"ledger: entry {place} of {path!r} was changed or removed after it was written; "
@@ -213,6 +219,13 @@ def _entry(data: Mapping[str, Any], opening: Opening, number: int, before: str) 
     entry = Entry.from_json(data, before)
     expected = (opening.identity, number, opening.label, opening.limit.unit)
     if (entry.ledger, entry.number, entry.label, entry.unit) != expected:
+        raise ValueError
+    return entry
+
+
+def _same_persons(entry: Entry, first: Entry) -> Entry:
+    """Return an entry; raise ValueError if it distinguishes persons in another way than the first one."""
+    if entry.person != first.person:
         raise ValueError
     return entry
 

@@ -93,8 +93,11 @@ class Ledger:
         ):
             object.__setattr__(self, name, value)
 
-    def charge(self, plan: IntegerPlan, noise: Distribution) -> Entry:
+    def charge(self, plan: IntegerPlan, noise: Distribution, person: str | None = None) -> Entry:
         """Record what a measurement will spend; refuse it if the sum would pass the limit.
+
+        `person` is the column that says to whom a record belongs, if the number of records per person is
+        bounded by counting no more of them; it must be the same in all entries.
 
         Formal guarantee: on return, the entry is on the disk, and the exact sum of all costs in the file,
         including this one, is at most the limit. If an error is raised, nothing may be measured.
@@ -113,6 +116,7 @@ class Ledger:
                 raise FileError(msg)
             chain = chain_of(connection, self.path)
             self._check_same(chain.opening)
+            self._check_person(chain, person)
             self._check_limit(chain.total, cost, noise)
             entry = Entry(
                 self.identity,
@@ -123,6 +127,7 @@ class Ledger:
                 cost,
                 noise.name,
                 plan_id,
+                person,
                 chain.head,
             )
             insert(connection, entry)
@@ -180,6 +185,18 @@ class Ledger:
         if (opening.identity, opening.limit, opening.label) != (self.identity, self.limit, self.label):
             msg = f"ledger: {str(self.path)!r} was replaced by another ledger since it was opened"
             raise FileError(msg)
+
+    def _check_person(self, chain: Chain, person: str | None) -> None:
+        if chain.entries and chain.entries[0].person != person:
+            was, now = (
+                "all records" if one is None else f"persons by {one!r}"
+                for one in (chain.entries[0].person, person)
+            )
+            msg = (
+                f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for {now}; "
+                "their costs cannot be added. Nothing was measured"
+            )
+            raise PrivacyError(msg)
 
     def _check_limit(self, total: Total, cost: Fraction, noise: Distribution) -> None:
         after = total.plus(cost, noise)

@@ -23,6 +23,8 @@ def check_release(release: Released) -> None:
     check_centres(plan.schema, release.centres)
     if (release.public_total is not None) != plan.budget.unit.total_is_public:
         _refuse("whether the number of records is public contradicts its neighbours")
+    if release.person is not None and plan.budget.unit.total_is_public:
+        _refuse("persons are distinguished with replace_one neighbours")
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     if not all(strategy.is_sound() for strategy in strategies):
         _refuse("a strategy is zero, or has dependent rows")
@@ -43,8 +45,8 @@ def check_release(release: Released) -> None:
     check_budget(plan, distribution_of(release.noise.name))
     entry = release.entry
     if entry is not None and (
-        (entry.plan, entry.cost, entry.noise, entry.unit)
-        != (plan_digest(plan), privacy_cost(plan), release.noise.name, plan.budget.unit)
+        (entry.plan, entry.cost, entry.noise, entry.unit, entry.person)
+        != (plan_digest(plan), privacy_cost(plan), release.noise.name, plan.budget.unit, release.person)
     ):
         _refuse("its entry of a ledger is about another measurement")
 

@@ -53,6 +53,8 @@ class Release:
     public_total: int | None = None
     entry: Entry | None = None
     """The entry of the ledger that records the cost, or None if it was not recorded."""
+    person: str | None = None
+    """The column by which persons were distinguished, or None if all records were counted."""
 
     @property
     def guarantee(self) -> str:
@@ -60,7 +62,11 @@ class Release:
         if not self.noise.is_private:
             return f"NONE: this is a simulation. {self.noise.description}"
         return " ".join(
-            [self.plan.budget.describe(), f"Noise: {self.noise.description}", *remarks(self.plan.budget)]
+            [
+                self.plan.budget.describe(self.person),
+                f"Noise: {self.noise.description}",
+                *remarks(self.plan.budget),
+            ]
         )
 
     @property

@@ -71,6 +71,7 @@ def _to_data(release: Released) -> dict[str, Any]:
             "description": release.noise.description,
             "seeded": release.noise.seeded,
         },
+        "person": release.person,
         "ledger": None if release.entry is None else [release.entry.previous, release.entry.to_json()],
         **centres_to_data(release.centres),
         "strategies": [
@@ -124,7 +125,16 @@ def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     dtype = np.dtype(record.distribution.dtype)
     store = LoadedStore(answers, [plan.count(m) for m in measured], dtype)
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
-    release = make(plan, workload, centres_from_data(data), record, store, total, _entry_from_data(data))
+    release = make(
+        plan,
+        workload,
+        centres_from_data(data),
+        record,
+        store,
+        total,
+        _entry_from_data(data),
+        _person_from_data(data),
+    )
     check_release(release)
     return release
 
@@ -141,6 +151,13 @@ def _entry_from_data(data: dict[str, Any]) -> Entry | None:
         return None
     previous, content = items(data["ledger"])
     return Entry.from_json(content, previous)
+
+
+def _person_from_data(data: dict[str, Any]) -> str | None:
+    person = data.get("person")
+    if person is not None and not text(person):
+        raise ValueError
+    return person
 
 
 def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:

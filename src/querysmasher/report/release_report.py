@@ -146,7 +146,11 @@ def _guarantee(release: Released) -> Html:
         return element("p", release.guarantee, class_="warning")
     return join(
         [
-            guarantee(release.plan.budget, discrete=not release.noise.distribution.is_gaussian),
+            guarantee(
+                release.plan.budget,
+                discrete=not release.noise.distribution.is_gaussian,
+                person=release.person,
+            ),
             element("p", release.record, class_="ledger"),
         ]
     )

@@ -203,14 +203,15 @@ def remarks(budget: Budget) -> list[str]:
     return said
 
 
-def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
+def guarantee(budget: Budget, *, discrete: bool = False, person: str | None = None) -> Html:
     """Explain what is guaranteed, whom it protects, and what an attacker could still learn."""
     replace = budget.neighbours == "replace_one"
-    whose = "one record" if budget.records_per_person == 1 else "the records of one person"
+    single = budget.records_per_person == 1 and person is None
+    whose = "one record" if single else "the records of one person"
     aim = (
         f"which of two versions of {whose} is in the table"
         if replace
-        else f"whether {whose} {'is' if budget.records_per_person == 1 else 'are'} in the table"
+        else f"whether {whose} {'is' if single else 'are'} in the table"
     )
     guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
     rows = [("guesses yes or no, and is right", "50%", _percent(guess))]
@@ -225,7 +226,7 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
     weak = guess > 0.9
     return join(
         [
-            element("p", budget.describe(), class_="lead"),
+            element("p", budget.describe(person), class_="lead"),
             *(element("p", remark, class_="warning") for remark in remarks(budget)),
             element("h3", "What an attacker could learn"),
             element(
@@ -251,9 +252,9 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
             if weak
             else None,
             element("h3", "In other definitions of privacy"),
-            _currencies(budget, discrete),
+            _currencies(budget, discrete, person),
             element("h3", "What is not hidden"),
-            element("ul", *(element("li", text) for text in _not_hidden(budget, replace))),
+            element("ul", *(element("li", text) for text in _not_hidden(budget, replace, person))),
         ]
     )
 
@@ -272,7 +273,7 @@ def delta_of(budget: Budget) -> float:
     return budget.delta if isinstance(budget, ApproxDP) else DELTA
 
 
-def _currencies(budget: Budget, discrete: bool) -> Html:
+def _currencies(budget: Budget, discrete: bool, person: str | None) -> Html:
     delta = delta_of(budget)
     cost = budget.discrete_privacy_cost if discrete else budget.privacy_cost
     rows = [
@@ -283,7 +284,7 @@ def _currencies(budget: Budget, discrete: bool) -> Html:
         rows.append(("Gaussian", f"μ = {number(math.sqrt(cost))}"))
     rows.append(("privacy cost", f"β = {number(cost)}"))
     facts = (join([element("dt", name), element("dd", value)]) for name, value in rows)
-    whose = "one record" if budget.records_per_person == 1 else "one person"
+    whose = "one record" if budget.records_per_person == 1 and person is None else "one person"
     said = (
         f"ε bounds how much more likely {whose} can make any outcome: by a factor of e to the ε. "
         f"δ, here {scientific(delta)}, is the total probability by which this bound may be exceeded. It is "
@@ -292,7 +293,7 @@ def _currencies(budget: Budget, discrete: bool) -> Html:
     return join([element("dl", *facts, class_="facts"), element("p", said)])
 
 
-def _not_hidden(budget: Budget, replace: bool) -> list[str]:
+def _not_hidden(budget: Budget, replace: bool, person: str | None) -> list[str]:
     texts = [
         "What holds for people in general: that smoking is harmful says something about every smoker.",
         "The schema: attributes and their possible values are public.",
@@ -300,7 +301,7 @@ def _not_hidden(budget: Budget, replace: bool) -> list[str]:
     ]
     if replace:
         texts.append("The number of records: these neighbours make it public.")
-    if budget.records_per_person > 1:
+    if budget.records_per_person > 1 and person is None:
         most = count(budget.records_per_person, "record")
         texts.append(f"A person with more than {most}: such a person is protected less.")
     return texts

@@ -215,6 +215,7 @@ class MeasureSection(Section):
     noise: Literal["rounded", "discrete", "opendp", "gaussian"] = "rounded"
     unknown: Literal["refuse", "drop"] = "refuse"
     max_records: int = Field(default=100_000_000, description="an integer from 1 to 2^40", ge=1, le=2**40)
+    person: str | None = Field(default=None, description="the name of a column", min_length=1)
 
 
 class OutputSection(Section):

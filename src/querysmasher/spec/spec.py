@@ -87,6 +87,7 @@ class Spec:
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,
             budget=self.budget,
+            person=self.measuring.person,
             ledger=None if self.ledger is None else self.ledger.open(),
             progress=progress,
         )
