@@ -17,8 +17,8 @@ class Limits:
         keep_bytes: encoded rows are kept between steps up to this size (one byte per record and attribute
             of fewer than 256 values); beyond it, they are read again for each batch of marginals.
         batch_cells: cells of the marginals counted in one pass over the rows, 8 bytes each.
-        people_bytes: records held to choose those of each person; of a larger table, as many persons at a
-            time as fit, and it is read once for each such share.
+        people_bytes: records held to choose those of each person; a larger table is read once for each share
+            of the persons.
     """
 
     read_rows: int = 2**17

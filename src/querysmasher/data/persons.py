@@ -25,9 +25,6 @@ from querysmasher.data.values import EXACT_FLOATS, MISSING_TYPES
 from querysmasher.errors import DataError
 from querysmasher.privacy.persons import Bound
 
-MOST_BITS = 32
-"""Maximum number of times that the persons are divided among passes."""
-
 WORK_BYTES = 40
 """Memory per record for choosing, besides its codes and the name of its person."""
 
@@ -148,35 +145,44 @@ def _bytes(name: str | bytes | int) -> bytes:
 def bounded(bound: Bound, read: Callable[[], Generator[Codes]], limits: Limits) -> Generator[Codes]:
     """Yield the records that are counted, from a table that `read` yields in chunks, the same each time.
 
-    Memory: the records of as many persons as fit into `limits.people_bytes`, or of one person if these are
-    more. If the table has more, it is read several times, each time for other persons.
+    Memory: about `limits.people_bytes`, and the records of one person. A table that does not fit is read once
+    more for each share of the persons.
     """
-    waiting = [(0, 0)]
-    while waiting:
-        bits, share = waiting.pop()
-        held: list[Codes] = []
+    shares = 0
+    held, size = _held(read, limits.people_bytes)
+    if held is None:
+        shares = -(-3 * size // (2 * limits.people_bytes))  # with room, because no two are of the same size
+    elif held:
+        yield from _cut(chosen(bound, joined(held)), limits.chunk_rows)
+    del held
+    for share in range(shares):
         with closing(read()) as chunks:
-            for chunk in chunks:
-                held.append(_of_share(bound, chunk, bits, share))
-                while sum(map(_memory, held)) > limits.people_bytes and bits < MOST_BITS:
-                    bits, share = bits + 1, 2 * share
-                    waiting.append((bits, share + 1))
-                    held = [_of_share(bound, codes, bits, share) for codes in held]
-        if any(codes.rows for codes in held):
-            yield from _cut(chosen(bound, joined(held)), limits.chunk_rows)
+            parts = [_of_share(chunk, shares, share) for chunk in chunks]
+        if parts:
+            yield from _cut(chosen(bound, joined(parts)), limits.chunk_rows)
 
 
-def _memory(codes: Codes) -> int:
-    return codes.size + (codes.names.nbytes if codes.rows else 0) + WORK_BYTES * codes.rows
+def _held(read: Callable[[], Generator[Codes]], room: int) -> tuple[list[Codes] | None, int]:
+    """Return all chunks, or None if they take more than `room` bytes, and how much they take."""
+    held: list[Codes] = []
+    size = 0
+    with closing(read()) as chunks:
+        for chunk in chunks:
+            size += chunk.size + WORK_BYTES * chunk.rows + (chunk.names.nbytes if chunk.rows else 0)
+            if size <= room:
+                held.append(chunk)
+            else:
+                held.clear()
+    return (held if size <= room else None), size
 
 
-def _of_share(bound: Bound, codes: Codes, bits: int, share: int) -> Codes:
-    """Return the records of the persons whose hash starts with the given bits."""
-    if not bits or not codes.rows:
+def _of_share(codes: Codes, shares: int, share: int) -> Codes:
+    """Return the records of every person of one share; any function of the name will do."""
+    if not codes.rows:
         return codes
     encoded = pc.dictionary_encode(codes.names)
-    numbers = [bound.number(_bytes(name)) >> (64 - bits) for name in encoded.dictionary.to_pylist()]
-    return codes.where(np.array(numbers, dtype=np.uint64)[np.asarray(encoded.indices)] == share)
+    own = np.array([hash(name) % shares == share for name in encoded.dictionary.to_pylist()])
+    return codes.where(own[np.asarray(encoded.indices)])
 
 
 def _cut(codes: Codes, rows: int) -> Iterator[Codes]:
