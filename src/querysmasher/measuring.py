@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,6 @@ from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counter import Counter
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.measurement import measure_table, public_total
@@ -108,16 +107,13 @@ def measure(
     wanted = [names[a] for a in used]
     entry = None if ledger is None else ledger.charge(whole, source.distribution, person)
     with _noting(entry), one_core():
-        counter = quietly("opening the table", _opened, plan, data, wanted, unknown, bound)
+        arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
+        counter = quietly("opening the table", open_table, *arguments)
         for number, answers in measure_table(whole, counter, source, progress):
             store.put(number, answers)
         total = public_total(whole, counter)
     record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-    return Release(whole, plan.workload, plan.centres, record, store, total, entry, person)
-
-
-def _opened(plan: Plan, data: Any, wanted: Sequence[str], unknown: str, bound: Bound | None) -> Counter:
-    return open_table(plan.workload.schema, data, wanted, unknown, bound=bound)
+    return Release(whole, plan.workload, plan.centres, record, store, total, entry=entry, person=person)
 
 
 @contextmanager

@@ -125,16 +125,8 @@ def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     dtype = np.dtype(record.distribution.dtype)
     store = LoadedStore(answers, [plan.count(m) for m in measured], dtype)
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
-    release = make(
-        plan,
-        workload,
-        centres_from_data(data),
-        record,
-        store,
-        total,
-        _entry_from_data(data),
-        _person_from_data(data),
-    )
+    ledger: dict[str, Any] = {"entry": _entry_from_data(data), "person": _person_from_data(data)}
+    release = make(plan, workload, centres_from_data(data), record, store, total, **ledger)
     check_release(release)
     return release
 
