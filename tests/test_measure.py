@@ -271,6 +271,11 @@ def test_what_the_ledger_refuses_is_refused_before_the_data_are_touched(plan, le
         with pytest.raises(PrivacyError, match=word):
             qs.measure(given, data, **arguments)
     assert not data.touched
+    with pytest.raises(DataError, match="unknown"):
+        qs.measure(plan, data, ledger=ledger, unknown="ignore")
+    for path in ("none.csv", qs.CSV("none.csv"), "none.txt"):
+        with pytest.raises(DataError, match="none"):
+            qs.measure(plan, path, ledger=ledger)
     assert ledger.entries == ()
 
 

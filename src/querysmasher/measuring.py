@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from querysmasher.arrays import one_core
-from querysmasher.data import open_table
+from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
 from querysmasher.errors import DataError, PlanError, PrivacyError, Remedy
 from querysmasher.planning.integer import integer_plan
@@ -105,6 +105,7 @@ def measure(
     used = sorted({a for m in plan.measured for a in m.attributes})
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     wanted = [names[a] for a in used]
+    quietly("looking for the table", check_source, plan.workload.schema, data, wanted, unknown, bound)
     entry = None if ledger is None else ledger.charge(whole, source.distribution, person)
     with _noting(entry), one_core():
         arguments = (plan.workload.schema, data, wanted, unknown, None, bound)

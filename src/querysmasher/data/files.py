@@ -47,6 +47,12 @@ def count_file(rows: RowEncoder, data: str | os.PathLike[str] | CSV, limits: Lim
     return ScanCounter(rows, partial(_csv_batches, texts), limits)
 
 
+def check_exists(data: str | os.PathLike[str] | CSV) -> None:
+    """Refuse a path at which there is no file of a known kind; open nothing."""
+    stated = isinstance(data, CSV)
+    _locate(os.fspath(data.path if isinstance(data, CSV) else data), "CSV" if stated else None)
+
+
 def count_relation(rows: RowEncoder, relation: Any, limits: Limits) -> ScanCounter:
     """Return a counter of a DuckDB relation, which is evaluated when it is read."""
     columns = relation.columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import cast
 
 import duckdb
 import narwhals as nw
@@ -11,7 +12,7 @@ import narwhals as nw
 from querysmasher.data.counter import Limits
 from querysmasher.data.dialect import CSV
 from querysmasher.data.doubles import without_doubles
-from querysmasher.data.files import count_file, count_relation
+from querysmasher.data.files import check_exists, count_file, count_relation
 from querysmasher.data.foreign import quietly
 from querysmasher.data.frames import count_frame
 from querysmasher.data.rows import RowEncoder
@@ -20,6 +21,15 @@ from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counter
 from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
+
+
+def check_source(
+    schema: Schema, data: object, attributes: Sequence[str], unknown: str, bound: Bound | None = None
+) -> None:
+    """Refuse options and paths that `open_table` would refuse, without opening the table."""
+    RowEncoder(schema, tuple(attributes), unknown, bound)
+    if issubclass(type(data), str | os.PathLike | CSV):  # asks the type, and leaves the data alone
+        check_exists(cast("str | os.PathLike[str] | CSV", data))
 
 
 def open_table(
