@@ -153,5 +153,5 @@ def _json(opened: Ledger, chain: Chain, delta: float) -> dict[str, Any]:
         },
         "left": {"cost": str(opened.left)},
         "head": chain.head,
-        "entries": [{**e.to_json(), "previous": e.previous, "digest": e.digest} for e in chain.entries],
+        "entries": [e.to_data() for e in chain.entries],
     }

@@ -171,6 +171,7 @@ def _stored(path: Path, read: Spec) -> Plan:
 def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
     """Return a summary of a release, all of it public."""
     from querysmasher import __version__
+    from querysmasher.privacy.digests import plan_digest
 
     return {
         "querysmasher": __version__,
@@ -180,18 +181,13 @@ def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
         "noise": measured.noise.description,
         "person": measured.person,
         "record": measured.record,
-        "ledger": _entry(measured),
+        "ledger": None if measured.entry is None else measured.entry.to_data(),
+        "integer_plan_digest": plan_digest(measured.plan),
         "queries": measured.workload.query_count,
         "expected_error": expected.rmse,
         "gap": expected.plan.gap,
         "schema": measured.plan.schema.to_json(),
     }
-
-
-def _entry(measured: Release) -> dict[str, Any] | None:
-    """Return the entry of the ledger, with the digests that link it to the others."""
-    entry = measured.entry
-    return None if entry is None else {**entry.to_json(), "previous": entry.previous, "digest": entry.digest}
 
 
 def _finish(
@@ -200,16 +196,18 @@ def _finish(
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import ANSWERS, PLAN, RELEASE, SUMMARY
+    from querysmasher.release.verify import digests
 
     summary = _summary(Expectations(planned, read), measured)
     names = [RELEASE, PLAN, SUMMARY]
     if not (draft.folder / PLAN).is_file():
         planned.save(draft.folder / PLAN)
-    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
-    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
     if form != "none":
         names.append(f"{ANSWERS}.{form}")
         measured.write(measured.workload, draft.folder / names[-1])
+    summary["digests"] = digests(draft.folder)
+    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
+    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
     draft.publish()
     return summary, names
 

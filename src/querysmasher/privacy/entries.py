@@ -117,6 +117,10 @@ class Entry:
         """The digest of the entry, which fixes all entries before it."""
         return linked(self.previous, self.to_json())
 
+    def to_data(self) -> dict[str, Any]:
+        """Return the content with the digests that link it to the others, for readers."""
+        return {**self.to_json(), "previous": self.previous, "digest": self.digest}
+
     @property
     def distribution(self) -> Distribution:
         """The distribution of the noise."""
