@@ -250,22 +250,22 @@ def test_two_kinds_of_names_are_refused(tmp_path):
         counted(mixed)
 
 
-PRIVATE = 77123
+SECRET = 77123
 
 
 @pytest.mark.parametrize(
     "column",
     [
-        pa.array([PRIVATE + 0.5]),
+        pa.array([SECRET + 0.5]),
         pa.array([float(2**53)]),
         pa.array([float("inf")]),
         pa.array([decimal.Decimal("77123.5")]),
         pa.array([True]),
-        pa.array([[PRIVATE]]),
-        pa.array([PRIVATE], pa.timestamp("s")),
-        np.array([2**70 + PRIVATE], object),
-        np.array([PRIVATE + 0.5], object),
-        np.array([{PRIVATE}], object),
+        pa.array([[SECRET]]),
+        pa.array([SECRET], pa.timestamp("s")),
+        np.array([2**70 + SECRET], object),
+        np.array([SECRET + 0.5], object),
+        np.array([{SECRET}], object),
         np.array([True], object),
     ],
     ids=str,
@@ -273,7 +273,7 @@ PRIVATE = 77123
 def test_odd_names_are_refused_without_showing_them(column):
     with pytest.raises(DataError, match="expected a column of integers, texts or bytes in 'id'") as caught:
         counted(with_ids(column))
-    assert str(PRIVATE) not in str(caught.value)
+    assert str(SECRET) not in str(caught.value)
     assert caught.value.__context__ is None
 
 

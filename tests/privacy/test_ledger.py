@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import sqlite3
 import subprocess
@@ -418,7 +419,7 @@ def test_a_full_disk_charges_nothing(ledger, path):
     assert len(ledger.entries) == 3
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="changes to a user without rights")
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="changes to a user without rights")
 def test_a_user_without_the_right_to_write_can_look_and_not_charge(ledger, path, tmp_path):
     ledger.charge(costing(TENTH), ROUNDED)
     path.chmod(0o444)
@@ -447,6 +448,17 @@ def test_the_words(ledger):
     assert "rho = 0.0625 of 0.5" in text
     assert "mu = 0.3536" in text
     assert f"epsilon = {epsilon(0.125, 1e-6):.4g} at delta = 1e-06" in text
+
+
+def test_it_can_be_shown_when_it_is_gone(ledger, path):
+    path.unlink()
+    assert "cannot be used: ledger: no file" in repr(ledger)
+
+
+def test_it_can_be_sent_to_another_process(ledger):
+    again = pickle.loads(pickle.dumps(ledger))  # noqa: S301 - our own
+    again.charge(costing(TENTH), ROUNDED)
+    assert len(ledger.entries) == 1
 
 
 def test_frozen(ledger):

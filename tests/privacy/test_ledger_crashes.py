@@ -23,13 +23,13 @@ from querysmasher.privacy.accounting import privacy_cost
 
 PROCESSES = 12
 LIMIT = qs.PrivacyCost(1.0)
-COST = Fraction(1, 64)
+EACH = Fraction(1, 64)
 
 
 def spend(path, opened):
     """Charge until nothing is left; after each charge, note that the table was opened."""
     ledger = qs.Ledger(path, limit=LIMIT)
-    plan = costing(COST)
+    plan = costing(EACH)
     while True:
         try:
             entry = ledger.charge(plan, ROUNDED)
@@ -86,7 +86,7 @@ def test_killed_processes_never_overspend_and_never_escape(tmp_path):
         folder.mkdir()
         found, entries, tables = one_round(folder, number)
         kills += found
-        assert entries == 1 / COST >= tables
+        assert entries == 1 / EACH >= tables
     assert kills > 0
 
 

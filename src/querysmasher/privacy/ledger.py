@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
-from querysmasher.errors import BudgetError, FileError, PrivacyError
+from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import KINDS, Budget
 from querysmasher.privacy.digests import plan_digest
@@ -210,8 +210,11 @@ class Ledger:
             raise PrivacyError(msg)
 
     def __repr__(self) -> str:
-        """Show the limit and what is spent."""
-        chain = self.verify()
+        """Show the limit and what is spent, or that the file cannot be read."""
+        try:
+            chain = self.verify()
+        except QuerySmasherError as error:
+            return f"Ledger of {self.label!r} in {str(self.path)!r}, which cannot be used: {error}"
         total, limit = chain.total, chain.total.allowed(self.limit)
         mu = "" if total.mu is None else f", mu = {total.mu:.4g}"
         return (
