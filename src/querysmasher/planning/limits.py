@@ -36,6 +36,12 @@ class PlanningLimits:
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 100_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
+    wide_steps: int = 16
+    """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
+    light_work: float = 1e6
+    """Cells × queries² of a design that takes milliseconds."""
+    wide_work: float = 1e11
+    """The same, in cells × queries² of all steps: where these take little time."""
     whole_work: float = 4e10
     """Maximum of columns × queries² for queries that are measured as they are."""
     worst_queries: int = 100_000_000
