@@ -36,7 +36,7 @@ class PlanningLimits:
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 100_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
-    wide_steps: int = 16
+    wide_steps: int = 20
     """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
     light_work: float = 1e6
     """Cells × queries² of a design that takes milliseconds."""
