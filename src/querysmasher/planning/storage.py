@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -93,7 +93,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         centres_from_data(data),
         solutions,
         measured,
-        weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
+        weighted_loss=_loss(data, solutions, measured),
         gap=number(data["gap"], 0, math.inf),
         mechanism=word(data["mechanism"]),
         solver=word(data["solver"]),
@@ -103,6 +103,14 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
     )
     check_plan(plan)
     return plan
+
+
+def _loss(data: dict[str, Any], solutions: Sequence[Solution], measured: Sequence[Measured]) -> float:
+    """Return the sum of the measurements' losses, or the stored loss of a mixture, which is at most that."""
+    most = math.fsum(m.variance * m.root_loss**2 for m in measured)
+    if len(measured) > 1 and any(solution.strategy.whole for solution in solutions):
+        return number(data["weighted_loss"], 0, most * (1 + 1e-9))
+    return most
 
 
 def centres_to_data(centres: Centres) -> dict[str, Any]:
