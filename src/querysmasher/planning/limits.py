@@ -75,6 +75,15 @@ class PlanningLimits:
     final_steps: int = 120
     """Maximum number of iterations of the best structured candidate."""
 
+    wide_steps: int = 20
+    """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
+    wide_work: float = 2e10
+    """The same, in cells × queries² of all steps: where these take little time."""
+    middle_work: float = 3e8
+    """Maximum of cells × queries² of one step up to which a stalled search is begun anew, more exactly."""
+    light_work: float = 1e7
+    """Cells × queries² of a design that takes milliseconds."""
+
     # --- choosing centres ---
     joint_cells: int = 400
     """Maximum number of cells of a block on several attributes that is solved; larger ones are estimated."""
