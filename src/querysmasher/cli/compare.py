@@ -44,7 +44,8 @@ def compare(
         check_charts()
         chart_format(chart)
         check_free(chart, force)
-    result = qs.compare(read.workload, read.budget)
+    budget = read.plan().budget if read.least else read.budget
+    result = qs.compare(read.workload, budget)
     if chart is not None:
         result.chart(chart)
         note(f"Written: {chart}")
@@ -52,6 +53,6 @@ def compare(
         print_json(result.to_json())
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    print_pairs([("Asked", str(read.workload)), ("Guarantee", promise(read.budget))])
+    print_pairs([("Asked", str(read.workload)), ("Guarantee", promise(budget))])
     print_table(HEAD[:-1], [cells[:-1] for cells in words.values()])
     print_pairs([(title, cells[-1]) for title, cells in words.items() if cells[-1]])

@@ -72,7 +72,10 @@ class Expectations:
         return {
             "queries": plan.workload.query_count,
             "expected_error": self.rmse,
+            "objective": plan.objective,
+            "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
             "gap": plan.gap,
+            "least_cost": plan.least_cost,
             "guarantee": promise(plan.budget),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,
@@ -84,6 +87,7 @@ class Expectations:
                     "asked": row.label,
                     "queries": row.queries,
                     "expected_error": row.rmse,
+                    "largest_error": row.largest,
                     "budget_share": row.budget_share,
                 }
                 for row in self.rows(every)

@@ -161,7 +161,7 @@ def _stored(path: Path, read: Spec) -> Plan:
     from querysmasher.cli.folder import load_plan
 
     stored = load_plan(path)
-    if stored.workload != read.workload or stored.budget != read.budget:
+    if stored.workload != read.workload or not read.fits(stored.budget):
         what = "budget" if stored.workload == read.workload else "workload"
         msg = f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again"
         raise PlanError(msg)

@@ -21,7 +21,8 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.objectives import LEAST
-from querysmasher.planning.objectives.extremes import Extreme, extremes
+from querysmasher.planning.objectives.extreme import Extreme
+from querysmasher.planning.objectives.extremes import extremes
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.solution import Solution

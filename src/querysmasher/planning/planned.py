@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limit import Limit
 from querysmasher.planning.measured import Measured
+from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget
@@ -44,6 +46,10 @@ class Planned(Protocol):
     def objective(self) -> str: ...
     @property
     def worst(self) -> float | None: ...
+    @property
+    def least_cost(self) -> float | None: ...
+    @property
+    def extremes(self) -> Sequence[Extreme] | None: ...
     @property
     def worst_std(self) -> float | None: ...
     @property

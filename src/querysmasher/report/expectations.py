@@ -9,13 +9,20 @@ from dataclasses import dataclass, replace
 
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, error, share
+from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
 from querysmasher.report.words import kind_words, promise
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
-HEADER = ("group", "queries", "expected error", "budget share")
+MOST_SEARCHED = 1_000
+"""Maximum number of groups that are searched for their largest errors just to show them."""
+
+MUCH_SMALLER, MUCH_WORSE = 50, 2.0
+"""How many times fewer queries a table has, and how many times larger its errors are, to be remarked."""
+
+HEADER = ("group", "queries", "expected error", "largest error", "budget share")
 """The columns of the table, under which `Expectation.cells` stand."""
 
 
@@ -32,6 +39,8 @@ class Expectation:
     themselves if they are measured as they are."""
     is_whole: bool = False
     """Whether the queries are measured as they are, not split."""
+    largest: float | None = None
+    """The largest standard error of a query; None if it was not computed."""
     spread: tuple[float, ...] | None = None
     """Quantiles of the queries' standard errors, where they were computed."""
 
@@ -60,12 +69,14 @@ class Expectation:
         return replace(
             self,
             rmse=None if self.rmse is None else factor * self.rmse,
+            largest=None if self.largest is None else factor * self.largest,
             spread=None if self.spread is None else tuple(factor * q for q in self.spread),
         )
 
-    def cells(self) -> tuple[str, str, str, str]:
+    def cells(self) -> tuple[str, ...]:
         """Return the row as strings, under `HEADER`."""
-        return self.label, f"{self.queries:,}", error(self.rmse), f"{self.budget_share:.1%}"
+        errors = error(self.rmse), error(self.largest)
+        return self.label, f"{self.queries:,}", *errors, f"{self.budget_share:.1%}"
 
 
 def expect(
@@ -84,9 +95,13 @@ def expect(
     predictor = plan.predictor if predictor is None else predictor
     position = workload.schema.position
     shares, of_group = plan.budget_shares(), _shares_of_whole(plan) if workload is plan.workload else {}
+    own_queries = workload is plan.workload and predictor is plan.predictor
+    extremes = largest_errors(plan) if own_queries and max_entries == math.inf else None
     for place, group in enumerate(workload):
         own = shares.get(tuple(sorted(group.attributes, key=position)), 0.0)
-        row = Expectation(_label(group, workload), (group,), _rmse(group, predictor, max_entries), own)
+        largest = None if extremes is None else extremes[place].std
+        rmse = _rmse(group, predictor, max_entries)
+        row = Expectation(_label(group, workload), (group,), rmse, own, largest=largest)
         yield replace(row, budget_share=of_group[place], is_whole=True) if place in of_group else row
 
 
@@ -107,7 +122,10 @@ def together(label: str, rows: Iterable[Expectation]) -> Expectation:
     shares = {
         i if row.is_whole else frozenset(row.attributes): row.budget_share for i, row in enumerate(rows)
     }
-    return Expectation(label, tuple(row.group for row in rows), overall(rows), math.fsum(shares.values()))
+    known = [row.largest for row in rows if row.largest is not None]
+    largest = max(known) if len(known) == len(rows) else None
+    groups = tuple(row.group for row in rows)
+    return Expectation(label, groups, overall(rows), math.fsum(shares.values()), largest=largest)
 
 
 def overall(rows: Sequence[Expectation]) -> float | None:
@@ -138,14 +156,65 @@ def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
     methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
     used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
     sets = count(len(plan.measured), "attribute set")
-    certified = f"certified at most {share(plan.gap)} above {optimum(plan)}"
+    certified = f", certified at most {share(plan.gap)} above {optimum(plan)}"
+    of_mean = certified if plan.objective == "mean" else ""
     return [
         ("guarantee", promise(plan.budget)),
-        ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries), {certified}"),
+        ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
+        *_largest(plan, factor, certified),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
         *([("note", STOPPED)] if plan.stopped_early else []),
+        *_remarks(plan),
     ]
+
+
+def largest_errors(plan: Planned) -> Sequence[Extreme] | None:
+    """Return the largest standard error of every group, unless searching for them takes long."""
+    return plan.extremes if len(plan.workload.groups) <= MOST_SEARCHED else None
+
+
+def _largest(plan: Planned, factor: float, certified: str) -> Iterator[tuple[str, str]]:
+    """Say which query has the largest error, whether targets are met, and what that costs."""
+    extremes = largest_errors(plan)
+    if extremes is None:
+        return
+    worst = max(extremes, key=lambda one: one.std)
+    own = certified if plan.objective == "worst" and not plan.workload.has_targets else ""
+    yield "largest error", f"{error(factor * worst.std)}, of {worst.query(plan.workload.schema)}{own}"
+    aimed = [one for one in extremes if one.group.target is not None]
+    if not aimed:
+        return
+    closest = max(aimed, key=lambda one: one.ratio)
+    where = f"{closest.query(plan.workload.schema)}, {closest.group.target}"
+    ratio = factor * closest.ratio
+    if ratio <= 1 + 1e-6:
+        said = f"all met, the closest at {ratio:.1%} of its target ({where})"
+    else:
+        missed = sum(factor * one.ratio > 1 + 1e-6 for one in aimed)
+        said = f"missed in {count(missed, 'group')}, by up to a factor of {ratio:.4g} ({where})"
+    yield "targets", said + (certified if plan.objective == "worst" else "")
+    if plan.least_cost is not None:
+        least = f"every plan of its kind that meets the targets costs at least {plan.least_cost:.4g}"
+        yield "cost", f"{plan.privacy_cost:.4g}; certified: {least}"
+
+
+def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:
+    """Remark that a total or a small table is known worse than the cells of a huge one."""
+    extremes = largest_errors(plan)
+    if extremes is None or plan.objective != "mean":
+        return
+    huge = max(extremes, key=lambda one: one.group.rows)
+    small = [one for one in extremes if one.group.rows * MUCH_SMALLER <= huge.group.rows]
+    worst = max(small, key=lambda one: one.std, default=None)
+    if worst is not None and worst.std > MUCH_WORSE * huge.std:
+        name = _label(worst.group, plan.workload)
+        said = (
+            f"{name} is known worse ({error(worst.std)}) than the {huge.group.rows:,} queries on "
+            f"{huge.group.describe()} (at most {error(huge.std)}): every query counts alike. "
+            'weighing("tables") counts every table alike, objective="worst" makes the largest error least'
+        )
+        yield "note", said
 
 
 def optimum(plan: Planned) -> str:

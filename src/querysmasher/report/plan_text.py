@@ -33,7 +33,7 @@ def plan_notebook(plan: Planned) -> str:
     return notebook(
         f"Plan for {plan.workload.query_count:,} queries",
         table(["", ""], facts(plan)),
-        table(HEADER, [row.cells() for row in rows], numbers=[1, 2, 3]) if rows else None,
+        table(HEADER, [row.cells() for row in rows], numbers=[1, 2, 3, 4]) if rows else None,
     )
 
 

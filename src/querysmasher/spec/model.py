@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism
+from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.options import CENTERINGS, named
 from querysmasher.planning.solvers import SOLVERS
+from querysmasher.workload.workload import WEIGHINGS
 
 if TYPE_CHECKING:
     MechanismName: TypeAlias = str
     SolverName: TypeAlias = str
     CenteringName: TypeAlias = str
+    WeightingName: TypeAlias = str
+    ObjectiveName: TypeAlias = str
+    InsufficientName: TypeAlias = str
 else:  # the names that planning accepts
     MechanismName = Literal[tuple(MECHANISMS)]
     SolverName = Literal[(*SOLVERS, *MECHANISMS)]
     CenteringName = Literal[CENTERINGS]
+    WeightingName = Literal[WEIGHINGS]
+    ObjectiveName = Literal[OBJECTIVES]
+    InsufficientName = Literal[INSUFFICIENT]
 
 ways = Field(description="an integer number of attributes, or a list of them")
 names = Field(description="a list of names of attributes")
@@ -86,6 +94,9 @@ class Queries(Section):
 
     kind: str
     weight: float = positive
+    weighting: WeightingName = "queries"
+    target: float | None = amount
+    level: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
 
 
 class Marginals(Queries):
@@ -153,13 +164,14 @@ WORKLOADS: dict[str, type[Queries]] = {
 
 
 class BudgetSection(Section):
-    """One of cost, rho, mu, or epsilon with delta; and the unit of privacy."""
+    """One of cost, rho, mu, epsilon with delta, or least; and the unit of privacy."""
 
     cost: float | None = amount
     rho: float | None = amount
     mu: float | None = amount
     epsilon: float | None = amount
     delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
+    least: bool = Field(default=False, description="true or false")
     neighbours: Literal["add_remove", "replace_one"] = "add_remove"
     records_per_person: int = Field(default=1, description="an integer from 1 to 10^9", ge=1, le=10**9)
     ledger: str | dict[str, Any] | None = Field(
@@ -202,6 +214,8 @@ class PlanSection(Section):
     centering: CenteringName | None = None
     tolerance: float = Field(default=1e-3, description="a number between 0 and 1", gt=0, lt=1)
     bases: dict[str, Any] | None = Field(default=None, description="a table of attributes and their bases")
+    objective: ObjectiveName = "mean"
+    insufficient: InsufficientName = "refuse"
 
     @property
     def chosen(self) -> Mechanism:

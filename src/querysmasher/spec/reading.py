@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from querysmasher.spec.model import (
 )
 from querysmasher.spec.source import Source
 from querysmasher.spec.spec import Spec
-from querysmasher.spec.workloads import build_entries
+from querysmasher.spec.workloads import Entry, build_entries
 
 AMOUNTS = ("cost", "rho", "mu", "epsilon", "delta")
 """Keys that state how much may be spent."""
@@ -77,6 +78,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     entries = build_entries(file.workload, schema, path.parent, findings)
     _check_plan(sections["plan"], schema, findings)
     _check_noise(budget, sections["measure"], findings)
+    least = _least(sections["budget"], sections["plan"], entries, findings)
     findings.finish()
     planning, measuring, output = sections["plan"], sections["measure"], sections["output"]
     assert schema is not None  # noqa: S101 - finish has raised
@@ -84,7 +86,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     assert isinstance(planning, PlanSection)  # noqa: S101
     assert isinstance(measuring, MeasureSection)  # noqa: S101
     assert isinstance(output, OutputSection)  # noqa: S101
-    return Spec(path, schema, entries, budget, planning, measuring, source, output, ledger)
+    return Spec(path, schema, entries, budget, planning, measuring, source, output, ledger, least)
 
 
 def _top_keys() -> list[str]:
@@ -133,6 +135,11 @@ def _budget(section: object, findings: Findings) -> Budget | None:
 def _amount(section: BudgetSection | LedgerSection, unit: BudgetSection) -> Budget:
     """Return the budget that a section states, for the unit of privacy of [budget]."""
     given = {name: getattr(section, name) for name in AMOUNTS if getattr(section, name) is not None}
+    if isinstance(section, BudgetSection) and section.least:
+        if given:
+            msg = f"expected no amount beside least = true, got {' and '.join(given)}"
+            raise BudgetError(msg)
+        given = {"cost": 1.0}  # a stand-in: planning finds the amount
     kinds: dict[tuple[str, ...], type[Budget]] = {
         ("cost",): PrivacyCost,
         ("rho",): zCDP,
@@ -147,6 +154,20 @@ def _amount(section: BudgetSection | LedgerSection, unit: BudgetSection) -> Budg
     return kinds[tuple(given)](
         **given, neighbours=unit.neighbours, records_per_person=unit.records_per_person
     )
+
+
+def _least(section: object, planning: object, entries: Sequence[Entry], findings: Findings) -> bool:
+    """Return whether planning finds the budget; record options that do not fit."""
+    if not isinstance(section, BudgetSection) or not section.least:
+        return False
+    if entries and not any(entry.workload.has_targets for entry in entries):
+        findings.add(("budget", "least"), "expected a target in some [[workload]] table, got none")
+    if isinstance(planning, PlanSection) and (planning.objective, planning.insufficient) != (
+        "mean",
+        "refuse",
+    ):
+        findings.add(("plan",), "objective and insufficient have no meaning beside [budget] least = true")
+    return True
 
 
 def _ledger(section: object, path: Path, findings: Findings) -> LedgerPlace | None:

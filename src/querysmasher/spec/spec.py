@@ -10,7 +10,7 @@ from typing import Any
 from querysmasher.errors import SpecError
 from querysmasher.measuring import measure
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.planner import plan
+from querysmasher.planning.planner import least_budget, plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
@@ -35,6 +35,8 @@ class Spec:
     source: Source | None
     output: OutputSection
     ledger: LedgerPlace | None = None
+    least: bool = False
+    """Whether the budget is the least that meets all targets; `budget` then states the unit of privacy."""
 
     @cached_property
     def workload(self) -> Workload:
@@ -63,16 +65,33 @@ class Spec:
 
     def plan(self, progress: bool | None = None) -> Plan:
         """Plan without data."""
+        options: dict[str, Any] = {
+            "mechanism": self.planning.mechanism,
+            "solver": self.planning.solver,
+            "centering": self.planning.centering,
+            "tolerance": self.planning.tolerance,
+            "bases": self.planning.bases,
+            "progress": progress,
+        }
+        if self.least:
+            unit = self.budget.unit
+            return least_budget(
+                self.workload,
+                neighbours=unit.neighbours,
+                records_per_person=unit.records_per_person,
+                **options,
+            )
         return plan(
             self.workload,
             self.budget,
-            mechanism=self.planning.mechanism,
-            solver=self.planning.solver,
-            centering=self.planning.centering,
-            tolerance=self.planning.tolerance,
-            bases=self.planning.bases,
-            progress=progress,
+            objective=self.planning.objective,
+            insufficient=self.planning.insufficient,
+            **options,
         )
+
+    def fits(self, budget: Budget) -> bool:
+        """Return whether a plan's budget is the spec's; any of its unit, if planning finds it."""
+        return budget.unit == self.budget.unit if self.least else budget == self.budget
 
     @scrubbed
     def measure(
@@ -86,7 +105,7 @@ class Spec:
             noise=self.measuring.noise,
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,
-            budget=self.budget,
+            budget=planned.budget if self.least else self.budget,
             person=self.measuring.person,
             ledger=None if self.ledger is None else self.ledger.open(),
             progress=progress,

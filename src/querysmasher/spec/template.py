@@ -45,6 +45,8 @@ _WORKLOAD = """
 [[workload]]
 kind = "all_kway"                 # on all sets of 1 and 2 attributes: identity queries on
 k = [1, 2]                        # categorical attributes, prefix queries on ordered ones
+weighting = "tables"              # every table counts alike; with "queries", large tables outweigh totals
+# target = 50                     # every standard error at most 50; with level = 0.95, every interval ± 50
 """
 
 _MORE = """
@@ -67,8 +69,12 @@ _TAIL = """
 epsilon = 1.0                     # epsilon and delta; or rho (zCDP); or mu (Gaussian DP); or cost
 delta = 1e-6
 neighbours = "add_remove"         # or "replace_one", which makes the number of records public
+# least = true                    # instead: the least budget that meets all targets
 records_per_person = 1            # above 1 the guarantee protects persons, not single records
 # ledger = {path = "people.ledger", rho = 1.0}   # records what is spent, up to this limit
+
+# [plan]
+# objective = "worst"             # the least largest error instead of the least mean error
 
 [data]                            # only `querysmasher release` reads it
 path = "people.csv"               # CSV or Parquet; or database = "people.duckdb" and table = "people"

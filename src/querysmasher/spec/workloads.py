@@ -59,8 +59,23 @@ def build_entries(
         entry = kind and findings.section(WORKLOADS[kind], table, here)
         if kind and entry and schema:
             with findings.at(here, type(entry).model_fields):
-                entries.append(Entry(kind, _Builder(schema, folder).build(kind, entry)))
+                asked = _Builder(schema, folder).build(kind, entry)
+                entries.append(Entry(kind, _weighed(asked, entry)))
     return tuple(entries)
+
+
+def _weighed(asked: Workload, entry: Queries) -> Workload:
+    """Return the queries with the weighting and the target of their entry."""
+    if entry.weighting == "tables":
+        asked = entry.weight * asked.weighing("tables")
+    if entry.target is None:
+        if entry.level is not None:
+            with within("level"):
+                msg = "allowed only together with target"
+                raise WorkloadError(msg)
+        return asked
+    with within("target"):
+        return asked.within(entry.target, level=entry.level)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,12 @@ def with_noise(plan: Plan, workload: Workload, table: VarianceTable, scopes: Sco
     else:  # any losses that add up to the total
         by_set = losses[0] / (len(variances) * variances)
     measured = tuple(
-        replace(m, variance=variance, root_loss=math.sqrt(loss))
+        replace(
+            m,
+            variance=variance,
+            root_loss=math.sqrt(loss),
+            whole=tuple(place for place in m.whole if place < len(workload.groups)),
+        )
         for m, variance, loss in zip(plan.measured, variances.tolist(), by_set.tolist(), strict=True)
     )
     total = math.fsum(m.variance * m.root_loss**2 for m in measured)

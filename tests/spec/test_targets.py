@@ -1,0 +1,128 @@
+"""Targets, weighting, objectives and the least budget in a spec file, and how plans show them."""
+
+import json
+
+import pytest
+
+import querysmasher as qs
+from querysmasher.errors import SpecError
+from querysmasher.spec import read_spec
+from querysmasher.spec.template import template
+
+TEXT = """
+[[schema]]
+name = "sex"
+kind = "categorical"
+values = ["F", "M"]
+
+[[schema]]
+name = "age"
+kind = "ordinal"
+range = [0, 9]
+
+[[workload]]
+kind = "all_kway"
+k = 1
+target = 20
+level = 0.95
+
+[[workload]]
+kind = "all_kway"
+k = 2
+weighting = "tables"
+weight = 3
+
+[budget]
+rho = 0.05
+"""
+
+
+def read(tmp_path, text=TEXT):
+    path = tmp_path / "release.toml"
+    path.write_text(text)
+    return read_spec(path)
+
+
+def test_targets_and_weighting_are_read(tmp_path):
+    workload = read(tmp_path).workload
+    first, second, third = workload
+    assert (
+        first.target
+        == second.target
+        == qs.marginals(workload.schema, 1).within(20, level=0.95).groups[0].target
+    )
+    assert third.target is None
+    assert third.weight == pytest.approx(3 / 20)
+
+
+def test_the_objective_is_read(tmp_path):
+    plan = read(tmp_path, TEXT + '\n[plan]\nobjective = "worst"\n').plan()
+    assert plan.objective == "worst"
+
+
+def test_the_least_budget_is_found(tmp_path):
+    spec = read(tmp_path, TEXT.replace("rho = 0.05", 'least = true\nneighbours = "replace_one"'))
+    plan = spec.plan()
+    assert plan.objective == "least"
+    assert plan.budget.neighbours == "replace_one"
+    assert spec.fits(plan.budget)
+    assert max(one.ratio for one in plan.extremes if one.group.target is not None) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("rho = 0.05", "rho = 0.05\nleast = true", "expected no amount beside least = true, got rho"),
+        ("target = 20\nlevel = 0.95", "", "expected a target in some [[workload]] table, got none"),
+        ("target = 20\n", "", "level: allowed only together with target"),
+        ("target = 20", "target = 0", "target: expected a positive number"),
+        ("level = 0.95", "level = 95", "level: expected a number between 0 and 1"),
+        ('"tables"', '"cells"', "weighting: expected"),
+        ("[budget]", '[plan]\nobjective = "best"\n[budget]', "objective: expected"),
+        ("[budget]", '[plan]\nobjective = "worst"\n[budget]', "no meaning beside [budget] least = true"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, old, new, problem):
+    text = TEXT if "rho" in old else TEXT.replace("rho = 0.05", "least = true")
+    with pytest.raises(SpecError) as refused:
+        read(tmp_path, text.replace(old, new))
+    assert problem in str(refused.value)
+
+
+def test_the_first_spec_weighs_by_tables(tmp_path):
+    path = tmp_path / "release.toml"
+    path.write_text(template())
+    groups = read_spec(path).workload.groups
+    assert {round(g.weight * g.rows, 9) for g in groups if len(g.attributes) == 2 and g.rows > 1} == {1.0}
+
+
+def test_the_command_shows_the_largest_error_and_the_targets(tmp_path, capsys):
+    from querysmasher.cli.expectations import Expectations
+
+    spec = read(tmp_path, TEXT.replace("rho = 0.05", "least = true"))
+    shown = Expectations(spec.plan(), spec).to_json(every=True)
+    json.dumps(shown)
+    assert shown["objective"] == "least"
+    assert shown["least_cost"] <= shown["privacy_cost"]
+    assert shown["largest_error"] == max(group["largest_error"] for group in shown["groups"])
+
+
+def test_a_plan_says_its_largest_error_its_targets_and_its_cost(tmp_path):
+    spec = read(tmp_path, TEXT.replace("rho = 0.05", "least = true"))
+    text = repr(spec.plan())
+    assert "largest error" in text
+    assert "targets" in text
+    assert "all met" in text
+    assert "costs at least" in text
+    worst = repr(qs.plan(qs.queries(spec.schema, age="prefix"), qs.PrivacyCost(1.0), objective="worst"))
+    assert "above the optimum" in worst.split("largest error")[1].splitlines()[0]
+    missed = qs.plan(spec.workload, qs.PrivacyCost(0.001), insufficient="scale")
+    assert "missed in 2 groups, by up to a factor of" in repr(missed)
+
+
+def test_a_small_table_known_worse_than_a_huge_one_is_remarked():
+    schema = qs.Schema.of(a=100, b=90, c=2)
+    workload = qs.marginals(schema, [0, 1, 2])
+    remark = 'weighing("tables") counts every table alike'
+    assert remark in repr(qs.plan(workload, qs.PrivacyCost(1.0)))
+    assert remark not in repr(qs.plan(workload.weighing("tables"), qs.PrivacyCost(1.0)))
