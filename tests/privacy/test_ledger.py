@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import pytest
@@ -378,6 +379,22 @@ def test_a_file_replaced_or_removed_while_open(ledger, path):
     qs.Ledger(path, limit=qs.PrivacyCost(1.0))
     with pytest.raises(FileError, match="replaced"):
         ledger.charge(costing(TENTH), ROUNDED)
+
+
+def test_threads_take_turns(ledger):
+    """Twelve at once, for eight eighths: eight succeed."""
+    with ThreadPoolExecutor(12) as pool:
+        ends = list(pool.map(lambda _: attempt(ledger), range(12)))
+    assert sum(ends) == 8
+    assert ledger.total.cost == 1
+
+
+def attempt(ledger):
+    try:
+        ledger.charge(costing(TENTH), ROUNDED)
+    except PrivacyError:
+        return False
+    return True
 
 
 def test_a_locked_file_is_waited_for_and_then_refused(ledger, path, monkeypatch):

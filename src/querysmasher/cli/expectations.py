@@ -73,7 +73,7 @@ class Expectations:
             "queries": plan.workload.query_count,
             "expected_error": self.rmse,
             "gap": plan.gap,
-            "guarantee": promise(plan.budget),
+            "guarantee": promise(plan.budget, self.spec.measuring.person),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),
