@@ -251,6 +251,49 @@ def test_an_edited_past_is_found(ledger, path, kind):
             look()
 
 
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.just("0" * 64),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """The stored entries of a ledger."""
+    ledger = qs.Ledger(tmp_path_factory.mktemp("x") / "x", limit=qs.PrivacyCost(1.0))
+    for _ in range(2):
+        ledger.charge(costing(TENTH), ROUNDED, "household")
+    return rows(ledger.path)
+
+
+@given(st.data())
+def test_foreign_contents_with_right_digests_are_refused(three, data):
+    """Whoever rewrites the whole chain must still write entries that could have been written."""
+    contents = [json.loads(content) for _, content, _ in three]
+    place = data.draw(st.integers(0, 2))
+    key = data.draw(st.sampled_from([*contents[place], "more"]))
+    value = data.draw(anything)
+    changed = canonical(value) != canonical(contents[place].get(key))
+    contents[place][key] = value
+    before, chain = "", []
+    for number, content in enumerate(contents):
+        before = linked(before, content)
+        chain.append((number, canonical(content), before))
+    free = ("time",) if place else ("time", "ledger", "label", "limit")
+    try:
+        Chain.of(chain, "x")
+    except FileError:
+        assert changed
+    else:
+        assert not changed or key in (*free, "plan", "noise", "cost")
+
+
 def test_a_cut_end_or_a_rewritten_chain_is_found_by_a_digest_noted_before(ledger, path):
     first, last = (ledger.charge(costing(TENTH), ROUNDED) for _ in range(2))
     assert ledger.verify(last.digest).head == last.digest
