@@ -154,6 +154,17 @@ def test_bad_sections(run, spec, folder, text, code, words):
     assert names(folder) == ["people.csv", "release.toml"]
 
 
+def test_the_plan_says_what_is_left(run, spec):
+    assert "Ledger" not in run("plan").out
+    run("release")
+    assert "has rho = 0.5 left; this spends up to 0.5" in run("plan").words
+    run("release", "--out", "two")
+    said = "left; this spends up to 0.5, which is more"
+    assert said in run("plan").words
+    assert said in run("plan", "--json").json["ledger"]
+    assert "will probably be refused" in run("release", "--out", "three", code=3).err
+
+
 def test_planning_needs_no_ledger(run, spec, folder):
     run("plan")
     run("check")
