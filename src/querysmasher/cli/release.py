@@ -149,8 +149,8 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
     left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
     if left is not None and left < cost:
         note(
-            f"The ledger has rho = {left / 2:.6g} left, and the budget is {cost / 2:.6g}: the measurement will "
-            "probably be refused."
+            f"The ledger has rho = {left / 2:.6g} left, and the budget is {cost / 2:.6g}: the measurement "
+            "will probably be refused."
         )
 
 
