@@ -508,9 +508,7 @@ def test_a_user_without_the_right_to_write_can_look_and_not_charge(folder_mode):
             return len(ledger.entries) == len(qs.Ledger(ledger.path, limit=qs.PrivacyCost(1.0)).entries) == 1
 
         assert without_rights(work)
-        assert [p.name for p in Path(folder).iterdir()] == [
-            "x"
-        ]  # nothing that would stop those who may write
+        assert [p.name for p in Path(folder).iterdir()] == ["x"]  # nothing that would stop others
         ledger.charge(costing(TENTH), ROUNDED)
 
 
