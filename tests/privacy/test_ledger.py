@@ -26,6 +26,7 @@ from querysmasher.privacy.budget import KINDS
 from querysmasher.privacy.digests import canonical, plan_digest
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.entries import Chain, Entry, linked
+from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.rates import epsilon, zcdp_epsilon
 from querysmasher.privacy.totals import Total
 
@@ -142,6 +143,24 @@ def test_the_table_stays_closed_if_the_plan_costs_more_than_its_budget(ledger):
     with pytest.raises(PrivacyError, match="more than"):
         ledger.charge(plan, ROUNDED)
     assert ledger.entries == ()
+
+
+def test_a_measurement_that_costs_nothing_is_an_entry_too(path):
+    """The number of records under replace-one neighbours, which is public."""
+    ledger = qs.Ledger(path, limit=qs.zCDP(1, neighbours="replace_one"))
+    schema = qs.Schema.of(a=2)
+    plan = IntegerPlan(schema, qs.zCDP(1, neighbours="replace_one"), (), (), 1000)
+    assert ledger.charge(plan, ROUNDED).cost == 0
+    assert len(ledger.entries) == 1
+
+
+def test_what_could_not_be_read_again_is_not_written(ledger):
+    for person in ("x" * 1001, "", 3):
+        with pytest.raises(FileError):
+            ledger.charge(costing(TENTH), ROUNDED, person)
+    assert ledger.entries == ()
+    ledger.charge(costing(TENTH), ROUNDED, "line\nbreak \ud800 é")
+    assert ledger.entries[0].person == "line\nbreak \ud800 é"
 
 
 def test_noise_that_protects_nobody_is_refused(ledger):

@@ -70,6 +70,7 @@ def create(file: Path, opening: Opening) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             insert(connection, opening)
+            chain_of(connection, file)  # what cannot be read again is not written
         connection.execute("COMMIT")
 
 
