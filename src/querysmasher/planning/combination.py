@@ -32,7 +32,6 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.whole import WholePredictor
 from querysmasher.workload.groups import Group
 
 UNKNOWN = 1e-11
@@ -276,15 +275,6 @@ class CombinedPredictor(Predictor):
         """Return the sum of weight × (c outer c) over the group's queries, of which all is known."""
         (tables,) = self._tables(group, self.known, most=self.count)
         return _gram(group, tables, weighted=True)
-
-    def as_rows(self, group: Group, number: int) -> Array:
-        """Return the group's queries as combinations of one whole measurement's rows, among all rows."""
-        whole, start = self.wholes[number], self._starts[number]
-        alone = {whole.attributes: whole.noises}
-        predictor = WholePredictor(self.schema, self.centres, self.strategies, alone, self.public_total)
-        result = np.zeros((group.rows, self.count))
-        ((_, result[:, start : start + len(whole.rows)]),) = predictor.images(group)
-        return result
 
     def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the measurements, with the coefficients of their answers for every query, as rows."""
