@@ -22,6 +22,7 @@ from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
+from querysmasher.planning.product_limit import product_bound, whole_bound
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget
@@ -155,16 +156,21 @@ class Plan:
         """Return a certified limit: a lower bound on the RMSE of *every* matrix mechanism within the budget.
 
         It is computed from a product distribution, for add/remove neighbours and up to about 4,000 measured
-        numbers; otherwise the result says why not. It takes up to a few minutes.
+        numbers, or 200,000 cells of few attributes; otherwise the result says why not. It takes up to a few
+        minutes.
         """
-        size = dimension(self.workload)
-        if size > limits().limit_dimension:
-            most = limits().limit_dimension
-            return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
+        size, most = dimension(self.workload), limits().limit_dimension
+        bounds = [
+            whole_bound(self.workload),
+            root_loss_bound(self.workload) if size <= most else product_bound(self.workload),
+        ]
+        known = [bound for bound in bounds if bound is not None]
+        if not known:
+            return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
         cost = self.budget.privacy_cost / self.budget.unit.squared_change()
-        rmse = root_loss_bound(self.workload) / math.sqrt(cost * self.workload.query_count)
+        rmse = max(known) / math.sqrt(cost * self.workload.query_count)
         return Limit(rmse, self.weighted_rmse / rmse - 1, "")
 
     @cached_property
