@@ -4,19 +4,20 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.decomposition import Decomposer
-from querysmasher.planning.product_limit import product_bound, whole_bound
+from querysmasher.planning.product_limit import product_bound
 from querysmasher.planning.solvers.dense import solve_dense
 from querysmasher.planning.solvers.structured import solve_structured
 from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
 from querysmasher.planning.subworkload import separate
 from tests.builders import COST
 from tests.planning.test_limit import global_optimum
+from tests.reference import query_rows
 from tests.strategies import integer_arrays, schemas, workloads
 
 
@@ -105,12 +106,10 @@ def test_gaps_of_blocks_that_are_not_written_out_are_no_ignorance(limit_planning
 @settings(max_examples=25, deadline=None)
 @given(workloads(schemas(max_attributes=3, max_size=4, max_cells=24), max_groups=3))
 def test_workloads_are_bounded_below_their_optimum(workload):
-    bound, whole = product_bound(workload), whole_bound(workload)
-    if not bound or not whole:
-        return
-    value, upper = global_optimum(workload)
-    assert bound <= upper * (1 + 1e-6)
-    assert value * (1 - 2e-3) <= whole <= upper * (1 + 1e-6)
+    assume(query_rows(workload)[0].any() and any(group.attributes for group in workload))
+    bound = product_bound(workload)
+    _, upper = global_optimum(workload)
+    assert 0 < bound <= upper * (1 + 1e-6)
 
 
 def test_the_limit_of_a_large_mixture_is_known():

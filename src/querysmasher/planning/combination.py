@@ -32,7 +32,6 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.whole import WholePredictor
 from querysmasher.workload.groups import Group
 
 UNKNOWN = 1e-11
@@ -236,10 +235,10 @@ class CombinedPredictor(Predictor):
             for tables in self._tables(group, self._gains):
                 own = _answered(group, tables)
                 base -= np.einsum("...r,...r->...", own, own)
-            return base
+            return np.maximum(base, 0.0)
         known, unknown = self.covariances(group)
         self._check_inside(group, self._weights.coefficients(known, unknown), unknown)
-        return base + self._weights.change(known, unknown)
+        return np.maximum(base + self._weights.change(known, unknown), 0.0)
 
     def _check_inside(self, group: Group, a: Array, unknown: Array | None) -> None:
         """Refuse queries of which something is left that nobody measures."""
@@ -276,15 +275,6 @@ class CombinedPredictor(Predictor):
         """Return the sum of weight × (c outer c) over the group's queries, of which all is known."""
         (tables,) = self._tables(group, self.known, most=self.count)
         return _gram(group, tables, weighted=True)
-
-    def as_rows(self, group: Group, number: int) -> Array:
-        """Return the group's queries as combinations of one whole measurement's rows, among all rows."""
-        whole, start = self.wholes[number], self._starts[number]
-        alone = {whole.attributes: whole.noises}
-        predictor = WholePredictor(self.schema, self.centres, self.strategies, alone, self.public_total)
-        result = np.zeros((group.rows, self.count))
-        ((_, result[:, start : start + len(whole.rows)]),) = predictor.images(group)
-        return result
 
     def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the measurements, with the coefficients of their answers for every query, as rows."""

@@ -79,9 +79,11 @@ class PlanningLimits:
 
     wide_steps: int = 20
     """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
-    wide_work: float = 1e11
+    wide_work: float = 2e10
     """The same, in cells × queries² of all steps: where these take little time."""
-    light_work: float = 1e6
+    middle_work: float = 3e8
+    """Maximum of cells × queries² of one step up to which a stalled search is begun anew, more exactly."""
+    light_work: float = 1e7
     """Cells × queries² of a design that takes milliseconds."""
 
     # --- choosing centres ---

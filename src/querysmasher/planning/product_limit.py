@@ -2,8 +2,7 @@
 
 The Gram matrix of a workload over the cells of its attributes is a sum of Kronecker products, one per group
 whose families each ask about one attribute, and of a few rows. Its trace root at weights that are a product
-over the attributes is bounded by matrices over one attribute (`solvers.trace_root`). For few queries the
-optimum itself is found (`mechanisms.whole`).
+over the attributes is bounded by matrices over one attribute (`solvers.trace_root`).
 """
 
 from __future__ import annotations
@@ -13,30 +12,12 @@ import math
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.planning.cells import merge
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms.whole import solve_whole, whole_work
 from querysmasher.planning.solvers.bounds import axis_weights
 from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
 from querysmasher.planning.split import PlacedFamily
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
-
-WHOLE_GAP = 1e-3
-"""Gap to which few queries are solved; the bound is closer."""
-
-
-def whole_bound(workload: Workload) -> float | None:
-    """Return the optimum of all mechanisms for few queries, or None if these are too many."""
-    schema = workload.schema
-    asked = sorted({place for group in workload for place in schema.positions(group.attributes)})
-    if workload.query_count > limits().merged_rows:
-        return None
-    with one_core():
-        merged = merge(schema, workload.groups, asked)
-        if merged is None or not merged.rows.any() or whole_work(merged) > limits().beside_work:
-            return None
-        return solve_whole(merged, WHOLE_GAP).bound
 
 
 def product_bound(workload: Workload) -> float | None:

@@ -59,6 +59,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         ],
         "patterns": [[[list(axes), solution] for axes, solution in pattern] for pattern in patterns],
         "measured": ragged(m.attributes for m in plan.measured),
+        "whole": ragged(m.whole for m in plan.measured),
         "pattern_of": np.array([number[m.blocks] for m in plan.measured], dtype=np.int64),
         "variances": np.array([m.variance for m in plan.measured]),
         "root_losses": np.array([m.root_loss for m in plan.measured]),
@@ -78,9 +79,10 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
     solutions = tuple(map(_solution_from_data, items(data["solutions"])))
     patterns = [blocks_from_data(pattern) for pattern in items(data["patterns"])]
     measured = tuple(
-        Measured(attributes, patterns[whole(pattern)], variance, root)
-        for attributes, pattern, variance, root in zip(
+        Measured(attributes, patterns[whole(pattern)], variance, root, groups)
+        for attributes, groups, pattern, variance, root in zip(
             unragged(data["measured"]),
+            unragged(data["whole"]) if "whole" in data else [()] * len(integers(data["pattern_of"], 1)),
             integers(data["pattern_of"], 1).tolist(),
             floats(data["variances"], 1).tolist(),
             floats(data["root_losses"], 1).tolist(),

@@ -102,7 +102,9 @@ def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -
 def solve_unsplit(merged: MergedRows, places: Iterable[int], tolerance: float) -> Unsplit:
     """Return the optimum for some groups alone."""
     with one_core():
-        return Unsplit(tuple(places), merged.attributes, solve_whole(merged, tolerance))
+        solution = solve_whole(merged, tolerance)
+        queries = solution.strategy.combinations(merged.rows)
+    return Unsplit(tuple(places), merged.attributes, solution, queries)
 
 
 def _beside(workload: Workload, few: Sequence[int], tolerance: float) -> Iterator[Unsplit]:
