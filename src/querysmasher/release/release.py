@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,10 @@ from querysmasher.release.store import Store
 from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
 from querysmasher.report.words import remarks
+from querysmasher.statistics.marginal import Marginal
+from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.groups import Group
+from querysmasher.workload.predicates import asked
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -36,7 +39,7 @@ MAX_COVARIANCE = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Release:
+class Release(Statistical):
     """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
 
     Answers are unbiased and consistent with each other. They are available for any workload in the measured
@@ -96,13 +99,19 @@ class Release:
         kind = WholeReconstruction if self.predictor.whole else Reconstruction
         return kind(self.plan, self.centres, self.store, self.public_total)
 
-    def marginal(self, *attributes: str) -> Array:
-        """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded."""
-        return self.reconstruction.marginal(self.plan.schema.positions(attributes))
+    def marginal(self, *attributes: str) -> Marginal:
+        """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.
 
-    def answer(self, workload: Workload | None = None) -> Answers:
-        """Answer a workload (by default the planned one), with standard errors."""
-        workload = self.workload if workload is None else workload
+        It is an array; its `to_frame()` returns it with labels, standard errors and intervals.
+        """
+        values = self.reconstruction.marginal(self.plan.schema.positions(attributes))
+        return Marginal.of(values, lambda: self.table(*attributes, totals=False).figures)
+
+    def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
+        """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
+        return self._answer(self.workload if workload is None else asked(self.plan.schema, workload))
+
+    def _answer(self, workload: Workload) -> Answers:
         self._check(workload)
         if workload.query_count > MAX_ANSWERS:
             msg = (
