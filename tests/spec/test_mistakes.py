@@ -41,7 +41,7 @@ MISTAKES = [
     ),
     (
         SMALL.replace("values = [0,", "valeus = [0,"),
-        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing)",
+        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing, title, description, unit, labels)",
     ),
     (
         SMALL.replace("edges = [0, 10, 25.5]", "edges = [0]"),

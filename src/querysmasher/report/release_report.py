@@ -42,7 +42,8 @@ def release_page(release: Released, title: str) -> str:
         "config": CONFIG,
         "charts": {"bars": cells_bars(), "band": cells_band(), "heat": cells_heat()},
         "attributes": [
-            {"name": a.name, "ordered": a.ordered, "labels": _distinct(a.labels)} for a in release.plan.schema
+            {"name": a.heading, "ordered": a.ordered, "labels": _distinct(a.shown)}
+            for a in release.plan.schema
         ],
         "tables": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in found],
         "answers": [[a.label, *_numbers([a.value], [a.std]), *_shorter([a.std])] for a in answers],

@@ -93,7 +93,7 @@ def schema_table(schema: Schema) -> Html:
 def _such_as(attribute: Attribute) -> str:
     """Return some values and, if declared, the one that missing values count as."""
     stand_in = "" if attribute.missing is None else f" (missing values count as {attribute.missing})"
-    return preview(attribute.labels) + stand_in
+    return preview(attribute.shown) + stand_in
 
 
 def workload_words(groups: Iterable[Group]) -> list[tuple[int, str, int, int, str]]:

@@ -29,6 +29,10 @@ PATH = r"\A[^\x00]+\z"
 path = Field(default=None, description="a path as a string", pattern=PATH)
 
 stand_in = Field(default=None, description="one of the values, which missing ones count as")
+words = Field(default=None, description="a non-empty string", min_length=1)
+value_labels = Field(
+    default=None, description="a list of strings, one per value, or a table of values and labels"
+)
 
 
 class Section(BaseModel):
@@ -62,6 +66,10 @@ class Values(Section):
         default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
     )
     missing: str | int | float | bool | date | None = stand_in
+    title: str | None = words
+    description: str | None = words
+    unit: str | None = words
+    labels: list[str] | dict[str, str] | None = value_labels
 
 
 class Bins(Section):
@@ -71,6 +79,10 @@ class Bins(Section):
     kind: str
     edges: list[int | float] = Field(description="a list of increasing numbers", min_length=2)
     missing: str | None = stand_in
+    title: str | None = words
+    description: str | None = words
+    unit: str | None = words
+    labels: list[str] | dict[str, str] | None = value_labels
 
 
 ATTRIBUTES: dict[str, type[Section]] = {

@@ -126,9 +126,9 @@ class CrossTable:
         return self.figures[int(np.ravel_multi_index(places, shape))]
 
     def _labels(self) -> list[str]:
-        """Return the labels of the columns."""
+        """Return the labels of the columns as readers see them."""
         attribute, size = self.attributes[-1], self.values.shape[-1]
-        return [*attribute.labels, TOTAL][:size]
+        return [*attribute.shown, TOTAL][:size]
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the header and the first rows as text."""
@@ -143,7 +143,7 @@ class CrossTable:
 
         if len(self.attributes) == 1:
             flat = [cell(*one) for one in zip(self.values, self.std, flags, strict=True)][:MAX_ROWS]
-            header = [one_line(self.attributes[0].name), "percent" if self.percent else "count"]
+            header = [one_line(self.attributes[0].heading), "percent" if self.percent else "count"]
             return header, [[one_line(a), b] for a, b in zip(self._labels(), flat, strict=False)]
         width = self.values.shape[-1]
         stubs = [_stub(c, width) for c in self.figures.columns[:-1]]
@@ -154,8 +154,8 @@ class CrossTable:
             own = slice(i * width, i * width + min(width, MAX_COLUMNS))
             numbers = (a.ravel()[own] for a in (self.values, self.std, flags))
             rows.append([" × ".join(parts), *map(cell, *numbers)])
-        names = " × ".join(one_line(a.name) for a in self.attributes[:-1])
-        header = [f"{names} \\ {one_line(self.attributes[-1].name)}", *map(one_line, self._labels())]
+        names = " × ".join(one_line(a.heading) for a in self.attributes[:-1])
+        header = [f"{names} \\ {one_line(self.attributes[-1].heading)}", *map(one_line, self._labels())]
         return header[: MAX_COLUMNS + 1], rows
 
     def _notes(self) -> Iterator[str]:

@@ -35,12 +35,14 @@ class Column:
     """Every value that occurs."""
     places: tuple[int | None, ...]
     """The index of the value of each figure; None means all values."""
+    shown: Sequence[str] | None = None
+    """The values as readers see them, if that differs."""
 
     @classmethod
     def of(cls, attribute: Attribute, places: Sequence[int | None]) -> Column:
         """Return the column of an attribute; an index past its values means all of them."""
         kept = tuple(p if p is not None and p < attribute.size else None for p in map(_plain, places))
-        return cls(attribute.name, attribute.values, kept)
+        return cls(attribute.name, attribute.values, kept, attribute.shown)
 
     def __getitem__(self, place: int) -> Any:
         """Return the value of one figure."""
@@ -50,7 +52,7 @@ class Column:
     def text(self, place: int) -> str:
         """Return the value of one figure as text."""
         own = self.places[place]
-        return "all" if own is None else one_line(str(self.values[own]))
+        return "all" if own is None else one_line(str((self.shown or self.values)[own]))
 
     def to_arrow(self) -> Any:
         """Return the column as an Arrow array."""
