@@ -73,7 +73,13 @@ def test_the_next_run_offers_what_is_left_and_does_not_measure(cut_short, run, f
     ran = run("release", "--resume", draft.name)
     assert "Every measurement spends the budget again" in ran.words
     assert (folder / "out" / "release.qs").read_bytes() == before
-    assert names(folder / "out") == ["answers.parquet", "plan.qs", "release.qs", "summary.json"]
+    assert names(folder / "out") == [
+        "answers.parquet",
+        "datapackage.json",
+        "plan.qs",
+        "release.qs",
+        "summary.json",
+    ]
     assert names(folder) == ["out", "people.csv", "release.toml"]
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, overload
+
+import pyarrow as pa
 
 from querysmasher.arrays import Array
 from querysmasher.errors import UnknownQueryError, WorkloadError
 from querysmasher.formatting import count
 from querysmasher.html import element, notebook, table
-from querysmasher.release.frame import frame
+from querysmasher.release.frame import frame_of
+from querysmasher.release.tidy import Tidy, plain
 from querysmasher.statistics.critical import pointwise
+from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients
 from querysmasher.workload.workload import Workload
 
 MAX_LABELS = 20_000_000
@@ -53,10 +57,25 @@ class Answers:
         reach = pointwise(level) * self.std
         return self.values - reach, self.values + reach
 
-    def to_frame(self, backend: Any = "pyarrow", level: float = 0.95) -> Any:
-        """Return a table of query, value, standard error and interval.
+    @property
+    def cv(self) -> Array:
+        """The coefficient of variation of each answer: standard error / |value|."""
+        return coefficients(self.values, self.std)
 
-        `backend` is any eager backend of narwhals that is installed: "pyarrow", "pandas", "polars", …
+    def to_frame(
+        self,
+        backend: Any = "pyarrow",
+        level: float = 0.95,
+        *,
+        thresholds: Sequence[float] = THRESHOLDS,
+        suppress: float | None = None,
+    ) -> Any:
+        """Return one tidy row per query: what it counts, value, std, low, high, cv and flag.
+
+        The columns `table`, `kind` and `query` say what a row counts, and so does one column per attribute:
+        it has the value, and null where all values count. `backend` is any eager backend of narwhals that is
+        installed: "pyarrow", "pandas", "polars", … An answer whose coefficient of variation exceeds
+        `suppress` is null, which biases the rest: small counts survive where their noise is positive.
         """
         if len(self.values) > MAX_LABELS:
             msg = (
@@ -64,15 +83,14 @@ class Answers:
                 "release.write(workload, path)"
             )
             raise WorkloadError(msg)
-        low, high = self.interval(level)
-        columns = {
-            "query": list(self.workload.labels()),
-            "value": self.values,
-            "std": self.std,
-            "low": low,
-            "high": high,
-        }
-        return frame(columns, backend)
+        tidy = Tidy(self.workload, level, Rules(thresholds, suppress))
+        tables, start = [tidy.schema.empty_table()], 0
+        for group in self.workload:
+            own = slice(start, start + group.rows)
+            tables += [plain(t) for t in tidy.tables(group, self.values[own], self.std[own])]
+            start += group.rows
+        tables[0] = plain(tables[0])
+        return frame_of(pa.concat_tables(tables), backend)
 
     def __len__(self) -> int:
         """Count the answers."""

@@ -10,6 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from querysmasher.errors import WorkloadError
+from querysmasher.text import one_line
 
 NUMBERS = ("value", "std", "low", "high", "cv", "flag")
 """Columns of every frame and file of figures, after those that say what each is about."""
@@ -34,7 +35,11 @@ def column_names(names: Sequence[str], reserved: Sequence[str] = NUMBERS) -> lis
 
 def frame(columns: Mapping[str, Any], backend: Any) -> Any:
     """Return a data frame of Arrow arrays; `backend` is any eager backend of narwhals that is installed."""
-    table = pa.table(dict(columns))
+    return frame_of(pa.table(dict(columns)), backend)
+
+
+def frame_of(table: Any, backend: Any) -> Any:
+    """Return an Arrow table as a data frame of a library."""
     try:
         if nw.Implementation.from_backend(backend) is nw.Implementation.PANDAS:
             return _pandas(table)
@@ -70,5 +75,5 @@ def value_type(values: Sequence[object]) -> Any:
 def value_column(values: Sequence[object], places: Sequence[int | None]) -> Any:
     """Return a column of the values at `places`, null where there is none."""
     kind = value_type(values)
-    texts = [str(v) for v in values] if kind == pa.string() else list(values)
+    texts = [one_line(str(v)) for v in values] if kind == pa.string() else list(values)
     return pa.array(texts, kind).take(pa.array(places, pa.int64()))

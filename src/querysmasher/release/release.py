@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from querysmasher.planning.whole import new_predictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import Provenance
 from querysmasher.release.reconstruction import Reconstruction, WholeReconstruction
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.store import Store
@@ -29,6 +31,7 @@ from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
 from querysmasher.report.words import remarks
 from querysmasher.statistics.marginal import Marginal
+from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.groups import Group
 from querysmasher.workload.predicates import asked
@@ -53,6 +56,8 @@ class Release(Statistical):
     noise: NoiseRecord
     store: Store
     public_total: int | None = None
+    provenance: Provenance = field(default_factory=Provenance)
+    """Who publishes the release, when, from which data."""
 
     @property
     def guarantee(self) -> str:
@@ -165,10 +170,31 @@ class Release(Statistical):
             result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
         return result
 
-    def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
-        """Write the answers to a .parquet or .csv file, one attribute set at a time, in constant memory."""
+    def write(
+        self,
+        workload: Workload,
+        path: str | os.PathLike[str],
+        progress: bool | None = None,
+        *,
+        level: float = 0.95,
+        thresholds: Sequence[float] = THRESHOLDS,
+        suppress: float | None = None,
+    ) -> None:
+        """Write the answers to a file, one attribute set at a time, in constant memory.
+
+        The name ends in .parquet, .csv, .csv.gz, .arrow, .feather, .json or .xlsx (with the extra `excel`).
+        The columns are those of `Answers.to_frame`. A `datapackage.json` beside the file describes it.
+        """
         self._check(workload)
-        write_answers(self, workload, path, progress)
+        write_answers(self, workload, path, progress, level, Rules(thresholds, suppress))
+
+    def described(self, **words: Any) -> Release:
+        """Return the release with words about its provenance.
+
+        These are title, organisation, contact, date, data and version. Files, pages and `summary.json` show
+        them. They are public, and nobody checks them.
+        """
+        return replace(self, provenance=replace(self.provenance, **words))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""

@@ -9,6 +9,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import Provenance
 from querysmasher.release.store import Store
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
@@ -31,6 +32,8 @@ class Released(Protocol):
     def public_total(self) -> int | None: ...
     @property
     def guarantee(self) -> str: ...
+    @property
+    def provenance(self) -> Provenance: ...
     @property
     def measurements(self) -> int: ...
     @property

@@ -22,6 +22,7 @@ from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.checking import check_release
 from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import Provenance
 from querysmasher.release.released import Released
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 
@@ -65,6 +66,7 @@ def _to_data(release: Released) -> dict[str, Any]:
         "budget": plan.budget.to_json(),
         "max_records": plan.max_records,
         "public_total": release.public_total,
+        "provenance": release.provenance.to_json(),
         "noise": {
             "name": release.noise.name,
             "description": release.noise.description,
@@ -122,7 +124,8 @@ def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     dtype = np.dtype(record.distribution.dtype)
     store = LoadedStore(answers, [plan.count(m) for m in measured], dtype)
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
-    release = make(plan, workload, centres_from_data(data), record, store, total)
+    provenance = Provenance.from_json(data.get("provenance", {}))
+    release = make(plan, workload, centres_from_data(data), record, store, total, provenance)
     check_release(release)
     return release
 

@@ -19,11 +19,23 @@ from querysmasher.report.words import epsilon_words, guarantee, schema_table, wo
 Z95 = 1.959964
 """Half-width of a 95% interval, in standard errors."""
 
+PROVENANCE = {
+    "title": "title",
+    "organisation": "published by",
+    "contact": "contact",
+    "date": "date of release",
+    "data": "data",
+    "version": "version",
+    "spec_digest": "spec (SHA-256)",
+    "plan_digest": "plan (SHA-256)",
+}
+"""Words about the provenance of a release."""
+
 
 def write_release_report(release: Released, path: str | os.PathLike[str], title: str | None = None) -> Path:
     """Write the page about a release and return its path."""
     target = checked_path(path)
-    return write_page(target, release_page(release, title or "Private release"))
+    return write_page(target, release_page(release, title or release.provenance.title or "Private release"))
 
 
 def release_page(release: Released, title: str) -> str:
@@ -154,6 +166,7 @@ def _released(release: Released) -> Html:
         ("on", count(len(release.plan.measured), "attribute set")),
         ("noise", release.noise.description),
         ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
+        *((PROVENANCE[name], word) for name, word in release.provenance.to_json().items()),
     ]
     items = (join([element("dt", name), element("dd", value)]) for name, value in facts)
     return join(

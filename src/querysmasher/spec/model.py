@@ -52,6 +52,7 @@ class File(Section):
     plan: dict[str, Any] = Field(default={}, description="a [plan] table")
     measure: dict[str, Any] = Field(default={}, description="a [measure] table")
     output: dict[str, Any] = Field(default={}, description="an [output] table")
+    about: dict[str, Any] = Field(default={}, description="an [about] table")
 
 
 class Values(Section):
@@ -218,7 +219,17 @@ class OutputSection(Section):
     """The output files and their folder."""
 
     folder: str = Field(default="out", description="a path as a string", pattern=PATH)
-    answers: Literal["parquet", "csv", "none"] = "parquet"
+    answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] = "parquet"
+
+
+class AboutSection(Section):
+    """Who publishes the release, from which data: words for its readers."""
+
+    title: str | None = words
+    organisation: str | None = words
+    contact: str | None = words
+    data: str | None = words
+    version: str | None = words
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -227,4 +238,5 @@ SECTIONS: dict[str, type[Section]] = {
     "plan": PlanSection,
     "measure": MeasureSection,
     "output": OutputSection,
+    "about": AboutSection,
 }

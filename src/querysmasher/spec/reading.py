@@ -19,6 +19,7 @@ from querysmasher.spec.codebook import read_codebook
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
 from querysmasher.spec.model import (
     SECTIONS,
+    AboutSection,
     BudgetSection,
     DataSection,
     File,
@@ -78,7 +79,9 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     assert isinstance(planning, PlanSection)  # noqa: S101
     assert isinstance(measuring, MeasureSection)  # noqa: S101
     assert isinstance(output, OutputSection)  # noqa: S101
-    return Spec(path, schema, entries, budget, planning, measuring, source, output)
+    about = sections["about"]
+    assert isinstance(about, AboutSection)  # noqa: S101
+    return Spec(path, schema, entries, budget, planning, measuring, source, output, about)
 
 
 def _top_keys() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
-from querysmasher.spec.model import MeasureSection, OutputSection, PlanSection
+from querysmasher.spec.model import AboutSection, MeasureSection, OutputSection, PlanSection
 from querysmasher.spec.source import Source
 from querysmasher.spec.workloads import Entry
 from querysmasher.workload.workload import Workload
@@ -33,6 +33,7 @@ class Spec:
     measuring: MeasureSection
     source: Source | None
     output: OutputSection
+    about: AboutSection = field(default_factory=AboutSection)
 
     @cached_property
     def workload(self) -> Workload:

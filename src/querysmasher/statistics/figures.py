@@ -145,7 +145,7 @@ class Figures:
         cv = self.cv.ravel()
         hidden = rules.hidden(cv)
         numbers = {"value": self.values, "std": self.std, "low": low, "high": high, "cv": cv}
-        names = column_names([column.name for column in self.columns])
+        names = column_names([one_line(column.name) for column in self.columns])
         made = {name: column.to_arrow() for name, column in zip(names, self.columns, strict=True)}
         for name, array in numbers.items():
             flat = np.ascontiguousarray(array, dtype=float).ravel()
