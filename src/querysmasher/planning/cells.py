@@ -80,13 +80,15 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
 
     `attributes` are increasing indexes and include those of every group. Two cells have the same label if and
     only if every query has the same coefficient at both. Return None if the queries or the coarse cells are
-    too many (`PlanningLimits.merged_rows`, `merged_cells`, `merged_entries`), or coefficients overflow.
+    too many (`PlanningLimits.merged_rows` and others), or coefficients overflow.
     """
     axes = [_axes(schema, group, attributes) for group in groups]
     most, count = limits(), sum(group.rows for group in groups)
     families = {family.key: family for group in groups for family in group.families}
     largest = max((family.rows * family.cells for family in families.values()), default=0)
-    if count > most.merged_rows or largest > most.merged_entries:
+    entries = count * math.prod(schema.sizes[place] for place in attributes)
+    many = count > most.merged_rows and entries > most.merged_small
+    if many or largest > most.merged_entries:
         return None
     generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
     columns = {key: _distinct(family, generator) for key, family in families.items()}
@@ -103,7 +105,7 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
     if count * len(cells) > most.merged_entries:
         return None
     rows = _rows(coarse, axes, np.unravel_index(cells, shape) if shape else (), shape)
-    weights = np.concatenate([_weights(group) for group in groups] or [np.ones(0)])
+    weights = np.concatenate([group.query_weights() for group in groups] or [np.ones(0)])
     for array in (*maps, labels, rows, weights):
         array.flags.writeable = False
     return MergedRows(tuple(attributes), maps, labels.reshape(shape), rows, weights)
@@ -116,14 +118,6 @@ def _axes(schema: Schema, group: Group, attributes: Sequence[int]) -> list[int]:
         msg = f"attributes: expected those of every group, got {tuple(attributes)} without all of {places}"
         raise PlanError(msg)
     return [list(attributes).index(place) for place in places]
-
-
-def _weights(group: Group) -> Array:
-    weights = np.full(1, group.weight)
-    for family in group.families:
-        own = np.ones(family.rows) if family.weights is None else family.weights
-        weights = np.multiply.outer(weights, own).ravel()
-    return weights
 
 
 def _distinct(family: Family, generator: np.random.Generator) -> _Columns:

@@ -8,15 +8,27 @@ residual spaces around these centres.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST
+from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, Strategy
 from querysmasher.schema import Schema
+
+
+class HasBlocks(Protocol):
+    """What is measured on an attribute set, in integers or not."""
+
+    @property
+    def attributes(self) -> tuple[int, ...]: ...
+    @property
+    def blocks(self) -> Blocks: ...
+
 
 LARGEST_CENTRE = 1e3
 
@@ -34,16 +46,29 @@ def check_plan(plan: Planned) -> None:
             _refuse("a lower bound exceeds the loss")
         if not solution.strategy.is_sound() or abs(solution.strategy.leverage - 1) > CLOSE:
             _refuse("a strategy has dependent rows, or a sensitivity other than one")
-    if not plan.measured or len({m.attributes for m in plan.measured}) < len(plan.measured):
-        _refuse("an attribute set is measured twice, or none is")
-    if len(plan.measured) > 1 and any(s.strategy.whole for s in plan.solutions):
-        _refuse("queries that are not split are measured beside others")
     known: set[object] = set()
     for measured in plan.measured:
         _check_measured(plan, measured, known)
+    check_kinds(plan.measured, [s.strategy for s in plan.solutions])
     if not (math.isfinite(plan.weighted_loss) and 0 <= plan.gap < LARGEST_GAP and 0 < plan.tolerance < 1):
         _refuse("its error, gap or tolerance is invalid")
     _check_loss(plan)
+
+
+def check_kinds(measured: Sequence[HasBlocks], strategies: Sequence[Strategy]) -> None:
+    """Refuse residuals that are measured twice, and queries that are not split beside other strategies."""
+    residual = set()
+    for one in measured:
+        whole = [strategies[number].whole for _, number in one.blocks]
+        if any(whole):
+            if len(whole) > 1:
+                _refuse("queries that are not split are part of a product")
+        elif one.attributes in residual:
+            _refuse("an attribute set is measured twice")
+        else:
+            residual.add(one.attributes)
+    if not measured:
+        _refuse("nothing is measured")
 
 
 def _check_loss(plan: Planned) -> None:

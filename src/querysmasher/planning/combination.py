@@ -16,20 +16,23 @@ t = (c − a₀K) Nᵀ (N K Nᵀ)⁻¹. They are linear in q, so that answers st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.known import KnownPredictor
 from querysmasher.planning.lattice import Integers
+from querysmasher.planning.lifting import centred, lifted
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
+from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.whole import WholePredictor
 from querysmasher.workload.groups import Group
 
 UNKNOWN = 1e-11
@@ -38,145 +41,315 @@ UNKNOWN = 1e-11
 OUTSIDE = 1e-6
 """A query further than this fraction of its length from what is measured is outside it."""
 
+CHUNK = 20_000_000
+"""Maximum number of entries of the tables that are answered at once."""
+
+Place = tuple[int, ...]
+"""An attribute set: increasing indexes in the schema."""
+
 
 @dataclass(frozen=True, eq=False)
 class Whole:
     """Rows that are measured unsplit, on one attribute set."""
 
-    attributes: tuple[int, ...]
-    """Indexes in the schema, increasing."""
+    attributes: Place
     maps: tuple[Integers, ...]
     """For every attribute, the class of each value: the rows do not distinguish values of one class."""
     rows: Array
     """One axis for the rows, then one axis of classes per attribute."""
-    variances: Array
-    """The noise variance of every row's answer."""
+    noises: tuple[Measured, ...]
+    """Independent noises on the answers to the rows, whose variances add up."""
+
+    @classmethod
+    def of(cls, noises: tuple[Measured, ...], strategies: Sequence[Strategy]) -> Whole:
+        """Return the rows of a measurement that is not split."""
+        ((_, number),) = noises[0].blocks
+        return cls(noises[0].attributes, *strategies[number].on_classes(), noises)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise on the answer to every row."""
+        return sum(noise.variance for noise in self.noises)
 
 
-class Combination:
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """How much the whole answers count: with c and u of a query, a = u·P + c·H·Hᵀ."""
+
+    covariance: Array
+    """K."""
+    inverse: Array
+    """Of R_u's Gram matrix, on its range."""
+    root: Array
+    """H, with H Hᵀ = Nᵀ (N K Nᵀ)⁻¹ N."""
+
+    def coefficients(self, known: Array, unknown: Array | None) -> Array:
+        """Return a for queries with these c and u."""
+        if unknown is None:
+            return (known @ self.root) @ self.root.T
+        first = unknown @ self.inverse
+        return first + ((known - first @ self.covariance) @ self.root) @ self.root.T
+
+    def change(self, known: Array, unknown: Array | None) -> Array:
+        """Return by how much the variances differ from those of what is known alone."""
+        change, rest = np.zeros(known.shape[:-1]), known
+        if unknown is not None:
+            first = unknown @ self.inverse
+            image = first @ self.covariance
+            change = np.einsum("...r,...r->...", first, image - 2 * known)
+            rest = known - image
+        rooted = rest @ self.root
+        return change - np.einsum("...r,...r->...", rooted, rooted)
+
+    def corrections(self, differences: Array) -> tuple[Array, Array]:
+        """Return weights of the known and the unknown parts of all rows, in what corrects residuals.
+
+        `differences` are those of the whole answers and what the residual answers say of the same rows.
+        """
+        own = self.root @ (self.root.T @ differences)
+        return own, self.inverse @ (differences - self.covariance @ own)
+
+
+class CombinedPredictor(Predictor):
     """Predicts variances from residual and whole measurements together, and corrects residual answers."""
 
     def __init__(self, residual: Predictor, wholes: Sequence[Whole]) -> None:
         """Take a predictor of what the residual measurements know, and the whole measurements."""
+        super().__init__(
+            residual.schema, residual.centres, residual.strategies, residual.measured, residual.public_total
+        )
         self.residual = KnownPredictor(
             residual.schema, residual.centres, residual.strategies, residual.measured, residual.public_total
         )
         self.wholes = wholes
         self.count = sum(len(whole.rows) for whole in wholes)
-        self._known: dict[tuple[int, ...], Array] = {}
-        self._unknown: dict[tuple[int, ...], Array] = {}
-        spread = np.concatenate([whole.variances for whole in wholes])
-        self._covariance = np.diag(spread)
-        self._gram = np.zeros((self.count, self.count))
+        self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
+        self.rows: dict[Place, Array] = {}
+        """What all whole rows leave on sets that residual measurements know, on their cells."""
+        self.known: dict[Place, Array] = {}
+        """Their covariances with what is known: C Rᵀ, as residuals."""
+        self._maps: dict[Place, tuple[Integers, ...]] = {}
+        self._unknown: dict[Place, Array] = {}
+        self.spread = np.zeros((self.count, self.count))
+        """R C Rᵀ."""
+        self.gram = np.zeros((self.count, self.count))
+        """R_u R_uᵀ."""
         self._squares = np.full(self.count, np.finfo(float).tiny)
-        for attributes, rows in self._split_wholes():
+        for whole, start in zip(wholes, self._starts, strict=True):
+            self._split_rows(whole, start)
+        for attributes, rows in self.rows.items():
             self._add(attributes, rows)
 
-    def _split_wholes(self) -> Iterator[tuple[tuple[int, ...], Array]]:
-        """Iterate over the attribute sets on which whole rows leave something, with all rows on its cells."""
-        parts: dict[tuple[int, ...], Array] = {}
-        start = 0
-        for whole in self.wholes:
-            centres = [
-                Centre(np.bincount(own, weights=self.residual.centres[a].weights).astype(float))
-                for a, own in zip(whole.attributes, whole.maps, strict=True)
-            ]
-            stop = start + len(whole.rows)
-            for kept, rows in split_rows(whole.rows, centres).items():
-                tensor = rows.reshape(-1, *(len(centres[axis]) for axis in kept))
-                for place, axis in enumerate(kept, start=1):
-                    tensor = tensor.take(whole.maps[axis], axis=place)
-                attributes = tuple(whole.attributes[axis] for axis in kept)
-                if attributes not in parts:
-                    parts[attributes] = np.zeros((self.count, *tensor.shape[1:]))
-                parts[attributes][start:stop] = tensor
-            start = stop
-        yield from parts.items()
+    @property
+    def _starts(self) -> list[int]:
+        """The number of the first row of every whole measurement."""
+        lengths = [len(whole.rows) for whole in self.wholes]
+        return [sum(lengths[:place]) for place in range(len(lengths))]
 
-    def _add(self, attributes: tuple[int, ...], rows: Array) -> None:
+    def _split_rows(self, whole: Whole, start: int) -> None:
+        """Split the rows of a whole measurement over attribute sets."""
+        centres = [
+            Centre(np.bincount(own, weights=self.centres[a].weights).astype(float))
+            for a, own in zip(whole.attributes, whole.maps, strict=True)
+        ]
+        every = slice(start, start + len(whole.rows))
+        for kept, rows in split_rows(whole.rows, centres).items():
+            attributes = tuple(whole.attributes[axis] for axis in kept)
+            maps = [whole.maps[axis] for axis in kept]
+            tensor = rows.reshape(-1, *(len(centres[axis]) for axis in kept))
+            for place, own in enumerate(maps, start=1):
+                tensor = tensor.take(own, axis=place)
+            if attributes not in self.rows:
+                self.rows[attributes] = np.zeros((self.count, *tensor.shape[1:]))
+            self.rows[attributes][every] = tensor
+
+    def _add(self, attributes: Place, rows: Array) -> None:
         """Add what the rows leave on one set to what is known, and to what is not."""
-        if not attributes and self.residual.public_total:
+        if not attributes and self.public_total:
             return  # exactly known
         flat = rows.reshape(self.count, -1)
         self._squares += (flat**2).sum(axis=1)
+        centres = [self.centres[a] for a in attributes]
         unknown: Array | None = rows
         if attributes in self.residual.measured:
             known = self.residual.covary(attributes, rows)
-            self._known[attributes] = known
-            self._covariance += flat @ known.reshape(self.count, -1).T
+            self.known[attributes] = centred(known, centres, first=1)
+            self.spread += flat @ known.reshape(self.count, -1).T
             unknown = self.residual.outside(attributes, rows)
         if unknown is not None:
-            self._unknown[attributes] = unknown
             left = unknown.reshape(self.count, -1)
-            self._gram += left @ left.T
+            self.gram += left @ left.T
+            self._unknown[attributes] = centred(unknown, centres, first=1)
 
     @cached_property
-    def _eliminated(self) -> tuple[Array, Array, Array]:
-        """R_u's inverse Gram matrix, the rows N, and Nᵀ (N K Nᵀ)⁻¹ N."""
+    def _eliminated(self) -> tuple[Array, Array]:
+        """The inverse of R_u's Gram matrix on its range, and the rows N."""
         lengths = np.sqrt(self._squares)
-        values, vectors = np.linalg.eigh(self._gram / np.multiply.outer(lengths, lengths))
+        values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(lengths, lengths))
         sure = values > UNKNOWN
         scaled = vectors / lengths[:, None]
-        inverse = (scaled[:, sure] / values[sure]) @ scaled[:, sure].T
-        null = scaled[:, ~sure].T
-        inner = null @ self._covariance @ null.T
-        return inverse, null, null.T @ np.linalg.solve(inner, null) if len(null) else self._gram * 0.0
+        return (scaled[:, sure] / values[sure]) @ scaled[:, sure].T, scaled[:, ~sure].T
 
-    def coefficients(self, group: Group) -> tuple[Array, Array, Array]:
-        """Return a, c and q_u R_uᵀ for every query of the group: the last axis runs over the whole rows."""
-        known, unknown = (self._answers(group, parts) for parts in (self._known, self._unknown))
-        inverse, _, best = self._eliminated
-        first = unknown @ inverse
-        return first + (known - first @ self._covariance) @ best, known, unknown
+    def weights(self, residual: float = 1.0, whole: float = 1.0) -> Weights:
+        """Return the best weights if the residual and the whole noise variances were multiples of theirs."""
+        inverse, null = self._eliminated
+        covariance = residual * self.spread + np.diag(whole * self.noise)
+        triangle = np.linalg.cholesky(null @ covariance @ null.T)
+        return Weights(covariance, inverse, np.linalg.solve(triangle, null).T)
+
+    @cached_property
+    def _weights(self) -> Weights:
+        return self.weights()
+
+    @cached_property
+    def _gains(self) -> dict[Place, Array]:
+        """The known parts, combined so that each by itself lowers the variance of a query that is known."""
+        root = self._weights.root
+        return {place: np.tensordot(root.T, known, axes=1) for place, known in self.known.items()}
+
+    def correction(self, differences: Array) -> Callable[[Place], Array | None]:
+        """Return what to add to the residual of any set, given the differences on the whole rows."""
+        known, unknown = self._weights.corrections(differences)
+
+        def on(attributes: Place) -> Array | None:
+            parts = [
+                np.tensordot(own, parts[attributes], axes=1)
+                for own, parts in ((known, self.known), (unknown, self._unknown))
+                if attributes in parts
+            ]
+            return sum(parts[1:], parts[0]) if parts else None
+
+        return on
+
+    def covariances(self, group: Group) -> tuple[Array, Array | None]:
+        """Return c and u for every query of the group: the last axis runs over the whole rows.
+
+        u is None if everything is known of all queries.
+        """
+        known = self._answers(group, self.known, self.count)
+        return known, None if self.residual.knows(group) else self._answers(group, self._unknown, self.count)
 
     def variances(self, group: Group) -> Array:
         """Return the variance of every query of the group, with an axis per family."""
-        a, known, unknown = self.coefficients(group)
+        base = self.residual.known_variances(group)
+        if self.residual.knows(group):
+            for tables in self._tables(group, self._gains):
+                own = _answered(group, tables)
+                base -= np.einsum("...r,...r->...", own, own)
+            return base
+        known, unknown = self.covariances(group)
+        self._check_inside(group, self._weights.coefficients(known, unknown), unknown)
+        return base + self._weights.change(known, unknown)
+
+    def _check_inside(self, group: Group, a: Array, unknown: Array | None) -> None:
+        """Refuse queries of which something is left that nobody measures."""
+        if unknown is None:
+            return
         left, length = self.residual.unknown_squares(group)
         outside = left - 2 * np.einsum("...r,...r->...", a, unknown)
-        outside += np.einsum("...r,rs,...s->...", a, self._gram, a, optimize=True)
+        outside += np.einsum("...r,rs,...s->...", a, self.gram, a, optimize=True)
         if np.any(outside > OUTSIDE**2 * length):
             msg = (
                 f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan does not "
                 "measure them, nor what they follow from. Add these queries to the planned workload"
             )
             raise OutsideMeasuredSpaceError(msg)
-        base = self.residual.known_variances(group)
-        gain = 2 * np.einsum("...r,...r->...", a, known)
-        return base - gain + np.einsum("...r,rs,...s->...", a, self._covariance, a, optimize=True)
 
-    def _answers(self, group: Group, parts: Mapping[tuple[int, ...], Array]) -> Array:
-        """Answer the group's queries on one table per whole row, made of the parts on subsets."""
-        places = self.residual.schema.positions(group.attributes)
-        table = assembled(parts, places, self.residual.centres, self.count)
-        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-            table = np.moveaxis(family.answers(table), 0, -1)
-        return np.moveaxis(table, 0, -1)
+    def check(self, group: Group) -> None:
+        """Refuse a group that has queries outside what is measured."""
+        if not self.residual.knows(group):
+            known, unknown = self.covariances(group)
+            self._check_inside(group, self._weights.coefficients(known, unknown), unknown)
+
+    def largest(self, group: Group) -> float:
+        """Return the largest variance of the group's queries."""
+        return float(self.variances(group).max())
+
+    def total(self, group: Group) -> float:
+        """Return the sum of the variances of the group's queries, not written out if all is known."""
+        if not self.residual.knows(group):
+            return float(self.variances(group).sum())
+        gains = (np.trace(_gram(group, own, weighted=False)) for own in self._tables(group, self._gains))
+        return self.residual.total(group) - float(sum(gains))
+
+    def known_gram(self, group: Group) -> Array:
+        """Return the sum of weight × (c outer c) over the group's queries, of which all is known."""
+        (tables,) = self._tables(group, self.known, most=self.count)
+        return _gram(group, tables, weighted=True)
+
+    def as_rows(self, group: Group, number: int) -> Array:
+        """Return the group's queries as combinations of one whole measurement's rows, among all rows."""
+        whole, start = self.wholes[number], self._starts[number]
+        alone = {whole.attributes: whole.noises}
+        predictor = WholePredictor(self.schema, self.centres, self.strategies, alone, self.public_total)
+        result = np.zeros((group.rows, self.count))
+        ((_, result[:, start : start + len(whole.rows)]),) = predictor.images(group)
+        return result
+
+    def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
+        """Iterate over the measurements, with the coefficients of their answers for every query, as rows."""
+        known, unknown = self.covariances(group)
+        a = self._weights.coefficients(known, unknown)
+        self._check_inside(group, a, unknown)
+        a = a.reshape(group.rows, self.count)
+        own = {id(measured): image for measured, image in self.residual.images(group)}
+        for attributes, noises in self.residual.measured.items():
+            for measured in noises:
+                image = own.get(id(measured))
+                if attributes in self.rows:
+                    taken = a @ self._image_of_rows(attributes, measured, group)
+                    image = -taken if image is None else image - taken
+                if image is not None:
+                    yield measured, image
+        for whole, start in zip(self.wholes, self._starts, strict=True):
+            for measured in whole.noises:
+                yield measured, a[:, start : start + len(whole.rows)]
+
+    def _image_of_rows(self, attributes: Place, measured: Measured, group: Group) -> Array:
+        """Return R B† on one set."""
+        factors = [(tuple(range(len(attributes))), self.rows[attributes].reshape(self.count, -1))]
+        return self._image(factors, measured.blocks, group, strict=False).reshape(self.count, -1)
+
+    def _answers(self, group: Group, parts: Mapping[Place, Array], count: int) -> Array:
+        (tables,) = self._tables(group, parts, most=count)
+        return _answered(group, tables)
+
+    def _tables(self, group: Group, parts: Mapping[Place, Array], most: int = 0) -> Iterator[Array]:
+        """Iterate over tables on the group's attributes made of the parts, some numbers of them at a time."""
+        places = self.schema.positions(group.attributes)
+        count = max((len(part) for part in parts.values()), default=0) or most
+        cells = int(np.prod([self.schema.sizes[a] for a in places], dtype=float))
+        step = max(most, 1, CHUNK // max(cells, group.rows))
+        for start in range(0, count, step):
+            some = slice(start, min(start + step, count))
+            own = {place: part[some] for place, part in parts.items() if set(place) <= set(places)}
+            yield lifted(own.get, places, self.centres, (some.stop - start,))
 
 
-def assembled(
-    parts: Mapping[tuple[int, ...], Array], attributes: tuple[int, ...], centres: Centres, count: int
-) -> Array:
-    """Return Σ_A (⊗_{i∈A} C_i) ⊗ (⊗_{i∉A} w_i) · r_A as tables over `attributes`, with `count` as last axis.
+def _answered(group: Group, tables: Array) -> Array:
+    """Answer the group's queries on tables, whose first axis numbers them; it becomes the last."""
+    result = np.moveaxis(tables, 0, -1)
+    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+        result = np.moveaxis(family.answers(result), 0, -1)
+    return np.moveaxis(result, 0, -1)
 
-    `parts` has r_A for attribute sets A, with `count` as first axis; sets that are no subsets are left out.
-    """
-    ordered = tuple(sorted(attributes))
-    sizes = {a: len(centres[a]) for a in ordered}
-    result = np.zeros((count, *(sizes[a] for a in ordered)))
-    for way in range(len(ordered) + 1):
-        for kept in combinations(ordered, way):
-            if kept not in parts:
-                continue
-            share = parts[kept]
-            for axis, a in enumerate(kept, start=1):
-                spread = [-1 if i == axis else 1 for i in range(share.ndim)]
-                share = share - share.sum(axis=axis, keepdims=True) * centres[a].weights.reshape(spread)
-            share = share.reshape(count, *(sizes[a] if a in kept else 1 for a in ordered))
-            for axis, a in enumerate(ordered, start=1):
-                if a not in kept:
-                    spread = [-1 if i == axis else 1 for i in range(share.ndim)]
-                    share = share * centres[a].weights.reshape(spread)
-            result += share
-    order = [1 + ordered.index(a) for a in attributes]
-    return np.moveaxis(result.transpose([0, *order]), 0, -1)
+
+def _gram(group: Group, tables: Array, *, weighted: bool) -> Array:
+    """Return Σ_q (q·T) outer (q·T) over the group's queries, for tables T along the first axis."""
+    left = right = np.moveaxis(tables, 0, -1)
+    for _, family in group.parts():
+        axes = len(family.shape)
+        if family.closed_form:
+            flat = right.reshape(family.cells, -1)
+            right = (family.gram() @ flat).reshape(right.shape)
+        else:
+            roots = np.sqrt(family.weights) if weighted and family.weights is not None else None
+            left, right = (
+                own if roots is None else own * roots.reshape(-1, *[1] * (own.ndim - 1))
+                for own in (family.answers(left), family.answers(right))
+            )
+            axes = 1
+        ends = range(left.ndim - axes, left.ndim)
+        left, right = (np.moveaxis(own, range(axes), ends) for own in (left, right))
+    left, right = (own.reshape(own.shape[0], -1) for own in (left, right))
+    return (group.weight if weighted else 1.0) * (left @ right.T)

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.measured import Measured
+from querysmasher.planning.prediction import Predictor, Share
+from querysmasher.planning.strategies import AxisRows
 from querysmasher.workload.groups import Group
 
 
 class KnownPredictor(Predictor):
     """Predicts the known part of queries, and says how much of them is unknown."""
+
+    def knows(self, group: Group) -> bool:
+        """Return whether everything is measured of the group's queries."""
+        return all(
+            self._is_full(attributes) if attributes in self.measured else not attributes and self.public_total
+            for attributes, _ in self.all_shares(group, summed=False)
+        )
+
+    def shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[Measured, list[Share]]]:
+        """Iterate over the measured attribute sets on which the group leaves something."""
+        for attributes, shares in self.all_shares(group, summed):
+            for measured in self.measured.get(attributes, ()):
+                yield measured, shares
+
+    def _image(
+        self,
+        factors: list[AxisRows],
+        blocks: Sequence[tuple[tuple[int, ...], int]],
+        group: Group,
+        *,
+        strict: bool = False,
+    ) -> Array:
+        return super()._image(factors, blocks, group, strict=strict)
 
     def known_variances(self, group: Group) -> Array:
         """Return the variances of what is measured of the group's queries: the rest counts as zero."""

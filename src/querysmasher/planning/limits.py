@@ -36,8 +36,20 @@ class PlanningLimits:
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
     merged_entries: int = 100_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
+    merged_small: int = 3_000_000
+    """Maximum of queries × cells below which cells are merged for any number of queries."""
     whole_work: float = 4e10
     """Maximum of columns × queries² for queries that are measured as they are."""
+    quick_whole_work: float = 3e7
+    """The same for tables, which are also planned split, and for tables beside other queries."""
+    beside_work: float = 2e9
+    """The same for queries measured whole beside tables that are split."""
+    beside_entries: int = 30_000_000
+    """Maximum number of entries of such queries over the cells of their attributes."""
+    most_unsplit: int = 40
+    """Maximum number of attribute sets on which queries are measured whole beside others."""
+    split_entries: int = 20_000
+    """Maximum of cells × queries of queries that are tried split although they can be measured whole."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     variances: int = 2_000_000_000

@@ -23,6 +23,12 @@ class Options:
     tolerance: float
     bases: Mapping[str, Any] | None
 
+    @property
+    def keeps_whole(self) -> bool:
+        """Whether queries may be measured as they are, not split, where that is better."""
+        default = self.mechanism.name == DEFAULT and self.solver == SOLVERS[0]
+        return default and self.centering == "optimized"
+
     @classmethod
     def of(
         cls,

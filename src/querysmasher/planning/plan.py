@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,9 +21,9 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
-from querysmasher.planning.whole import new_predictor
 from querysmasher.privacy.budget import Budget
 from querysmasher.report.expectations import Expectation, expect
 from querysmasher.report.plan_report import write_plan_report
@@ -113,7 +114,7 @@ class Plan:
             self.workload.schema,
             self.centres,
             [s.strategy for s in self.solutions],
-            {m.attributes: (m,) for m in self.measured},
+            [(m,) for m in self.measured],
             public_total=self.budget.unit.total_is_public,
         )
 
@@ -145,11 +146,10 @@ class Plan:
 
     def budget_shares(self) -> dict[tuple[str, ...], float]:
         """Return the budget share of each attribute set."""
-        names = self.workload.schema.names
-        return {
-            tuple(names[a] for a in m.attributes): self._change(m) / m.variance / self.privacy_cost
-            for m in self.measured
-        }
+        names, shares = self.workload.schema.names, defaultdict[tuple[str, ...], float](float)
+        for m in self.measured:
+            shares[tuple(names[a] for a in m.attributes)] += self._change(m) / m.variance / self.privacy_cost
+        return dict(shares)
 
     def limit(self) -> Limit:
         """Return a certified limit: a lower bound on the RMSE of *every* matrix mechanism within the budget.

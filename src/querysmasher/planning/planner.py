@@ -20,10 +20,12 @@ from querysmasher.planning.integer import MAX_RECORDS, check_measurable
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.mechanisms.basis import choose_bases
+from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.subworkload import Subworkload
+from querysmasher.planning.unsplit import best_arrangement, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
@@ -79,8 +81,37 @@ def plan(
         with one_core():
             own_bases = choose_bases(workload, bases)
 
+    def at_best_centres(split: Workload) -> Plan:
+        return _at_best_centres(split, budget, options, own_bases, max_records, far_apart, progress)
+
+    def planned(unsplit: Sequence[Unsplit]) -> Plan:
+        """Plan with some groups unsplit, and refuse a plan that cannot be measured."""
+        rest = without(workload, unsplit)
+        split = None if rest is None else at_best_centres(rest)
+        if not unsplit and split is not None:
+            return split
+        mixed = beside(split, unsplit, workload, budget, options.tolerance)
+        check_measurable(mixed, max_records)
+        return mixed
+
+    if options.keeps_whole:
+        return best_arrangement(workload, budget, options.tolerance, planned)
+    return planned([])
+
+
+def _at_best_centres(
+    workload: Workload,
+    budget: Budget,
+    options: Options,
+    bases: Sequence[Solution],
+    max_records: int,
+    far_apart: bool,
+    progress: bool | None,
+) -> Plan:
+    """Plan with the best centres found, among those at which the plan can be measured."""
+
     def at(centres: Centres) -> Plan:
-        return plan_at(centres, workload, budget, options, own_bases, progress)
+        return plan_at(centres, workload, budget, options, bases, progress)
 
     even = uniform(workload.schema)
     stopped_early = False

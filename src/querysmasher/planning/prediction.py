@@ -31,7 +31,7 @@ def _reduced(rows: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class Share:
     """What one family of a group leaves on the attributes it keeps: rows, or a factor per query."""
 
     place: int
@@ -66,7 +66,7 @@ class Predictor:
         self._shares: dict[Hashable, dict[tuple[int, ...], Array]] = {}
         self._known: dict[Hashable, Array] = {}
 
-    def shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[Measured, list[_Share]]]:
+    def shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[Measured, list[Share]]]:
         """Iterate over the attribute sets on which the group leaves something.
 
         With `summed`, a family with more queries than cells is replaced by as many rows as cells with the
@@ -95,7 +95,7 @@ class Predictor:
         for _ in self.shares(group):
             break
 
-    def all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[_Share]]]:
+    def all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[Share]]]:
         """Iterate over all attribute sets on which the group leaves something, measured or not."""
         options = []
         for place, (names, family) in enumerate(group.parts()):
@@ -103,7 +103,7 @@ class Predictor:
             key, split = self._split(places, family, summed)
             ordered = sorted(places)
             options.append(
-                [_Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
+                [Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
             )
         for shares in product(*options):
             yield tuple(sorted(a for share in shares for a in share.kept)), list(shares)
@@ -115,7 +115,7 @@ class Predictor:
             result += self.variances_on(measured, shares, group, strict=True)
         return result
 
-    def variances_on(self, measured: Measured, shares: list[_Share], group: Group, *, strict: bool) -> Array:
+    def variances_on(self, measured: Measured, shares: list[Share], group: Group, *, strict: bool) -> Array:
         """Return the variances of parts on one set; `strict` refuses parts outside its strategies."""
         term = np.full((1,) * len(shares), measured.variance)
         for places, own in self._components(measured, shares, group, strict=strict):
@@ -181,7 +181,7 @@ class Predictor:
         return split
 
     def _components(
-        self, measured: Measured, shares: list[_Share], group: Group, *, strict: bool = True
+        self, measured: Measured, shares: list[Share], group: Group, *, strict: bool = True
     ) -> Iterator[tuple[tuple[int, ...], Array]]:
         """Iterate over sets of families that no strategy ties to others, with their variances at σ² = 1.
 

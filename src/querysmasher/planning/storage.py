@@ -93,7 +93,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         centres_from_data(data),
         solutions,
         measured,
-        weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
+        weighted_loss=number(data["weighted_loss"], 0, math.inf),
         gap=number(data["gap"], 0, math.inf),
         mechanism=word(data["mechanism"]),
         solver=word(data["solver"]),

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.centre import Centres
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import PlacedFamily
 from querysmasher.planning.strategies import AxisRows, Strategy
-from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
 
 
@@ -83,17 +81,3 @@ class WholePredictor(Predictor):
             "queries, from which they do not follow. Add these queries to the planned workload"
         )
         raise OutsideMeasuredSpaceError(msg)
-
-
-def new_predictor(
-    schema: Schema,
-    centres: Centres,
-    strategies: Sequence[Strategy],
-    measured: Mapping[tuple[int, ...], Sequence[Measured]],
-    *,
-    public_total: bool,
-) -> Predictor:
-    """Return what predicts variances under these measurements."""
-    numbers = {number for own in measured.values() for m in own for _, number in m.blocks}
-    kind = WholePredictor if any(strategies[number].whole for number in numbers) else Predictor
-    return kind(schema, centres, strategies, measured, public_total)

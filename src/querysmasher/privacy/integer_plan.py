@@ -111,10 +111,6 @@ class IntegerPlan:
         """Check that the strategies have disjoint axes of their attribute sets, and fit them."""
         self._check_parts()
         largest = [1 if s.multipliers is None else int(s.multipliers.max()) for s in self.strategies]
-        sets = {m.attributes for m in self.measured}
-        if len(sets) < len(self.measured):
-            msg = "plan: an attribute set is measured twice"
-            raise PrivacyError(msg)
         for m in self.measured:
             if m.attributes != tuple(sorted(set(m.attributes))) or not all(
                 0 <= a < len(self.schema) for a in m.attributes

@@ -27,7 +27,9 @@ from querysmasher.progress import Bar
 def measure_table(
     plan: IntegerPlan, counter: Counter, noise: NoiseSource, progress: bool | None = None
 ) -> Iterator[tuple[int, Numbers]]:
-    """Iterate over the plan's attribute sets, in no particular order, with their noisy answers.
+    """Iterate over the plan's measurements, in no particular order, with their noisy answers.
+
+    A set may be measured several times, each time with noise of its own: the costs add up.
 
     Formal guarantee: what is yielded satisfies the plan's budget, for its neighbours, if `noise` is a
     cryptographic source and the table has at most `plan.max_records` records. The budget is checked
@@ -43,17 +45,19 @@ def measure_table(
             f"data: the table has more than max_records = {plan.max_records:,} records; nothing was measured"
         )
         raise DataError(msg)
-    number_of = {plan.names(m): i for i, m in enumerate(plan.measured)}
-    sets = list(number_of)
+    numbers: dict[tuple[str, ...], list[int]] = {}
+    for number, measured in enumerate(plan.measured):
+        numbers.setdefault(plan.names(measured), []).append(number)
+    sets = list(numbers)
     maximal = maximal_sets(sets)
     covers = smallest_covers(plan.schema, sets, maximal)
     with Bar("Measuring", len(sets), progress) as bar:
         for names, table in zip(maximal, counter.marginals(maximal), strict=True):
             _check_counts(table, plan.schema.shape(names), records)
             for one, counts in lower_marginals(names, table, covers[names]):
-                number = number_of[one]
-                exact = exact_answers(plan, plan.measured[number], counts)
-                yield number, _with_noise(plan, plan.measured[number], exact, noise)
+                for number in numbers[one]:
+                    exact = exact_answers(plan, plan.measured[number], counts)
+                    yield number, _with_noise(plan, plan.measured[number], exact, noise)
                 bar.advance()
 
 

@@ -7,7 +7,7 @@ errors are right only if its rows are independent.
 from __future__ import annotations
 
 from querysmasher.errors import PrivacyError
-from querysmasher.planning.checking import check_centres
+from querysmasher.planning.checking import check_centres, check_kinds
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.distributions import distribution_of
@@ -25,8 +25,7 @@ def check_release(release: Released) -> None:
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     if not all(strategy.is_sound() for strategy in strategies):
         _refuse("a strategy is zero, or has dependent rows")
-    if len(plan.measured) > 1 and any(strategy.whole for strategy in strategies):
-        _refuse("queries that are not split are measured beside others")
+    check_kinds(plan.measured, strategies)
     known: set[object] = set()
     for measured in plan.measured:
         if not 0 < measured.variance <= LARGEST_VARIANCE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import combinations
 
@@ -18,9 +18,14 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.combination import CombinedPredictor
+from querysmasher.planning.lifting import centred, lifted
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import strategy_of_integers
-from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.store import Store
+from querysmasher.workload.families import Identity
+from querysmasher.workload.groups import Group
 
 KEPT = 30_000_000
 """Maximum number of values of residuals cached for reuse."""
@@ -35,7 +40,9 @@ class Reconstruction:
         self.centres = centres
         self.store = store
         self.public_total = public_total
-        self._numbers: Mapping[tuple[int, ...], int] = {m.attributes: i for i, m in enumerate(plan.measured)}
+        self._numbers: Mapping[tuple[int, ...], int] = {
+            m.attributes: i for i, m in enumerate(plan.measured) if not _is_unsplit(plan, m)
+        }
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
         self._size = 0
 
@@ -61,27 +68,19 @@ class Reconstruction:
 
         Without `complete`, unmeasured parts count as zero, which is right for queries without such parts.
         """
-        ordered = tuple(sorted(attributes))
-        result = np.zeros([self.plan.schema.sizes[a] for a in ordered])
-        missing = []
-        for way in range(len(ordered) + 1):
-            for kept in combinations(ordered, way):
-                residual = self.residual(kept)
-                if complete and not self._is_whole(kept):
-                    missing.append(kept)
-                if residual is None:
-                    continue
-                share = residual.reshape([self.plan.schema.sizes[a] if a in kept else 1 for a in ordered])
-                for axis, attribute in enumerate(ordered):
-                    if attribute not in kept:
-                        spread = [-1 if a == axis else 1 for a in range(len(ordered))]
-                        share = share * self.centres[attribute].weights.reshape(spread)
-                result += share
+        if complete:
+            self._check_complete(attributes)
+        return lifted(self.residual, attributes, self.centres)
+
+    def _check_complete(self, attributes: tuple[int, ...]) -> None:
+        """Refuse a marginal of which some cells cannot be estimated."""
+        ordered = sorted(attributes)
+        subsets = (kept for way in range(len(ordered) + 1) for kept in combinations(ordered, way))
+        missing = [kept for kept in subsets if not self._is_whole(kept)]
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
             msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
             raise OutsideMeasuredSpaceError(msg)
-        return result.transpose([ordered.index(a) for a in attributes])
 
     def _is_whole(self, attributes: tuple[int, ...]) -> bool:
         """Return whether the whole residual space of a set is measured, not only a few queries in it."""
@@ -105,11 +104,9 @@ class Reconstruction:
                 tensor = tensor.reshape((*tensor.shape[:-1], *(strategy.shape[a] for a in own)))
                 labels += [axes[a] for a in own]
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
-        for axis, attribute in enumerate(measured.attributes):
-            centre = self.centres[attribute]
-            if not centre.is_uniform:  # with a uniform centre C r = r already
-                spread = [-1 if a == axis else 1 for a in range(residual.ndim)]
-                residual = residual - residual.sum(axis=axis, keepdims=True) * centre.weights.reshape(spread)
+        centres = [self.centres[a] for a in measured.attributes]
+        if not all(centre.is_uniform for centre in centres):  # with uniform centres C r = r already
+            residual = centred(residual, centres)
         return np.ascontiguousarray(residual)
 
 
@@ -150,6 +147,61 @@ class WholeReconstruction(Reconstruction):
             for axis, (a, n) in enumerate(zip(measured.attributes, sizes, strict=True))
         ]
         return strategy_of_integers(self.plan.strategies[number]).contains(factors)
+
+
+class CombinedReconstruction(Reconstruction):
+    """Reconstructs marginals from residuals, corrected by what was measured of queries that are not split."""
+
+    def __init__(
+        self,
+        plan: IntegerPlan,
+        centres: Centres,
+        store: Store,
+        public_total: int | None,
+        predictor: CombinedPredictor,
+    ) -> None:
+        """Take what was measured, and the best way to combine it."""
+        super().__init__(plan, centres, store, public_total)
+        self._predictor = predictor
+        self._corrected: dict[tuple[int, ...], Array | None] = {}
+
+    def residual(self, attributes: tuple[int, ...]) -> Array | None:
+        """Return the corrected residual of a set, or None if nothing is measured of it."""
+        own, change = super().residual(attributes), self._correction(attributes)
+        return change if own is None else own if change is None else own + change
+
+    @cached_property
+    def _correction(self) -> Callable[[tuple[int, ...]], Array | None]:
+        """Returns what the whole answers add to a residual."""
+        numbers = [i for i, m in enumerate(self.plan.measured) if _is_unsplit(self.plan, m)]
+        differences = np.concatenate([self.store[number].astype(float) for number in numbers])
+        for attributes, rows in self._predictor.rows.items():
+            own = super().residual(attributes)
+            if own is not None:
+                differences -= rows.reshape(len(rows), -1) @ own.ravel()
+        return self._predictor.correction(differences)
+
+    def _check_complete(self, attributes: tuple[int, ...]) -> None:
+        """Refuse a marginal of which some cells cannot be estimated."""
+        names = [self.plan.schema.names[a] for a in attributes]
+        families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
+        self._predictor.check(Group(tuple(names), families))
+
+
+def new_reconstruction(
+    plan: IntegerPlan, centres: Centres, store: Store, public_total: int | None, predictor: Predictor
+) -> Reconstruction:
+    """Return what reconstructs marginals from these measurements."""
+    if isinstance(predictor, CombinedPredictor):
+        return CombinedReconstruction(plan, centres, store, public_total, predictor)
+    kind = WholeReconstruction if predictor.whole else Reconstruction
+    return kind(plan, centres, store, public_total)
+
+
+def _is_unsplit(plan: IntegerPlan, measured: IntegerMeasured) -> bool:
+    """Return whether a measurement is one of queries that are not split."""
+    factors = (factor for _, number in measured.blocks for _, factor in plan.strategies[number].factors)
+    return any(factor.classes is not None for factor in factors)
 
 
 def _rank(strategy: IntegerStrategy) -> int:

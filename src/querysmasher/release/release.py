@@ -18,13 +18,13 @@ from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.strategies import strategy_of_integers
-from querysmasher.planning.whole import new_predictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
-from querysmasher.release.reconstruction import Reconstruction, WholeReconstruction
+from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.store import Store
 from querysmasher.release.writing import write_answers
@@ -84,7 +84,7 @@ class Release(Statistical):
                 strategies.append(
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
-        measured = {m.attributes: tuple(self._noises(m, twins)) for m in self.plan.measured}
+        measured = [tuple(self._noises(m, twins)) for m in self.plan.measured]
         return new_predictor(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
@@ -101,8 +101,7 @@ class Release(Statistical):
     @cached_property
     def reconstruction(self) -> Reconstruction:
         """Reconstructs marginals."""
-        kind = WholeReconstruction if self.predictor.whole else Reconstruction
-        return kind(self.plan, self.centres, self.store, self.public_total)
+        return new_reconstruction(self.plan, self.centres, self.store, self.public_total, self.predictor)
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.

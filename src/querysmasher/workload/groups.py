@@ -7,6 +7,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from querysmasher.arrays import Array
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
 from querysmasher.workload.families import Family
@@ -42,6 +45,14 @@ class Group:
             stop = start + len(family.shape)
             yield self.attributes[start:stop], family
             start = stop
+
+    def query_weights(self) -> Array:
+        """Return the weight of every query, in order."""
+        weights = np.full(1, self.weight)
+        for family in self.families:
+            own = np.ones(family.rows) if family.weights is None else family.weights
+            weights = np.multiply.outer(weights, own).ravel()
+        return weights
 
     def describe(self) -> str:
         """Return a short description."""

@@ -30,7 +30,7 @@ def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
     with one_core():
         merged = merge(task.workload.schema, task.workload.groups, one.attributes)
         most, count = limits(), task.workload.query_count
-        if merged is None or merged.rows.shape[1] * count**2 > most.whole_work:
+        if merged is None or whole_work(merged) > most.whole_work:
             msg = (
                 f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
                 f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
@@ -40,6 +40,31 @@ def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
         solution = solve_whole(merged, task.tolerance)
     blocks = ((tuple(range(len(one.attributes))), 0),)
     return [solution], [Choice(blocks, solution.reached, solution.bound)]
+
+
+def whole_work(merged: MergedRows) -> float:
+    """Return columns × queries², or columns³ if that is less: the work of one step."""
+    queries, columns = merged.rows.shape
+    return float(columns * min(queries, columns) ** 2)
+
+
+def root_bound(merged: MergedRows) -> float:
+    """Return a lower bound on the loss of any mechanism at unit cost, from one eigendecomposition.
+
+    With S the root of the queries' Gram matrix, the loss is at least Σ_j S_jj² (mathematics: the nuclear norm
+    of W P^½ is at least the trace of S P^½, and the best p is proportional to S_jj²).
+    """
+    rows = merged.rows * np.sqrt(merged.weights)[:, None]
+    few = len(rows) <= rows.shape[1]
+    values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+    sure = values > RANK * values[-1]
+    roots = np.sqrt(values[sure])
+    if few:
+        image = vectors[:, sure].T @ rows
+        diagonal = (1 / roots) @ image**2
+    else:
+        diagonal = vectors[:, sure] ** 2 @ roots
+    return float(diagonal @ diagonal)
 
 
 def solve_whole(merged: MergedRows, tolerance: float) -> Solution:

@@ -175,6 +175,9 @@ class MergedStrategy(Strategy):
             coarse = np.take(coarse, self.maps[axis], axis=place)
         return coarse
 
+    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
+        return self.maps, np.take(self.matrix, self.labels, axis=1)
+
     @property
     def spread(self) -> float:
         lengths = self._span.lengths

@@ -81,6 +81,11 @@ class Strategy(ABC):
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether all products of the factors' rows lie in the span of the strategy."""
 
+    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
+        """Return the class of every value, by axis, and the rows over classes: only if `whole`."""
+        msg = f"{self.kind}: its rows distinguish all values"
+        raise NotImplementedError(msg)
+
     @abstractmethod
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         """Return integer rows close to a multiple of the strategy's, at most about 2^bits in size.

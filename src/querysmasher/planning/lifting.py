@@ -1,0 +1,53 @@
+"""From residuals to tables: a marginal is the sum of what its subsets leave on it.
+
+With r_A the residual on a set A, which sums to zero along each of its axes, the marginal on S is
+Σ_{A⊆S} r_A ⊗ (⊗_{i∈S∖A} w_i), where w_i is the centre of attribute i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centre import Centre, Centres
+
+
+def lifted(
+    residual: Callable[[tuple[int, ...]], Array | None],
+    attributes: tuple[int, ...],
+    centres: Centres,
+    lead: tuple[int, ...] = (),
+) -> Array:
+    """Return tables over `attributes`, in any order, after the axes `lead`.
+
+    `residual` returns the residuals of a set (increasing indexes) with the axes `lead` first, or None.
+    """
+    ordered = tuple(sorted(attributes))
+    result = np.zeros((*lead, *(len(centres[a]) for a in ordered)))
+    for way in range(len(ordered) + 1):
+        for kept in combinations(ordered, way):
+            own = residual(kept)
+            if own is None:
+                continue
+            share = own.reshape((*lead, *(len(centres[a]) if a in kept else 1 for a in ordered)))
+            for axis, attribute in enumerate(ordered, start=len(lead)):
+                if attribute not in kept:
+                    share = share * _along(centres[attribute], axis, result.ndim)
+            result += share
+    order = [len(lead) + ordered.index(a) for a in attributes]
+    return result.transpose([*range(len(lead)), *order])
+
+
+def centred(residual: Array, centres: Sequence[Centre], *, first: int = 0) -> Array:
+    """Return C r: what sums to zero along every axis from `first` on, each with its centre."""
+    for axis, centre in enumerate(centres, start=first):
+        residual = residual - residual.sum(axis=axis, keepdims=True) * _along(centre, axis, residual.ndim)
+    return residual
+
+
+def _along(centre: Centre, axis: int, axes: int) -> Array:
+    """Return the weights of a centre along one of many axes."""
+    return centre.weights.reshape([-1 if i == axis else 1 for i in range(axes)])

@@ -1,0 +1,179 @@
+"""Whole measurements beside split ones: the share of the budget that each kind gets.
+
+The noise variances within each kind keep their ratios. All answers are combined by generalised least squares
+(`combination`), so the loss depends on the share of the whole measurements through small matrices only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centre import uniform
+from querysmasher.planning.combination import CombinedPredictor, Whole
+from querysmasher.planning.measured import Measured
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.solution import Solution
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Unsplit:
+    """Groups of a workload that are measured together, as they are."""
+
+    places: tuple[int, ...]
+    """Indexes of the groups in the workload."""
+    attributes: tuple[int, ...]
+    """Indexes of their attributes in the schema, increasing."""
+    solution: Solution
+
+
+STEPS = 16
+"""Number of shares that are tried."""
+
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+LEAST, MOST = -6.0, 6.0
+"""Range of the logarithm of the ratio of both shares."""
+
+
+def beside(
+    split: Plan | None,
+    unsplit: Sequence[Unsplit],
+    workload: Workload,
+    budget: Budget,
+    tolerance: float,
+) -> Plan:
+    """Return a plan that measures some groups as they are, beside the plan of all others."""
+    roots = [math.sqrt(budget.unit.squared_change()) * own.solution.reached for own in unsplit]
+    bounds = [math.sqrt(budget.unit.squared_change()) * own.solution.bound for own in unsplit]
+    solutions = [] if split is None else list(split.solutions)
+    measured: tuple[Measured, ...] = ()
+    if split is not None:
+        roots.append(math.sqrt(split.weighted_loss * budget.privacy_cost))
+        bounds.append(roots[-1] / (1 + split.gap))
+        measured = rescaled(split.measured, sum(roots) / roots[-1])
+    for own, root in zip(unsplit, roots, strict=False):
+        blocks = ((tuple(range(len(own.attributes))), len(solutions)),)
+        solutions.append(own.solution)
+        variance = sum(roots) / root * budget.unit.squared_change() / budget.privacy_cost
+        measured += (Measured(own.attributes, blocks, variance, own.solution.reached),)
+    plan = Plan(
+        workload,
+        budget,
+        uniform(workload.schema) if split is None else split.centres,
+        tuple(solutions),
+        measured,
+        weighted_loss=sum(roots) ** 2 / budget.privacy_cost,
+        gap=max(0.0, sum(roots) / sum(bounds) - 1),
+        centering="optimized",
+        tolerance=tolerance,
+        stopped_early=split is not None and split.stopped_early,
+    )
+    return plan if len(roots) == 1 else _shared(plan, split, unsplit)
+
+
+def _shared(plan: Plan, split: Plan | None, unsplit: Sequence[Unsplit]) -> Plan:
+    """Return the plan with the best shares of the budget, and the loss of the combined answers."""
+    count = len(plan.measured) - len(unsplit)
+    residual, whole = plan.measured[:count], plan.measured[count:]
+    mixture = Mixture.of(plan, () if split is None else split.workload.groups, unsplit)
+    loss, of_residual, of_whole = mixture.loss(), 1.0, 1.0
+    if residual:
+        share = math.fsum(plan.budget.unit.squared_change() / m.variance for m in whole)
+        loss, of_residual, of_whole = mixture.shared(share / plan.budget.privacy_cost)
+    return replace(
+        plan,
+        measured=rescaled(residual, of_residual) + rescaled(whole, of_whole),
+        weighted_loss=loss,
+        gap=max(0.0, math.sqrt(loss / plan.weighted_loss) * (1 + plan.gap) - 1),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """The loss of a workload, as a function of the noise of residual and of whole measurements."""
+
+    predictor: CombinedPredictor
+    base: float
+    """The loss of the groups that are split, from what residual measurements know."""
+    gram: Array
+    """The sum of weight × (c outer c) over their queries."""
+    queries: Array
+    """The other queries, as combinations of the whole rows."""
+    weights: Array
+
+    @classmethod
+    def of(cls, plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit]) -> Mixture:
+        """Return the mixture of groups that are split and others that are not."""
+        count = len(plan.measured) - len(unsplit)
+        strategies = [solution.strategy for solution in plan.solutions]
+        known = {m.attributes: (m,) for m in plan.measured[:count]}
+        predictor = CombinedPredictor(
+            Predictor(
+                plan.workload.schema, plan.centres, strategies, known, plan.budget.unit.total_is_public
+            ),
+            [Whole.of((m,), strategies) for m in plan.measured[count:]],
+        )
+        gram = np.zeros((predictor.count, predictor.count))
+        for group in split:
+            gram += predictor.known_gram(group)
+        base = math.fsum(m.variance * m.root_loss**2 for m in plan.measured[:count])
+        whole = [(i, plan.workload.groups[place]) for i, own in enumerate(unsplit) for place in own.places]
+        queries = np.concatenate([predictor.as_rows(group, i) for i, group in whole])
+        return cls(predictor, base, gram, queries, np.concatenate([g.query_weights() for _, g in whole]))
+
+    def loss(self, residual: float = 1.0, whole: float = 1.0) -> float:
+        """Return the weighted loss if the noise variances were these multiples of theirs."""
+        weights = self.predictor.weights(residual, whole)
+        gain = np.einsum("ir,ij,jr->", weights.root, self.gram, weights.root, optimize=True)
+        loss = residual * self.base - residual**2 * float(gain)
+        known = residual * self.queries @ self.predictor.spread
+        variances = np.einsum("ij,ij->i", known, self.queries)
+        change = weights.change(known, self.queries @ self.predictor.gram)
+        return loss + float(self.weights @ (variances + change))
+
+    def shared(self, share: float) -> tuple[float, float, float]:
+        """Return the least loss, and both multiples of the noise variances that reach it.
+
+        `share` is the budget share of the whole measurements at the variances they have now.
+        """
+
+        def at(ratio: float) -> tuple[float, float, float]:
+            own = 1 / (1 + math.exp(-ratio))
+            multiples = (1 - share) / (1 - own), share / own
+            return self.loss(*multiples), *multiples
+
+        now = math.log(share / (1 - share))
+        found = _minimum(at, max(now + LEAST, -12.0), min(now + MOST, 12.0))
+        return min(found, (self.loss(), 1.0, 1.0))
+
+
+def _minimum(
+    function: Callable[[float], tuple[float, float, float]], low: float, high: float
+) -> tuple[float, float, float]:
+    """Return the least value found by golden-section search."""
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(STEPS):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = function(right)
+    return min(at_left, at_right)
+
+
+def rescaled(measured: Sequence[Measured], factor: float) -> tuple[Measured, ...]:
+    """Return the measurements with a multiple of their noise variances."""
+    return tuple(replace(m, variance=m.variance * factor) for m in measured)

@@ -1,0 +1,126 @@
+"""Which queries are measured as they are, and which are split over residual spaces.
+
+Splitting pays when many attribute sets share parts; few queries that tie attributes are better measured
+whole, at the optimum over all mechanisms (`mechanisms.whole`). Small workloads are planned in both ways, and
+the better plan is kept. In larger ones, the queries given by their rows (predicates, `linear`, `a + b <= c`)
+are measured whole beside the tables, which are split, if that is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from querysmasher.arrays import one_core
+from querysmasher.errors import PlanError
+from querysmasher.planning.cells import MergedRows, merge
+from querysmasher.planning.limits import limits
+from querysmasher.planning.mechanisms.whole import root_bound, solve_whole, whole_work
+from querysmasher.planning.mixture import Unsplit
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+WORTHWHILE = 0.99
+"""A plan that measures queries whole must have less than this fraction of the split plan's loss."""
+
+
+Planned = Callable[[Sequence[Unsplit]], Plan]
+"""Plans the workload with some groups unsplit and the others split."""
+
+
+def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
+    """Return the groups that are split, or None if there are none."""
+    whole = {place for own in unsplit for place in own.places}
+    groups = tuple(group for place, group in enumerate(workload) if place not in whole)
+    return Workload(workload.schema, groups) if groups else None
+
+
+def best_arrangement(workload: Workload, budget: Budget, tolerance: float, planned: Planned) -> Plan:
+    """Return the best plan found among those that split all groups, some, or none."""
+    every = range(len(workload.groups))
+    few = [place for place in every if is_few(workload.groups[place])]
+    work = limits().whole_work if len(few) == len(every) else limits().quick_whole_work
+    merged = merged_groups(workload, every, work)
+    if merged is not None and few and not budget.unit.total_is_public:
+        try:
+            return planned([solve_unsplit(merged, every, tolerance)])  # the optimum over all mechanisms
+        except PlanError:  # it cannot be measured in integers
+            return planned([])
+    if merged is not None:
+        split = planned([])
+        if _is_near(split, merged):
+            return split
+        return _better(split, [solve_unsplit(merged, every, tolerance)], planned)
+    beside = list(_beside(workload, few, tolerance))
+    if not beside:
+        return planned([])
+    entries = sum(
+        g.rows * math.prod(f.cells for f in g.families) for g in map(workload.groups.__getitem__, few)
+    )
+    if len(beside) > 1 or entries <= limits().split_entries:
+        return _better(planned([]), beside, planned)
+    try:
+        return planned(beside)
+    except PlanError:
+        return planned([])
+
+
+def _better(split: Plan, unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
+    """Return the split plan, unless another is clearly better and can be measured."""
+    try:
+        other = planned(unsplit)
+    except PlanError:
+        return split
+    return other if other.weighted_loss < WORTHWHILE * split.weighted_loss else split
+
+
+def _is_near(split: Plan, merged: MergedRows) -> bool:
+    """Return whether no plan can be clearly better than the split one."""
+    budget = split.budget
+    least = root_bound(merged) * budget.unit.squared_change() / budget.privacy_cost
+    return WORTHWHILE * split.weighted_loss <= least
+
+
+def is_few(group: Group) -> bool:
+    """Return whether a group consists of a limited number of queries, at least partly given by rows."""
+    return group.rows <= limits().merged_rows and not all(f.closed_form for f in group.families)
+
+
+def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -> MergedRows | None:
+    """Return the queries of some groups over their distinct columns, or None if that is too much work."""
+    groups = [workload.groups[place] for place in places]
+    positions = workload.schema.positions
+    attributes = sorted({a for group in groups for a in positions(group.attributes)}) or [0]
+    merged = merge(workload.schema, groups, attributes)
+    return None if merged is None or whole_work(merged) > most_work or not merged.rows.any() else merged
+
+
+def solve_unsplit(merged: MergedRows, places: Iterable[int], tolerance: float) -> Unsplit:
+    """Return the optimum for some groups alone."""
+    with one_core():
+        return Unsplit(tuple(places), merged.attributes, solve_whole(merged, tolerance))
+
+
+def _beside(workload: Workload, few: Sequence[int], tolerance: float) -> Iterator[Unsplit]:
+    """Iterate over queries to measure whole beside split ones: all together, else by attribute set."""
+    clusters: dict[frozenset[str], list[int]] = {}
+    for place in sorted(few, key=lambda place: -len(workload.groups[place].attributes)):
+        own = frozenset(workload.groups[place].attributes)
+        home = next((cluster for cluster in clusters if own <= cluster), own)
+        clusters.setdefault(home, []).append(place)
+    for arrangement in ([few], [sorted(own) for own in clusters.values()]):
+        if 0 < len(arrangement) <= limits().most_unsplit:
+            found = [(own, _small_enough(workload, own)) for own in arrangement if own]
+            if any(merged is not None for _, merged in found):
+                yield from (solve_unsplit(m, own, tolerance) for own, m in found if m is not None)
+                return
+
+
+def _small_enough(workload: Workload, places: Sequence[int]) -> MergedRows | None:
+    """Return queries over their distinct columns, if they can be measured whole beside split ones."""
+    merged = merged_groups(workload, places, limits().beside_work)
+    if merged is None or math.prod((min(merged.rows.shape), *merged.shape)) > limits().beside_entries:
+        return None
+    return merged
