@@ -59,7 +59,7 @@ class Answers:
 
     @property
     def cv(self) -> Array:
-        """The coefficient of variation of each answer: standard error / |value|."""
+        """The coefficient of variation of each answer: standard error divided by absolute value."""
         return coefficients(self.values, self.std)
 
     def to_frame(

@@ -38,7 +38,7 @@ COLUMNS = {
     "std": "Standard error of the noise.",
     "low": "Lower end of the confidence interval for the noise.",
     "high": "Upper end of the confidence interval for the noise.",
-    "cv": "Coefficient of variation: std / |value|; missing if the value is 0.",
+    "cv": "Coefficient of variation: std divided by the absolute value; missing if the value is 0.",
     "flag": "Range of the coefficient of variation.",
 }
 """What the columns mean that are not attributes."""

@@ -50,7 +50,7 @@ class CrossTable:
 
     @property
     def cv(self) -> Array:
-        """Coefficients of variation, standard error / |value|."""
+        """Coefficients of variation, standard error divided by absolute value."""
         return self.figures.cv
 
     @property

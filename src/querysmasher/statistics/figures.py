@@ -100,7 +100,7 @@ class Figures:
 
     @property
     def cv(self) -> Array:
-        """The coefficient of variation of each figure: standard error / |value|."""
+        """The coefficient of variation of each figure: standard error divided by absolute value."""
         return coefficients(self.values, self.std)
 
     def flags(

@@ -26,7 +26,7 @@ UNRELIABLE, SUPPRESSED = "unreliable", "suppressed"
 
 
 def coefficients(values: Array, std: Array) -> Array:
-    """Return the coefficients of variation, std / |value|: 0 if there is no error, infinite if only error."""
+    """Return the coefficients of variation: 0 if there is no error, infinite if there is only error."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.asarray(std / np.abs(values))
     return np.where(std == 0, np.where(np.isnan(values), np.nan, 0.0), found)
