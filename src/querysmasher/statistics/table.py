@@ -24,7 +24,7 @@ Percent = Literal["row", "column", "total"] | None
 MAX_CELLS = 2_000_000
 """Maximum number of cells of a cross-table."""
 
-CHUNK = 500
+CHUNK = 2_000
 """Number of queries whose covariance with their denominators is computed at a time."""
 
 
@@ -72,12 +72,17 @@ class _Cells:
         self.numbers = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
         """The index of each cell in row-major order."""
 
-    def selection(self, first: NDArray[np.int64] | None = None) -> Selection:
-        """Return the queries of all cells, or of those with the given indexes on the first attribute."""
+    def selection(self, first: NDArray[np.int64] | None = None, added: int | None = None) -> Selection:
+        """Return the queries of all cells, or of those with the given indexes on the first attribute.
+
+        With `added`, to each cell the total over the attribute of that index is added.
+        """
         factors: list[Factor] = []
         for name in self.names:
             n = self.schema[name].size
             rows = np.concatenate([np.eye(n), np.ones((1, n))])
+            if added is not None and name == self.names[added]:
+                rows = rows + 1
             factors.append(
                 rows_on(self.schema, name, name, rows if first is None or factors else rows[first])
             )
@@ -121,7 +126,7 @@ class _Cells:
             D[self.kept],
             std[self.kept] ** 2,
             v[self.kept],
-            self._with_denominators(below)[self.kept],
+            self._with_denominators(percent, below, std**2, v)[self.kept],
             scale=100.0,
         )
         of = {"row": "of each row", "column": "of each column", "total": "of the total"}[percent]
@@ -142,7 +147,17 @@ class _Cells:
         }
         return np.broadcast_to(self.numbers[ends[percent]], self.shape)
 
-    def _with_denominators(self, below: NDArray[np.int64]) -> Array:
+    def _with_denominators(self, percent: str, below: NDArray[np.int64], above: Array, under: Array) -> Array:
+        """Return the covariance of each cell with its denominator, from the variances of both and of sums."""
+        if not under.any():
+            return np.zeros(self.shape)
+        if percent == "row" or (percent == "column" and len(self.names) == 2):
+            asked = self.selection(added=-1 if percent == "row" else 0)  # cell + denominator is a product
+            sums = asked.arranged(self.source.answer(asked.workload).std) ** 2
+            return (sums - above - under) / 2
+        return self._one_by_one(below)
+
+    def _one_by_one(self, below: NDArray[np.int64]) -> Array:
         """Return the covariance of each cell with its denominator, a few rows at a time."""
         result = np.zeros(self.shape)
         for first in self._chunks():
