@@ -177,7 +177,10 @@ def cells_heat() -> dict[str, Any]:
             labelLimit=130, labelPadding=6, labelOverlap="greedy", ticks=False, domain=False, labelColor=INK
         ),
     )
-    depth = alt.Opacity("value:Q", legend=None, scale=alt.Scale(range=[0.02, 1], domainMin=0, clamp=True))
+    # the root keeps small counts visible beside one huge cell
+    scale = alt.Scale(type="sqrt", range=[0.02, 1], domainMin=0, clamp=True)
+    key = alt.Legend(title="records", format=",~r", symbolType="square", symbolFillColor=ACCENT, values=[])
+    depth = alt.Opacity("value:Q", legend=key, scale=scale)
     cell = base.mark_rect(color=ACCENT, stroke="var(--paper)", strokeWidth=0.5)
     cell = cell.encode(x=x, y=y, opacity=depth, tooltip=_tips(alt, "a", "b"))
     unsure = base.transform_filter("datum.low <= 0").mark_point(color=MUTED, filled=True, size=9, opacity=0.8)
