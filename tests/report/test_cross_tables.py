@@ -132,7 +132,8 @@ def test_a_link_opens_the_same_table(opened, page, release):
     assert opened.run("document.querySelector('#second').value") == ""
     opened.run(f"location.hash = {link!r}; location.reload()")
     opened.until(
-        "document.documentElement.dataset.ready === 'yes' && document.querySelector('#second').value === '3'"
+        "document.documentElement?.dataset.ready === 'yes' "
+        "&& document.querySelector('#second')?.value === '3'"
     )
     assert opened.run("document.querySelector('#within').value") == "2,1"
     assert cross(opened) == shown

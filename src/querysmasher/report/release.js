@@ -4,6 +4,7 @@ const PAGE = 60;
 const BARS = 80; // a chart of more bars is too long to take in: it shows the largest
 const POINTS = 300; // a line of more values has no dots
 const state = { text: "", shown: PAGE, answers: "", shownAnswers: PAGE };
+const sorting = { cells: { sort: null, down: true }, queries: { sort: null, down: true } };
 const pair = (a, b) => (b === null ? `${a}` : `${Math.min(a, b)},${Math.max(a, b)}`);
 const tables = new Map([...data.tables, ...data.deep].map(([places, values, std]) => // one error where all are the same
   [places.join(","), { places, values, std: Array.isArray(std) ? std : values.map(() => std) }]));
@@ -248,11 +249,14 @@ function line(labels, { value, std }) {
     make("td", { class: "n" }, std === 0 ? "" : `${estimate(low, std)} to ${estimate(high, std)}`));
 }
 
-function fill(id, head, rows, counter, more, shown) {
+function fill(id, head, rows, counter, more, shown, redraw) {
+  const order = sorting[id];
+  const titles = [...head.map((text) => [text, false]), ["Records", true], ["Standard error", true], ["95% interval", true]];
+  const by = [...head.map((_, i) => ([labels]) => labels[i]), ([, cell]) => cell.value, ([, cell]) => cell.std, ([, cell]) => cell.value];
+  const ordered = sorted(rows, by[order.sort], order.down);
   byId(id).replaceChildren(
-    make("thead", {}, make("tr", {}, ...head.map((text) => make("th", {}, text)),
-      ...["Records", "Standard error", "95% interval"].map((text) => make("th", { class: "n" }, text)))),
-    make("tbody", {}, ...rows.slice(0, shown).map(([labels, cell]) => line(labels, cell))));
+    heading(titles, order, redraw),
+    make("tbody", {}, ...ordered.slice(0, shown).map(([labels, cell]) => line(labels, cell))));
   byId(counter).textContent = rows.length > shown ? `${whole(shown)} of ${whole(rows.length)} rows` : counted(rows.length, "row");
   byId(more).hidden = rows.length <= shown;
 }
@@ -262,13 +266,13 @@ function tabulate() {
   const head = b === null ? [attribute(a).name] : [attribute(a).name, attribute(b).name];
   const labelled = rows.map((cell) => [b === null ? [cell.a] : [cell.a, cell.b], cell])
     .filter(([labels]) => matches(state.text, labels));
-  fill("cells", head, labelled, "found", "more", state.shown);
+  fill("cells", head, labelled, "found", "more", state.shown, tabulate);
 }
 
 function listAnswers() {
   const rows = data.answers.map(([label, value, std]) => [[label], { value, std }])
     .filter(([labels]) => matches(state.answers, labels));
-  fill("queries", ["Query"], rows, "answers-found", "more-answers", state.shownAnswers);
+  fill("queries", ["Query"], rows, "answers-found", "more-answers", state.shownAnswers, listAnswers);
 }
 
 function control() {

@@ -45,6 +45,29 @@ function estimate(value, std) {
   return shown.replace(/^-(?=[0,.]*$)/, "").replace("-", "−");
 }
 
+// Rows in the order of what `by` returns; null keeps the order.
+function sorted(rows, by, down) {
+  if (!by) return rows;
+  const sign = down ? -1 : 1;
+  return rows.map((row, i) => [by(row), i, row]).sort(([one, i], [two, j]) =>
+    (typeof one === "string" ? sign * one.localeCompare(two, "en", { numeric: true }) : sign * (one - two)) || i - j).map(([, , row]) => row);
+}
+
+// The head of a table that sorts by the column clicked on; `titles` has [text, whether it is a number] or null.
+function heading(titles, sorting, redraw) {
+  const cell = (title, column) => {
+    if (!title) return null;
+    const chosen = sorting.sort === column;
+    const button = make("button", { type: "button", class: "sort" }, title[0]);
+    button.addEventListener("click", () => {
+      [sorting.sort, sorting.down] = [column, chosen ? !sorting.down : title[1]];
+      redraw();
+    });
+    return make("th", { class: title[1] ? "n" : null, "aria-sort": chosen ? (sorting.down ? "descending" : "ascending") : null }, button);
+  };
+  return make("thead", {}, make("tr", {}, ...titles.map(cell).filter(Boolean)));
+}
+
 async function draw(id, spec) {
   const place = byId(id);
   if (!place || !spec) return null;
