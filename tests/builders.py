@@ -4,12 +4,22 @@ from functools import partial
 from itertools import combinations
 
 import querysmasher as qs
+from querysmasher.planning.limits import limited
 
 COST = qs.PrivacyCost(1.0)
 """The budget at which the paper's figures stand."""
 UNIFORM = {"centering": "uniform"}  # the paper's method, and fast to plan
 BEST = {"centering": "optimized"}
 plan_uniform = partial(qs.plan, **UNIFORM)
+SPLIT = {"whole_work": 0, "quick_whole_work": 0, "beside_work": 0}
+"""Limits under which no query is measured whole."""
+
+
+def plan_split(workload, budget=None, **options):
+    """Plan with all queries split, around the best centres."""
+    with limited(**SPLIT):
+        return qs.plan(workload, COST if budget is None else budget, **options)
+
 
 ALARM = 1e-7
 """How often a statistical test may fail though nothing is wrong, over all seeds that it could have had."""

@@ -210,6 +210,12 @@ def split_variances(plan, workload):
     return total
 
 
+def planned_variances(plan, workload):
+    """The variances that a plan promises: of split estimates, or of the best ones if queries are whole."""
+    whole = any(solution.strategy.whole for solution in plan.solutions)
+    return (variances if whole else split_variances)(plan, workload)
+
+
 def paper_loss(workload, cost):
     """The weighted sum of variances that the paper's algorithm reaches with an optimal solver.
 

@@ -1,6 +1,7 @@
 """`measure`: bad arguments are refused before the data are touched; seeds; what the release then says."""
 
 import importlib
+from dataclasses import replace
 from inspect import Parameter, isclass, signature
 
 import numpy as np
@@ -10,8 +11,11 @@ import pyarrow as pa
 import pytest
 
 import querysmasher as qs
-from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError
+from querysmasher import measuring
+from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
 from querysmasher.privacy import noise as noise_module
+from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.spec import Spec
 from tests.builders import UNIFORM
@@ -223,3 +227,80 @@ def test_the_store_is_chosen_for_all_numbers_released(table, monkeypatch):
     plan = qs.plan(WORKLOAD, qs.PrivacyCost(1.0), solver="fourier")
     release = qs.measure(plan, table, seed=1)
     assert asked == [sum(release.store[i].size for i in range(len(release.plan.measured)))]
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return qs.Ledger(tmp_path / "people.ledger", limit=qs.zCDP(1))
+
+
+def test_a_ledger_records_the_exact_cost_and_the_release_says_so(plan, table, ledger):
+    release = qs.measure(plan, table, ledger=ledger)
+    (entry,) = ledger.entries
+    assert release.entry == entry
+    assert entry.cost == privacy_cost(release.plan)
+    assert entry.plan == plan_digest(release.plan)
+    for said in (repr(release), release._repr_html_()):
+        assert f"as entry 1, with digest {entry.digest}" in said
+    again = qs.measure(plan, table, ledger=ledger)  # a cost of 1 each, and the limit is 2
+    assert again.entry.number == 2
+    with pytest.raises(PrivacyError, match="of which 2 is spent"):
+        qs.measure(plan, table, ledger=ledger)
+
+
+def test_without_a_ledger_the_release_says_that_it_was_not_recorded(plan, table, tmp_path):
+    release = qs.measure(plan, table)
+    assert release.entry is None
+    for said in (repr(release), release._repr_html_()):
+        assert "Not recorded in a ledger" in said
+    release.save(tmp_path / "x.qs")
+    assert "Not recorded in a ledger" in repr(qs.Release.load(tmp_path / "x.qs"))
+
+
+def test_what_the_ledger_refuses_is_refused_before_the_data_are_touched(plan, ledger):
+    data = Untouchable()
+    other = qs.plan(WORKLOAD, qs.PrivacyCost(1.0, records_per_person=2), **UNIFORM)
+    dear = qs.plan(WORKLOAD, qs.PrivacyCost(2.5), **UNIFORM)
+    for given, arguments, word in [
+        (plan, {"ledger": "people.ledger"}, "expected a Ledger"),
+        (plan, {"ledger": ledger, "seed": 1}, "simulation"),
+        (plan, {"ledger": ledger, "noise": "gaussian"}, "simulation"),
+        (other, {"ledger": ledger}, "cannot be added"),
+        (dear, {"ledger": ledger}, "allows a privacy cost of 2"),
+    ]:
+        with pytest.raises(PrivacyError, match=word):
+            qs.measure(given, data, **arguments)
+    assert not data.touched
+    with pytest.raises(DataError, match="unknown"):
+        qs.measure(plan, data, ledger=ledger, unknown="ignore")
+    for path in ("none.csv", qs.CSV("none.csv"), "none.txt"):
+        with pytest.raises(DataError, match="none"):
+            qs.measure(plan, path, ledger=ledger)
+    assert ledger.entries == ()
+
+
+def test_the_entry_is_there_when_the_table_is_opened_and_stays_if_it_is_refused(plan, ledger, monkeypatch):
+    seen = []
+    opening = measuring.open_table
+
+    def looking(*arguments):
+        seen.append(len(ledger.entries))
+        return opening(*arguments)
+
+    monkeypatch.setattr(measuring, "open_table", looking)
+    with pytest.raises(DataError, match="no column") as caught:
+        qs.measure(plan, pa.table({"a": [0]}), ledger=ledger)
+    assert seen == [1]
+    assert len(ledger.entries) == 1
+    assert caught.value.__notes__ == ["The ledger has recorded the cost of this measurement, as entry 1"]
+
+
+def test_the_entry_is_in_the_file_and_must_be_about_this_release(plan, table, ledger, tmp_path):
+    release = qs.measure(plan, table, ledger=ledger)
+    release.save(tmp_path / "x.qs")
+    assert qs.Release.load(tmp_path / "x.qs").entry == release.entry
+    for change in ({"cost": release.entry.cost / 2}, {"plan": "0" * 64}, {"noise": "discrete"}):
+        foreign = replace(release, entry=replace(release.entry, **change))
+        foreign.save(tmp_path / "y.qs")
+        with pytest.raises(FileError, match="about another measurement"):
+            qs.Release.load(tmp_path / "y.qs")

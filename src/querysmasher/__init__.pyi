@@ -31,8 +31,10 @@ from querysmasher.privacy.budget import ApproxDP as ApproxDP
 from querysmasher.privacy.budget import GaussianDP as GaussianDP
 from querysmasher.privacy.budget import PrivacyCost as PrivacyCost
 from querysmasher.privacy.budget import zCDP as zCDP
+from querysmasher.privacy.ledger import Ledger as Ledger
 from querysmasher.release.answers import Answers as Answers
 from querysmasher.release.release import Release as Release
+from querysmasher.release.verify import verify as verify
 from querysmasher.schema import Schema as Schema
 from querysmasher.workload.builders import abs_difference as abs_difference
 from querysmasher.workload.builders import affine as affine

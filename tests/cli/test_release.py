@@ -79,7 +79,8 @@ def test_who_publishes_what_and_when(run, folder):
         for word in ("Our people", "Office", "a@b.example", found["date"], found["plan_digest"]):
             assert word in page
     assert (
-        summary["release_digest"] == hashlib.sha256((folder / "out" / "release.qs").read_bytes()).hexdigest()
+        summary["digests"]["release.qs"]
+        == hashlib.sha256((folder / "out" / "release.qs").read_bytes()).hexdigest()
     )
 
 
@@ -260,6 +261,6 @@ def test_a_failure_while_writing_leaves_the_release_and_nothing_else(
         assert ran.err.startswith(f"error: {message} The table was measured")
     new, left = sorted(p for p in folder.iterdir() if "unfinished" in p.name)
     assert names(folder) == sorted(["old", new.name, left.name, "people.csv", "release.toml"])
-    assert names(new) == names(left) == ["plan.qs", "release.qs", "summary.json"]
+    assert names(new) == names(left) == ["plan.qs", "release.qs"]
     assert names(folder / "old") == FILES
     assert (folder / "old" / "release.qs").read_bytes() == before

@@ -17,7 +17,7 @@ from querysmasher.planning.centres.roles import SetClass, find_roles
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.options import Options
 from querysmasher.planning.planner import plan_at
-from tests.builders import COST, cps, cube, pairs
+from tests.builders import COST, cps, cube, pairs, plan_split
 from tests.release.tables import frame, random_counts, simulate, whole
 
 
@@ -228,12 +228,12 @@ def test_roles_that_stay_change_neither_value_nor_gradient_of_the_others(name):
 def test_a_search_that_stops_early_says_so(limit_planning, tmp_path):
     schema = cube(6, 2)
     workload = qs.affine(schema, "a0", "a1") + qs.all_kway(schema, 1, "prefix")
-    plan = qs.plan(workload, COST)
+    plan = plan_split(workload)
     assert not plan.stopped_early
     assert "stopped early" not in repr(plan)
     limit_planning(search_steps=1)
     assert search_centres(workload, COST).stopped_early
-    plan = qs.plan(workload, COST)
+    plan = plan_split(workload)
     assert plan.weighted_loss < qs.plan(workload, COST, centering="uniform").weighted_loss
     assert "the search for better centres stopped early" in repr(plan)
     plan.save(tmp_path / "plan")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.combination import Combination, Whole
-from tests.builders import COST
+from querysmasher.planning.combination import CombinedPredictor, Whole
+from querysmasher.planning.measured import Measured
+from tests.builders import plan_split
 from tests.reference import marginal_map, query_rows
 from tests.strategies import matrices, workloads
 
@@ -54,6 +55,11 @@ def best_variances(queries, rows, noise):
     return (image**2).sum(axis=1)
 
 
+def whole(attributes, maps, rows, variance=1.0):
+    """Rows that are measured as they are, with noise of one variance."""
+    return Whole(attributes, tuple(maps), rows, (Measured(attributes, (), variance, 0.0),))
+
+
 @st.composite
 def wholes(draw, schema):
     """Random rows on random attributes, whose values fall into random classes."""
@@ -67,8 +73,7 @@ def wholes(draw, schema):
     classes = [int(own.max()) + 1 for own in maps]
     rows = draw(matrices(draw(st.integers(1, 3)), int(np.prod(classes))))
     assume(rows.any(axis=1).all())
-    noise = np.array([draw(st.floats(0.1, 10)) for _ in rows])
-    return Whole(tuple(places), tuple(maps), rows.reshape(-1, *classes), noise)
+    return whole(tuple(places), maps, rows.reshape(-1, *classes), draw(st.floats(0.1, 10)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,16 +84,16 @@ def test_variances_are_those_of_dense_generalised_least_squares(data):
     assume(np.prod(schema.sizes) <= 60)
     asked = query_rows(workload)[0]
     assume(asked.any())
-    plan = qs.plan(workload, COST, centering=data.draw(st.sampled_from(["uniform", "optimized"])))
+    plan = plan_split(workload, centering=data.draw(st.sampled_from(["uniform", "optimized"])))
     own = [data.draw(wholes(schema)) for _ in range(data.draw(st.integers(1, 2)))]
-    combination = Combination(plan.predictor, own)
+    combination = CombinedPredictor(plan.predictor, own)
     rows, noise = residual_rows(plan)
-    rows = np.concatenate([rows, *(whole_rows(schema, whole) for whole in own)])
-    noise = np.concatenate([noise, *(whole.variances for whole in own)])
+    rows = np.concatenate([rows, *(whole_rows(schema, one) for one in own)])
+    noise = np.concatenate([noise, *(np.full(len(one.rows), one.variance) for one in own)])
     # what was planned, and what only the whole measurements know
-    for whole in own:
-        names = [schema.names[a] for a in whole.attributes]
-        later = qs.linear(schema, names, over_cells(whole).reshape(len(whole.rows), -1))
+    for one in own:
+        names = [schema.names[a] for a in one.attributes]
+        later = qs.linear(schema, names, over_cells(one).reshape(len(one.rows), -1))
         for group in itertools.chain(workload, later):
             queries = query_rows(qs.Workload(schema, (group,)))[0]
             expected = best_variances(queries, rows, noise)
@@ -99,9 +104,9 @@ def test_variances_are_those_of_dense_generalised_least_squares(data):
 
 def test_what_nobody_measured_is_refused():
     schema = qs.Schema.of(a=3, b=4)
-    plan = qs.plan(qs.queries(schema, a="identity"), COST)
-    whole = Whole((0, 1), (np.array([0, 1, 1]), np.array([0, 0, 1, 1])), np.eye(2)[None], np.ones(1))
-    combination = Combination(plan.predictor, [whole])
+    plan = plan_split(qs.queries(schema, a="identity"))
+    one = whole((0, 1), (np.array([0, 1, 1]), np.array([0, 0, 1, 1])), np.eye(2)[None])
+    combination = CombinedPredictor(plan.predictor, [one])
     (known,) = qs.linear(schema, ("a", "b"), np.eye(2)[[0, 1, 1]][:, [0, 0, 1, 1]].reshape(1, -1))
     assert combination.variances(known) < 1
     for asked in (qs.queries(schema, b="identity"), qs.where(schema, "a == 0 and b == 0")):
@@ -112,12 +117,12 @@ def test_what_nobody_measured_is_refused():
 def test_measuring_again_never_hurts():
     schema = qs.Schema.of(a=6, b=5)
     workload = qs.all_kway(schema, [1, 2], "prefix")
-    plan = qs.plan(workload, COST)
+    plan = plan_split(workload)
     rows = np.zeros((1, 6, 5))
     rows[0, :3, :2] = 1
     (asked,) = qs.linear(schema, ("a", "b"), rows.reshape(1, -1))
-    whole = Whole((0, 1), (np.arange(6), np.arange(5)), rows, np.ones(1))
-    combination = Combination(plan.predictor, [whole])
+    one = whole((0, 1), (np.arange(6), np.arange(5)), rows)
+    combination = CombinedPredictor(plan.predictor, [one])
     for group in workload:
         assert np.all(combination.variances(group) <= plan.predictor.variances(group) * (1 + 1e-12))
     alone = plan.predictor.variances(asked).item()
@@ -130,8 +135,8 @@ def test_rows_that_are_known_already_are_only_measured_again():
     rows = np.zeros((1, 5, 4))
     rows[0, 1:3, :3] = 0.1
     workload = qs.linear(schema, ("a", "b"), rows.reshape(1, -1))
-    plan = qs.plan(workload, COST)
-    whole = Whole((0, 1), (np.arange(5), np.arange(4)), rows, np.full(1, 0.04))
-    (found,) = Combination(plan.predictor, [whole]).variances(workload.groups[0])
+    plan = plan_split(workload)
+    one = whole((0, 1), (np.arange(5), np.arange(4)), rows, 0.04)
+    (found,) = CombinedPredictor(plan.predictor, [one]).variances(workload.groups[0])
     (alone,) = plan.variances(workload)
     assert found == pytest.approx(1 / (1 / 0.04 + 1 / alone), rel=1e-6)

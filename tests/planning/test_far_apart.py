@@ -24,7 +24,7 @@ from querysmasher.planning.grading import (
 )
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.subworkload import Part, Piece, Term, separate
@@ -67,13 +67,17 @@ def exact_variances(plan):
     rows, weights = reference.query_rows(plan.workload)
     total = [Fraction(0)] * len(rows)
     measured = {m.attributes: m for m in plan.measured}
-    for kept in reference.subsets(range(len(plan.workload.schema))):
-        part = product(exact(rows), exact(reference.split_map(plan.workload.schema, plan.centres, kept)))
+    whole = any(solution.strategy.whole for solution in plan.solutions)
+    for kept in measured if whole else reference.subsets(range(len(plan.workload.schema))):
+        part = exact(rows)
+        if not whole:
+            part = product(part, exact(reference.split_map(plan.workload.schema, plan.centres, kept)))
         if kept not in measured:
             for own, row in zip(part, exact(rows), strict=True):
                 assert max(map(abs, own)) <= max(map(abs, row)) * Fraction(1e-11), "not measured"
             continue
-        strategy = exact(reference.measured_rows(plan, measured[kept]))
+        own = reference.measured_rows(plan, measured[kept])
+        strategy = exact(own @ reference.marginal_map(plan.workload.schema, kept) if whole else own)
         across = [list(column) for column in zip(*strategy, strict=True)]
         y = solve(product(strategy, across), product(strategy, [list(c) for c in zip(*part, strict=True)]))
         y = [list(column) for column in zip(*y, strict=True)]
@@ -327,14 +331,14 @@ def test_what_is_planned_can_be_measured_as_planned(workload, centering):
 
 
 def rounded_predictor(plan, integers):
-    measured = {}
+    measured = []
     for m in integers.measured:
         total = [n for axes, n in m.blocks if not axes]
         variance = m.variance / (squared_sensitivity(integers.strategies[total[0]]) if total else 1)
         blocks = tuple(b for b in m.blocks if b[0])
-        measured[m.attributes] = [Measured(m.attributes, blocks, float(variance), 0.0)]
+        measured.append((Measured(m.attributes, blocks, float(variance), 0.0),))
     strategies = [strategy_of_integers(s) for s in integers.strategies]
-    return Predictor(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
+    return new_predictor(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
 
 
 # --- roots of rows ---------------------------------------------------------------------------------

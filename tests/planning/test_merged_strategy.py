@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher import arrays
 from querysmasher.errors import PlanError
 from querysmasher.files import read_archive, write_archive
 from querysmasher.planning.cells import merge
@@ -201,12 +202,13 @@ def test_spans_of_rows_far_apart(data, tame, chunk):
     inverse = np.linalg.pinv(rows * roots) / scales
     vectors = data.draw(integer_arrays((3, 40))).astype(float)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(span_module, "TAME", 1e3 if tame else 0.0)
+        patch.setattr(arrays, "TAME", 1e3 if tame else 0.0)
         patch.setattr(span_module, "CHUNK", chunk)
         span = span_module.Span(rows * scales[:, None], roots)
         assert span.is_independent()
         found = span.coefficients(vectors)
         outside = span.outside(vectors, found)
+        np.testing.assert_allclose(span.combinations(vectors / roots), found)
     np.testing.assert_allclose(found * scales, vectors @ inverse * scales, atol=1e-10)
     np.testing.assert_allclose(outside, vectors - vectors @ inverse * scales @ (rows * roots), atol=1e-9)
     twice = span_module.Span(np.concatenate([rows, rows[:1] * 3]), roots)

@@ -17,7 +17,7 @@ from querysmasher.planning.centres.own import own_centres
 from querysmasher.planning.centres.roles import find_roles
 from querysmasher.planning.centres.search import Candidates, search_centres
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from tests.builders import COST, cube
+from tests.builders import COST, cube, plan_split
 from tests.reference import optimal_loss
 
 
@@ -91,7 +91,7 @@ def test_a_plan_above_the_bound_is_compared_with_the_uniform_one(share, is_unifo
     bound = share * np.sqrt(qs.plan(workload, COST, centering="uniform").weighted_loss)
     found = Candidates((uniform(workload.schema), (bad,)), is_proven=False, uniform_bound=bound)
     monkeypatch.setattr(planner, "search_centres", lambda *_, **__: found)
-    assert qs.plan(workload, COST).centres[0].is_uniform == is_uniform
+    assert plan_split(workload).centres[0].is_uniform == is_uniform
 
 
 def test_plans_start_from_the_weights_that_the_search_found(limit_planning):

@@ -95,7 +95,7 @@ def test_zero_rows(centering, refuses):
     variances = plan.variances(workload)
     assert variances[0] == 0
     assert np.all(variances[1:] > 0)
-    np.testing.assert_allclose(variances, reference.split_variances(plan, workload), rtol=1e-6)
+    np.testing.assert_allclose(variances, reference.planned_variances(plan, workload), rtol=1e-6)
 
 
 # --- refused when planned ------------------------------------------------------------------------------

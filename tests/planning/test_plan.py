@@ -17,9 +17,9 @@ from tests.reference import (
     kron,
     loss,
     paper_loss,
+    planned_variances,
     privacy_cost,
     query_rows,
-    split_variances,
     subworkload_grams,
     variances,
 )
@@ -72,7 +72,7 @@ def test_a_plan_around_any_centres_is_the_mechanism_it_says_it_is(workload, budg
     assume(asks_something(workload, budget))
     plan = qs.plan(workload, budget, centering=centering)
     found = plan.variances(workload)
-    expected = split_variances(plan, workload)
+    expected = planned_variances(plan, workload)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
     _, weights = query_rows(workload)
     assert plan.weighted_loss == pytest.approx(float(weights @ expected), rel=1e-6)

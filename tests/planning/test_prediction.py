@@ -15,7 +15,7 @@ from querysmasher.workload.families import ONE_ATTRIBUTE, Identity, Prefix, Rang
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.rows import Rows
-from tests.builders import COST, plan_uniform
+from tests.builders import COST, plan_split, plan_uniform
 from tests.reference import mechanism, query_rows, split_variances, variances
 from tests.strategies import groups, matrix, schemas
 
@@ -164,7 +164,7 @@ def test_attributes_of_the_same_size_with_different_centres_are_kept_apart():
     workload = (
         qs.queries(schema, a="prefix") + qs.queries(schema, b=np.tri(5)[:, ::-1]) + qs.marginals(schema, 2)
     )
-    plan = qs.plan(workload, COST, centering="optimized")
+    plan = plan_split(workload)
     assert np.abs(plan.centres[0].weights - plan.centres[1].weights).max() > 0.01
     later = qs.all_kway(schema, [1, 2], "range") + qs.affine(schema, "a", "b") + qs.affine(schema, "b", "a")
     np.testing.assert_allclose(plan.variances(later), split_variances(plan, later), rtol=1e-7)

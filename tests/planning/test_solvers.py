@@ -21,7 +21,7 @@ from querysmasher.planning.subworkload import Block, Part, separate
 from querysmasher.workload.families import Prefix
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
-from tests.builders import COST, plan_uniform
+from tests.builders import COST, plan_split, plan_uniform
 from tests.reference import complement, kron, loss, optimal_loss, strategy_rows, terms_gram
 from tests.strategies import full_rank_matrices, schemas, workloads
 
@@ -470,10 +470,10 @@ def test_queries_that_all_tie_attributes_are_written_out_beyond_the_usual_limit(
     limit_planning(dense_cells=20, joint_dense_cells=30)
     schema = qs.Schema.of(a=6, b=5)
     random = qs.random_queries(schema, ("a", "b"), 20, seed=1)
-    plan = qs.plan(random, COST)
+    plan = plan_split(random)
     assert {block.method for block in plan.methods} == {"dense"}
     assert plan.gap < 1e-3
     assert plan.stopped_early
     assert all(centre.is_uniform for centre in plan.centres)
     tables = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
-    assert "structured" in {block.method for block in qs.plan(tables, COST).methods}
+    assert "structured" in {block.method for block in plan_split(tables).methods}

@@ -9,14 +9,15 @@ import pytest
 import querysmasher as qs
 from querysmasher import files
 from querysmasher.errors import FileError
+from querysmasher.planning.limits import limited
 from querysmasher.release import storage
-from tests.builders import BEST, UNIFORM
+from tests.builders import BEST, SPLIT, UNIFORM
 from tests.release.tables import random_counts, simulate
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "Ü"]), qs.Ordinal("age", range(5)), qs.Cyclic("h", range(3))])
 
 
-def rich(budget, **options):
+def rich(budget, limits=SPLIT, **options):
     workload = (
         qs.all_kway(SCHEMA, [0, 1, 2])
         + 2.5 * qs.marginals(SCHEMA, 2)
@@ -24,11 +25,14 @@ def rich(budget, **options):
         + qs.where(SCHEMA, "age >= 3 and sex == 'F' or h == 1")
         + qs.linear(SCHEMA, ("sex", "h"), np.eye(6), weights=np.linspace(1, 2, 6), labels=list("abcdef"))
     )
-    return qs.plan(workload, budget, **options)
+    with limited(**limits):
+        return qs.plan(workload, budget, **options)
 
 
 RELEASES = {
     "rounded": (rich(qs.PrivacyCost(1.0), **BEST), "rounded"),
+    "whole": (rich(qs.PrivacyCost(1.0), {}, **BEST), "rounded"),
+    "mixture": (rich(qs.PrivacyCost(1.0), {"quick_whole_work": 0, "split_entries": 0}, **BEST), "rounded"),
     "structured": (rich(qs.zCDP(0.5, records_per_person=2), solver="structured", **UNIFORM), "discrete"),
     "public total": (rich(qs.ApproxDP(1.0, 1e-6, neighbours="replace_one"), **UNIFORM), "rounded"),
     "floats": (rich(qs.GaussianDP(1.0), **UNIFORM), "gaussian"),

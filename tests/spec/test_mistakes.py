@@ -275,7 +275,7 @@ def test_all_mistakes_are_told_at_once_in_the_order_of_lines(tmp_path):
         "release.toml has 3 problems:",
         "  line 9: schema[1].range: expected first <= last and a step above 0, got [9, 0, 1]",
         "  line 21: workload[0].k: missing; expected an integer number of attributes, or a list of them",
-        "  line 26: budget.roh: unknown key; did you mean 'rho'? (allowed: cost, rho, mu, epsilon, delta, neighbours, records_per_person)",
+        "  line 26: budget.roh: unknown key; did you mean 'rho'? (allowed: cost, rho, mu, epsilon, delta, neighbours, records_per_person, ledger)",
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from querysmasher.cli import answer, check, compare, demo, init, plan, release, report
+from querysmasher.cli import answer, check, compare, demo, init, ledger, plan, release, report, verify
 from querysmasher.cli.exits import listing
 
 app = typer.Typer(
@@ -45,5 +45,5 @@ def querysmasher(
     """Publish many counts about people under differential privacy, with the error known in advance."""
 
 
-for module in (init, plan, check, release, answer, report, compare, demo):
+for module in (init, plan, check, release, answer, report, verify, ledger, compare, demo):
     module.add_to(app)

@@ -42,7 +42,8 @@ def check(
     read = read_spec(spec)
     asked = {name for group in read.workload.groups for name in group.attributes}
     names = [name for name in read.schema.names if name in asked]
-    found = look(read.schema, read.table(data).open(), names, max_records=read.measuring.max_records)
+    most, person = read.measuring.max_records, read.measuring.person
+    found = look(read.schema, read.table(data).open(), names, max_records=most, person=person)
     verdict = found.verdict('[measure] unknown = "drop"')
     if as_json:
         print_json({**found.to_json(), "verdict": verdict})

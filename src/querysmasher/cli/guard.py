@@ -66,7 +66,7 @@ def _message(error: BaseException) -> str:
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror or type(error).__name__}{where}"
     if isinstance(error, QuerySmasherError):
-        return error.for_spec()
+        return ". ".join([error.for_spec(), *getattr(error, "__notes__", ())])
     return str(error) or "not enough memory."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import hashlib
 import json
 import shlex
 from dataclasses import replace
@@ -16,7 +15,7 @@ import typer
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
-from querysmasher.errors import PlanError, SpecError
+from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.extras import check_excel
 from querysmasher.text import escaped
 from querysmasher.workload.names import written_name
@@ -104,6 +103,7 @@ def release(
             summary, names = _finish(draft, read, planned, measured, form)
     else:
         read = _with_data(read, data)
+        _check_ledger(read, seed)
         check_place(folder, force, command)
         source = read.source
         assert source is not None  # noqa: S101 - _with_data has raised
@@ -122,6 +122,7 @@ def release(
     print_pairs(
         [
             ("Guarantee", measured.guarantee),
+            ("Ledger", measured.record),
             ("Answers", f"{summary['queries']:,} queries, expected error ± {summary['expected_error']:.3g}"),
             ("Written", ", ".join(str(folder / name) for name in names)),
             ("Remember", SPENT),
@@ -140,6 +141,19 @@ def _with_data(read: Spec, data: Path | None) -> Spec:
         msg = f"{read.path.name}: data: missing; name the table under [data] or with --data"
         raise SpecError(msg)
     return read
+
+
+def _check_ledger(read: Spec, seed: int | None) -> None:
+    """Open the ledger before planning, which may take long, and refuse a simulation."""
+    if read.ledger is None:
+        return
+    if seed is not None:
+        msg = (
+            "--seed: a simulation protects nobody, so the ledger cannot record its cost; remove [budget] "
+            "ledger from the spec"
+        )
+        raise PrivacyError(msg)
+    read.ledger.open().check_unit(read.budget)
 
 
 def _planned(read: Spec) -> Plan:
@@ -167,6 +181,7 @@ def _stored(path: Path, read: Spec) -> Plan:
 def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
     """Return a summary of a release, all of it public."""
     from querysmasher import __version__
+    from querysmasher.privacy.digests import plan_digest
 
     return {
         "querysmasher": __version__,
@@ -175,6 +190,10 @@ def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
         "private": measured.noise.is_private,
         "budget": measured.plan.budget.to_json(),
         "noise": measured.noise.description,
+        "person": measured.person,
+        "record": measured.record,
+        "ledger": None if measured.entry is None else measured.entry.to_data(),
+        "integer_plan_digest": plan_digest(measured.plan),
         "queries": measured.workload.query_count,
         "expected_error": expected.rmse,
         "gap": expected.plan.gap,
@@ -184,18 +203,14 @@ def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
 
 def _described(measured: Release, read: Spec, plan: Path) -> Release:
     """Return the release with the words of the spec, today's date and the digests of spec and plan."""
+    from querysmasher.release.comparing import sha256
+
     return measured.described(
         **read.about.model_dump(exclude_none=True),
         date=datetime.now(UTC).date(),
-        spec_digest=_digest(read.path),
-        plan_digest=_digest(plan),
+        spec_digest=sha256(read.path),
+        plan_digest=sha256(plan),
     )
-
-
-def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _finish(
@@ -204,17 +219,18 @@ def _finish(
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import ANSWERS, DESCRIPTION, PLAN, RELEASE, SUMMARY
+    from querysmasher.release.verify import digests
 
-    digests = {"release_digest": _digest(draft.folder / RELEASE)}
-    summary = _summary(Expectations(planned, read), measured) | digests
+    summary = _summary(Expectations(planned, read), measured)
     names = [RELEASE, PLAN, SUMMARY]
     if not (draft.folder / PLAN).is_file():
         planned.save(draft.folder / PLAN)
-    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
-    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
     if form != "none":
         names += [f"{ANSWERS}.{form}", DESCRIPTION]
         measured.write(measured.workload, draft.folder / names[-2])
+    summary["digests"] = digests(draft.folder)
+    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
+    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
     draft.publish()
     return summary, names
 
@@ -228,11 +244,18 @@ def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
         "workload": measured.workload == read.workload,
         "budget": measured.plan.budget == read.budget,
         "noise": measured.noise.name == read.measuring.noise,
+        "person": measured.person == read.measuring.person,
     }
     for what, is_same in same.items():
         if not is_same:
             msg = f"--resume: {str(path)!r} was measured with a different {what} than {read.path.name}"
             raise PlanError(msg)
+    if read.ledger is not None and measured.entry not in read.ledger.open().entries:
+        msg = (
+            f"--resume: {str(path)!r} is not recorded in the ledger {str(read.ledger.path)!r}; completing it "
+            "would publish what nobody has counted"
+        )
+        raise PrivacyError(msg)
     stored = (path if path.is_dir() else path.parent) / PLAN
     return load_plan(stored) if stored.is_file() else read.plan(), measured
 

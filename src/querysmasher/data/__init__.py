@@ -5,6 +5,6 @@ Arrow rows -> small integer codes -> dense tables of counts.
 """
 
 from querysmasher.data.counter import Limits
-from querysmasher.data.table import open_table
+from querysmasher.data.table import check_source, open_table
 
-__all__ = ["Limits", "open_table"]
+__all__ = ["Limits", "check_source", "open_table"]

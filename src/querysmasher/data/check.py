@@ -23,6 +23,7 @@ from querysmasher.data.spark import SparkCounter
 from querysmasher.data.table import open_table
 from querysmasher.errors import DataError
 from querysmasher.formatting import count
+from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
 
@@ -146,6 +147,7 @@ def check(
     attributes: Sequence[str] | None = None,
     *,
     max_records: int = 100_000_000,
+    person: str | None = None,
 ) -> Check:
     """Show the custodian what in a table does not fit a schema, in all columns at once.
 
@@ -160,6 +162,7 @@ def check(
         data: anything that `measure` accepts.
         attributes: the attributes to inspect; by default all. `measure` reads only those it measures.
         max_records: the public cap on the number of records, as for `measure`.
+        person: the column that says to whom a record belongs, as for `measure`.
 
     >>> import pyarrow
     >>> schema = Schema.of(age=3, sex=2)
@@ -182,7 +185,7 @@ def check(
     problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
     readable = [name for name in names if name not in problems]
     found, problem = _inspected(open_table(schema, data, readable, "drop"))
-    problem = problem or _unnamed(schema, data, names)
+    problem = problem or _unnamed(schema, data, names) or _nameless(schema, data, person)
     columns = [
         _column(schema[n], found.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
     ]
@@ -215,6 +218,17 @@ def _unnamed(schema: Schema, data: Any, names: Sequence[str]) -> str:
             open_table(schema, data, names, "drop")
         except DataError as error:
             return "" if set(names) & set(columns) else str(error)
+    return ""
+
+
+def _nameless(schema: Schema, data: Any, person: str | None) -> str:
+    """Say why it is not known to whom each record belongs, or nothing."""
+    if person is None:
+        return ""
+    try:
+        open_table(schema, data, [], bound=Bound(person, 1, bytes(32))).records()
+    except DataError as error:
+        return str(error)
     return ""
 
 

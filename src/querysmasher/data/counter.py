@@ -17,12 +17,15 @@ class Limits:
         keep_bytes: encoded rows are kept between steps up to this size (one byte per record and attribute
             of fewer than 256 values); beyond it, they are read again for each batch of marginals.
         batch_cells: cells of the marginals counted in one pass over the rows, 8 bytes each.
+        people_bytes: records held to choose those of each person; a larger table is read once for each share
+            of the persons.
     """
 
     read_rows: int = 2**17
     chunk_rows: int = 2**20
     keep_bytes: int = 2**30
     batch_cells: int = 2**24
+    people_bytes: int = 2**30
 
     def __post_init__(self) -> None:
         """Check that each limit is an integer of at least 1, or 0 for what is kept."""

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from querysmasher.data.blocks import Block, blocks
@@ -26,6 +27,16 @@ class Codes:
 
     columns: Mapping[str, Code]
     rows: int
+    names: Any = None
+    """The names of the persons, an Arrow array, while it is not decided which records are counted."""
+
+    def where(self, kept: NDArray[np.bool_]) -> Codes:
+        """Return some of the records."""
+        if kept.all():
+            return self
+        names = None if self.names is None else self.names.filter(pa.array(kept))
+        columns = {name: column[kept] for name, column in self.columns.items()}
+        return Codes(columns, int(kept.sum()), names)
 
     @property
     def size(self) -> int:

@@ -121,7 +121,7 @@ class CSVFile:
         return mistake(_words(self.path), line, words)
 
 
-def open_csv(path: str, dialect: CSV, names: Sequence[str]) -> CSVFile:
+def open_csv(path: str, dialect: CSV, names: Sequence[str], person: str | None = None) -> CSVFile:
     """Read the header of a file, and return the file; do not read the records."""
     with closing(_blocks(path, dialect)) as parts:
         block = next(parts, None)
@@ -129,7 +129,7 @@ def open_csv(path: str, dialect: CSV, names: Sequence[str]) -> CSVFile:
         msg = f"data: {_words(path)} is empty; expected a header on the first line"
         raise DataError(msg)
     header = _Header(Block(block.data[: first_record(block, dialect.quote)], 1), dialect, path)
-    delimiter, columns = header.read(names)
+    delimiter, columns = header.read(names, person)
     return CSVFile(path, dialect, delimiter, len(columns), {name: columns.index(name) for name in names})
 
 
@@ -141,7 +141,7 @@ class _Header:
     dialect: CSV
     path: str
 
-    def read(self, names: Sequence[str]) -> tuple[str, list[str]]:
+    def read(self, names: Sequence[str], person: str | None) -> tuple[str, list[str]]:
         """Return the delimiter and the columns, which include all needed ones."""
         source = _words(self.path)
         if has_lone_returns(self.block.data, self.dialect.quote):
@@ -159,7 +159,7 @@ class _Header:
         hint = ""
         if not named[delimiter]:
             hint = f"; the first line of {source} has no name of an attribute: is it a header?"
-        check_columns(names, headers[delimiter], place=source, hint=hint)
+        check_columns(names, headers[delimiter], place=source, hint=hint, person=person)
         return delimiter, headers[delimiter]
 
     def _columns(self, delimiter: str) -> list[str]:

@@ -37,21 +37,27 @@ def count_file(rows: RowEncoder, data: str | os.PathLike[str] | CSV, limits: Lim
     paths, kind = _locate(path, "CSV" if stated else None)
     if kind == "Parquet":
         root = path if Path(path).is_dir() else _fixed_part(path)
-        parquet = [open_parquet(one, rows.names, root) for one in paths]
+        parquet = [open_parquet(one, rows.columns, root, rows.person) for one in paths]
         return ScanCounter(rows, partial(_parquet_batches, parquet, limits.read_rows), limits)
     for encoder in rows.encoders.values():
         if len(encoder.places.kinds) > 1:
             text_labels(encoder.attribute)  # which refuses labels that are the same string
     dialect = data if isinstance(data, CSV) else CSV(data)
-    texts = [open_csv(one, dialect, rows.names) for one in paths]
+    texts = [open_csv(one, dialect, rows.columns, rows.person) for one in paths]
     return ScanCounter(rows, partial(_csv_batches, texts), limits)
+
+
+def check_exists(data: str | os.PathLike[str] | CSV) -> None:
+    """Refuse a path at which there is no file of a known kind; open nothing."""
+    stated = isinstance(data, CSV)
+    _locate(os.fspath(data.path if isinstance(data, CSV) else data), "CSV" if stated else None)
 
 
 def count_relation(rows: RowEncoder, relation: Any, limits: Limits) -> ScanCounter:
     """Return a counter of a DuckDB relation, which is evaluated when it is read."""
     columns = relation.columns
-    check_columns(rows.names, columns)
-    chosen = rows.names or columns[:1]  # one column at least, to know the number of rows
+    check_columns(rows.columns, columns, person=rows.person)
+    chosen = rows.columns or columns[:1]  # one column at least, to know the number of rows
     selection = ", ".join(map(_quoted, chosen))
     return ScanCounter(rows, partial(_relation_batches, relation, selection, limits.read_rows), limits)
 

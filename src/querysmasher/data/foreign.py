@@ -39,7 +39,13 @@ def _step(iterator: Iterator[T]) -> T | None:
     return next(iterator, None)
 
 
-def check_columns(names: Sequence[str], columns: Sequence[object], place: str = "", hint: str = "") -> None:
+def check_columns(
+    names: Sequence[str],
+    columns: Sequence[object],
+    place: str = "",
+    hint: str = "",
+    person: str | None = None,
+) -> None:
     """Refuse data with a missing or repeated column.
 
     The error quotes a column only if it is a spelling variant of the attribute's name: in a file without a
@@ -50,6 +56,7 @@ def check_columns(names: Sequence[str], columns: Sequence[object], place: str = 
         columns: the existing columns.
         place: which of several files, in words.
         hint: a remark to add about a missing column.
+        person: which of the needed columns says to whom a record belongs.
     """
     where = f" in {place}" if place else ""
     if (noted := _noted.get()) is not None:
@@ -61,7 +68,10 @@ def check_columns(names: Sequence[str], columns: Sequence[object], place: str = 
         if name not in columns:
             alike = [str(c) for c in columns if plain_name(str(c)) == plain_name(name) != ""]
             near = f"; the nearest column is {alike[0]!r}" if alike else hint
-            msg = f"data: no column {name!r} for the attribute of that name{where}{near}"
+            what = (
+                "that says to whom a record belongs" if name == person else "for the attribute of that name"
+            )
+            msg = f"data: no column {name!r} {what}{where}{near}"
             raise DataError(msg)
 
 

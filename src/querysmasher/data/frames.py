@@ -23,8 +23,8 @@ def count_frame(rows: RowEncoder, frame: Any, limits: Limits) -> ScanCounter:
     columns = quietly(
         "reading the columns", lambda: frame.collect_schema().names() if lazy else frame.columns
     )
-    check_columns(rows.names, columns)
-    chosen = list(rows.names or columns[:1])  # one column at least, to know the number of rows
+    check_columns(rows.columns, columns, person=rows.person)
+    chosen = list(rows.columns or columns[:1])  # one column at least, to know the number of rows
     return ScanCounter(rows, partial(_batches, frame, chosen, limits.read_rows), limits)
 
 

@@ -39,19 +39,21 @@ class ParquetFile:
                 yield Batch(columns | texts, part.num_rows)
 
 
-def open_parquet(path: str, names: Sequence[str], root: str) -> ParquetFile:
+def open_parquet(path: str, names: Sequence[str], root: str, person: str | None = None) -> ParquetFile:
     """Read the schema of a file, and return the file.
 
     Args:
         path: the file.
         names: the needed columns; a column missing from the file may be given by its folders.
         root: the folder below which folder names give columns.
+        person: which of the columns says to whom a record belongs.
     """
     columns = quietly(f"opening {path!r}", lambda: pa.parquet.read_schema(path).names)
     folders = Path(path).parent.parts[len(Path(root).parts) :]
     stated = {key: unquote(value) for key, sign, value in (f.partition("=") for f in folders) if sign}
     stated = {key: "" if value == NO_PARTITION else value for key, value in stated.items()}
     own = {name: stated[name] for name in names if name in stated and name not in columns}
-    check_columns([name for name in names if name not in own], columns, place=f"file {Path(path).name!r}")
-    chosen = [name for name in names if name not in own] or columns[:1]  # one, to know the number of rows
+    needed = [name for name in names if name not in own]
+    check_columns(needed, columns, place=f"file {Path(path).name!r}", person=person)
+    chosen = needed or columns[:1]  # one, to know the number of rows
     return ParquetFile(path, tuple(chosen), own)

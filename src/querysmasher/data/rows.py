@@ -8,11 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.data.counting import Codes
 from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
+from querysmasher.data.persons import OneKind, joined, names_of
 from querysmasher.errors import DataError, Remedy
+from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.sets import AttributeSet
 from querysmasher.schema import Schema
 
@@ -28,6 +31,10 @@ MENDING = Remedy(
     "drop such records with unknown='drop'; `qs.check` shows the custodian which they are",
     "correct the data or the schema ([[schema]] missing is the value that missing ones count as), or drop "
     'such records with [measure] unknown = "drop"; `querysmasher check` shows the custodian which they are',
+)
+NAMELESS = Remedy(
+    "correct the data, or drop such records with unknown='drop'",
+    'correct the data, or drop such records with [measure] unknown = "drop"',
 )
 
 
@@ -89,11 +96,13 @@ class RowEncoder:
         names: the attributes to read.
         unknown: how to treat a record with a missing value, or one outside the domain, in any of these
             attributes: "refuse" raises an error, "drop" omits the whole record from every count.
+        bound: how many records of each person are counted, if persons are distinguished.
     """
 
     schema: Schema
     names: tuple[str, ...]
     unknown: str = "refuse"
+    bound: Bound | None = None
 
     def __post_init__(self) -> None:
         """Check the names and the option."""
@@ -102,6 +111,17 @@ class RowEncoder:
             raise DataError(msg)
         self.schema.positions(self.names)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to read: those of the attributes, and that of the persons."""
+        person = self.person
+        return self.names if person is None or person in self.names else (*self.names, person)
+
+    @property
+    def person(self) -> str | None:
+        """The column that says to whom a record belongs, if persons are distinguished."""
+        return None if self.bound is None else self.bound.column
+
     @cached_property
     def encoders(self) -> dict[str, Encoder]:
         """The encoder of each attribute that is read."""
@@ -109,9 +129,9 @@ class RowEncoder:
 
     def encode(self, batch: Any) -> Codes:
         """Return the codes of a batch: an Arrow record batch, or a `Batch`."""
-        return self._encode(batch, Forms(self.encoders))
+        return self._encode(batch, Forms(self.encoders), OneKind(self.person or ""))
 
-    def _encode(self, batch: Any, forms: Forms) -> Codes:
+    def _encode(self, batch: Any, forms: Forms, kinds: OneKind) -> Codes:
         columns = {}
         strangers = []
         for name, encoder in self.encoders.items():
@@ -120,14 +140,28 @@ class RowEncoder:
             columns[name] = codes = encoder.stood_in(codes)
             if codes.max(initial=0) >= encoder.unknown:
                 strangers.append(name)
+        encoded, nobody = self._named(Codes(columns, batch.num_rows), batch, kinds)
         if not strangers:
-            return Codes(columns, batch.num_rows)
+            return encoded.where(~nobody) if nobody.any() else encoded
         if self.unknown == "refuse":
             found = columns[strangers[0]].max() - self.encoders[strangers[0]].unknown
             msg = f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}"
             raise DataError(msg, MENDING)
-        kept = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
-        return Codes({name: codes[kept] for name, codes in columns.items()}, int(kept.sum()))
+        known = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
+        return encoded.where(known & ~nobody)
+
+    def _named(self, codes: Codes, batch: Any, kinds: OneKind) -> tuple[Codes, NDArray[np.bool_]]:
+        """Return the codes with the names of the persons, and which records belong to nobody."""
+        if self.person is None:
+            return codes, np.zeros(codes.rows, dtype=bool)
+        column = batch.column(self.person)
+        names = quietly("reading the persons", names_of, column, self.person)
+        kinds.note(names)
+        nobody = np.asarray(names.is_null(nan_is_null=True))
+        if nobody.any() and self.unknown == "refuse":
+            msg = f"person: a record has no value in {self.person!r}, so nobody knows to whom it belongs"
+            raise DataError(msg, NAMELESS)
+        return Codes(codes.columns, codes.rows, names), nobody
 
     def chunks(self, batches: Iterable[Any], rows: int) -> Iterator[Codes]:
         """Encode batches, and join the codes into chunks of about `chunk_rows` rows.
@@ -137,22 +171,16 @@ class RowEncoder:
         """
         held: list[Codes] = []
         count = 0
-        forms = Forms(self.encoders)
+        forms, kinds = Forms(self.encoders), OneKind(self.person or "")
         for batch in batches:
-            held.append(self._encode(batch, forms))
+            held.append(self._encode(batch, forms, kinds))
             count += held[-1].rows
             if count >= rows:
-                yield self._joined(held)
+                yield joined(held)
                 held, count = [], 0
         forms.check()
         if held:
-            yield self._joined(held)
-
-    def _joined(self, held: list[Codes]) -> Codes:
-        if len(held) == 1:
-            return held[0]
-        columns = {name: np.concatenate([codes.columns[name] for codes in held]) for name in self.names}
-        return Codes(columns, sum(codes.rows for codes in held))
+            yield joined(held)
 
     def check_sets(self, sets: Sequence[AttributeSet]) -> list[AttributeSet]:
         """Return the sets as tuples of attributes that are read."""

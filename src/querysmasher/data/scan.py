@@ -8,6 +8,7 @@ from typing import Any
 
 from querysmasher.data.counter import Limits
 from querysmasher.data.counting import Codes, Tally, batches, check_cells
+from querysmasher.data.persons import bounded
 from querysmasher.data.rows import RowEncoder
 from querysmasher.privacy.counter import Counts
 from querysmasher.privacy.sets import AttributeSet
@@ -49,6 +50,16 @@ class ScanCounter:
                     tally.add(codes)
             yield from tally.tables()
 
+    def _counted(self) -> Generator[Codes]:
+        """Iterate over the records that are counted: all, or at most some of each person."""
+        bound = self._rows.bound
+        return self._encoded() if bound is None else bounded(bound, self._encoded, self._limits)
+
+    def _encoded(self) -> Generator[Codes]:
+        """Iterate over all records."""
+        with closing(self._read()) as read:  # or a refused scan would keep its source open
+            yield from self._rows.chunks(read, self._limits.chunk_rows)
+
     def _chunks(self) -> Generator[Codes]:
         """Iterate over all rows, and keep their codes if they fit; a failed scan keeps nothing."""
         if self._kept is not None:
@@ -56,8 +67,8 @@ class ScanCounter:
             return
         kept: list[Codes] = []
         rows, size = 0, 0
-        with closing(self._read()) as read:  # or a refused scan would keep its source open
-            for codes in self._rows.chunks(read, self._limits.chunk_rows):
+        with closing(self._counted()) as read:
+            for codes in read:
                 rows += codes.rows
                 size += codes.size
                 if size <= self._limits.keep_bytes:

@@ -6,6 +6,9 @@ computed again when needed. Each batch of marginals is then one job over the cod
 into dense tables and sends them in the smallest integers that hold the counts; where more than a few tasks
 count, other tasks sum what they send, so that the driver receives one table of each.
 
+If at most some records of each person are counted, Spark first sorts the records by person (on disk, if they
+do not fit in memory), and an encoding task holds one batch of rows and the records of one person.
+
 Memory, whatever the number of rows: a counting task holds one batch of marginals at 8 bytes per cell, a copy
 of its largest table and one Arrow batch of codes (`PIECE_BYTES`); a summing task holds what it receives
 (`SUMMED_CELLS`); the driver holds one batch of marginals and what `DIRECT_TASKS` tasks send of it.
@@ -33,8 +36,8 @@ from querysmasher.data.counter import Limits
 from querysmasher.data.counting import batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.spark_packing import Packing
-from querysmasher.data.spark_tasks import FINDINGS, SLAB_CELLS, SLABS, EncodedRows
+from querysmasher.data.spark_packing import INTEGERS, Packing
+from querysmasher.data.spark_tasks import FINDINGS, PERSON, SLAB_CELLS, SLABS, EncodedRows
 from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counts
 from querysmasher.privacy.sets import AttributeSet
@@ -65,11 +68,13 @@ class SparkCounter:
     def __init__(self, rows: RowEncoder, frame: Any, limits: Limits) -> None:
         """Select the needed columns; nothing is computed yet."""
         columns = list(frame.columns)
-        check_columns(rows.names, columns)
+        check_columns(rows.columns, columns, person=rows.person)
         kinds = dict(quietly("reading the types of the columns", lambda: frame.dtypes))
         packing = Packing.of(rows.schema, rows.names, [kinds[name] for name in rows.names])
         # Under new names, because Spark fails on some names that it allows, such as those with a dot.
         selection = packing.selection([_quoted(name) for name in rows.names])
+        if rows.person is not None:
+            selection = [*selection, f"{_name(rows.person, kinds[rows.person])} AS {PERSON}"]
         selection = selection or ["1 AS c0"]  # one column at least, to know the number of rows
         self._frame = quietly("selecting the columns", frame.selectExpr, *selection)
         self.rows = self._rows = rows
@@ -116,7 +121,11 @@ class SparkCounter:
         # the bytes would change with what a schema remembers of earlier questions.
         rows = EncodedRows(deepcopy(self._rows), self._packing)
         encode = partial(rows.encode, self._limits.read_rows)
-        joined = self._frame.coalesce(ENCODING_TASKS * _tasks(self._frame))
+        tasks = ENCODING_TASKS * _tasks(self._frame)
+        if self._rows.bound is None:
+            joined = self._frame.coalesce(tasks)
+        else:  # all records of a person in one task, one after the other
+            joined = self._frame.repartition(tasks, PERSON).sortWithinPartitions(PERSON)
         encoded = joined.mapInArrow(encode, rows.columns)
         encoded.persist(type(encoded.storageLevel).MEMORY_ONLY)
         # With the counter its codes go, however the counter ends; a session that ends first takes them along.
@@ -178,6 +187,17 @@ def _run_job(frame: Any, job: Callable[[], T]) -> T:
 def _release(encoded: Any) -> None:
     with suppress(Exception):  # the session may have ended, and the codes with it
         encoded.unpersist()
+
+
+def _name(column: str, kind: str) -> str:
+    """Return the expression for the names of persons, which Spark can compare exactly."""
+    if kind in (*INTEGERS, "string", "binary"):
+        return _quoted(column)
+    if re.fullmatch(r"decimal\((\d|1[0-8]),0\)", kind):
+        return f"CAST({_quoted(column)} AS BIGINT)"
+    found = re.split(r"[<(\[ ]", kind)[0]
+    msg = f"person: expected a column of integers, strings or binary in {column!r}, got {found}; convert it"
+    raise DataError(msg)
 
 
 def _quoted(name: str) -> str:

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from querysmasher.data.counting import Codes, Tally
 from querysmasher.data.inspection import Inspection
-from querysmasher.data.rows import RowEncoder
+from querysmasher.data.persons import bounded_in_order
+from querysmasher.data.rows import Batch, RowEncoder
 from querysmasher.data.spark_packing import Packing, joined
 from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counts
@@ -35,6 +36,8 @@ SLAB_SCHEMA = pa.schema(
 )
 SLABS = "failure string, slab int, width int, counts binary"
 FINDINGS = "found binary"
+PERSON = "person"
+"""The column of the names of persons in the selected frame."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,31 @@ class EncodedRows:
 
     def encode(self, read_rows: int, parts: Iterable[Any]) -> Iterator[Any]:
         """Encode the rows of a partition, or yield the message of a refusal."""
-        names = self.rows.names
         batches = joined(parts, read_rows)  # or small ones would take most of the time
         failure = None
         try:
-            for codes in self.rows.chunks(map(self.packing.unpack, batches) if names else batches, read_rows):
+            for codes in self._counted(batches, read_rows):
                 yield self._message(codes)
         except DataError as error:
             failure = str(error)
         if failure:
             yield self._batch([failure], [0], [[b""] for _ in self.rows.names])
+
+    def _counted(self, batches: Iterable[Any], read_rows: int) -> Iterator[Codes]:
+        """Return the codes of the records that are counted: all, or at most some of each person."""
+        bound = self.rows.bound
+        if bound is None:
+            names = self.rows.names
+            return self.rows.chunks(map(self.packing.unpack, batches) if names else batches, read_rows)
+        return bounded_in_order(bound, self.rows.chunks(map(self._with_person, batches), read_rows))
+
+    def _with_person(self, part: Any) -> Batch:
+        """Return a batch of the attributes' columns and the names of the persons."""
+        columns = {self.rows.person or "": part.column(PERSON)}
+        if self.rows.names:
+            unpacked = self.packing.unpack(part)
+            columns |= {name: unpacked.column(name) for name in self.rows.names}
+        return Batch(columns, part.num_rows)
 
     def decode(self, part: Any) -> Codes:
         """Return the codes of a batch, or raise the refusal that it carries."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import cast
 
 import duckdb
 import narwhals as nw
@@ -11,14 +12,24 @@ import narwhals as nw
 from querysmasher.data.counter import Limits
 from querysmasher.data.dialect import CSV
 from querysmasher.data.doubles import without_doubles
-from querysmasher.data.files import count_file, count_relation
+from querysmasher.data.files import check_exists, count_file, count_relation
 from querysmasher.data.foreign import quietly
 from querysmasher.data.frames import count_frame
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.spark import SparkCounter, is_spark_frame
 from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counter
+from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
+
+
+def check_source(
+    schema: Schema, data: object, attributes: Sequence[str], unknown: str, bound: Bound | None = None
+) -> None:
+    """Refuse options and paths that `open_table` would refuse, without opening the table."""
+    RowEncoder(schema, tuple(attributes), unknown, bound)
+    if issubclass(type(data), str | os.PathLike | CSV):  # asks the type, and leaves the data alone
+        check_exists(cast("str | os.PathLike[str] | CSV", data))
 
 
 def open_table(
@@ -27,6 +38,7 @@ def open_table(
     attributes: Sequence[str],
     unknown: str = "refuse",
     limits: Limits | None = None,
+    bound: Bound | None = None,
 ) -> Counter:
     """Return a counter of a table: exact counts, for `privacy/measurement` only.
 
@@ -42,6 +54,7 @@ def open_table(
             one of `attributes`; "drop" omits the whole record from every count. Attributes that are not
             counted are not read.
         limits: memory limits; see `Limits`.
+        bound: how many records of each person are counted; by default all are.
 
     >>> import pyarrow
     >>> table = pyarrow.table({"a": [0, 1, 1], "other": ["x", "y", "z"]})
@@ -49,7 +62,7 @@ def open_table(
     ScanCounter(a)
     """
     names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
-    rows = RowEncoder(schema, names, unknown)
+    rows = RowEncoder(schema, names, unknown, bound)
     limits = limits or Limits()
     if isinstance(data, str | os.PathLike | CSV):
         return count_file(rows, data, limits)
@@ -58,7 +71,7 @@ def open_table(
         return count_relation(rows, native, limits)
     if is_spark_frame(native):
         return SparkCounter(rows, native, limits)
-    native = without_doubles(native, names)
+    native = without_doubles(native, rows.columns)
     frame = quietly("opening the frame", nw.from_native, native, pass_through=True)
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
         msg = (

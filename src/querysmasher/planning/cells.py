@@ -88,7 +88,7 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
     largest = max((family.rows * family.cells for family in families.values()), default=0)
     entries = count * math.prod(schema.sizes[place] for place in attributes)
     many = count > most.merged_rows and entries > most.merged_small
-    if many or largest > most.merged_entries:
+    if many or largest > most.merged_entries or not all(f.fits_memory for f in families.values()):
         return None
     generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
     columns = {key: _distinct(family, generator) for key, family in families.items()}

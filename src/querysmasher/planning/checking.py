@@ -50,6 +50,9 @@ def check_plan(plan: Planned) -> None:
     for measured in plan.measured:
         _check_measured(plan, measured, known)
     check_kinds(plan.measured, [s.strategy for s in plan.solutions])
+    whole = [place for m in plan.measured for place in m.whole]
+    if len(set(whole)) < len(whole) or not set(whole) <= set(range(len(plan.workload.groups))):
+        _refuse("a group is measured whole twice, or is missing")
     if not (math.isfinite(plan.weighted_loss) and 0 <= plan.gap < LARGEST_GAP and 0 < plan.tolerance < 1):
         _refuse("its error, gap or tolerance is invalid")
     _check_loss(plan)

@@ -236,10 +236,10 @@ class CombinedPredictor(Predictor):
             for tables in self._tables(group, self._gains):
                 own = _answered(group, tables)
                 base -= np.einsum("...r,...r->...", own, own)
-            return base
+            return np.maximum(base, 0.0)
         known, unknown = self.covariances(group)
         self._check_inside(group, self._weights.coefficients(known, unknown), unknown)
-        return base + self._weights.change(known, unknown)
+        return np.maximum(base + self._weights.change(known, unknown), 0.0)
 
     def _check_inside(self, group: Group, a: Array, unknown: Array | None) -> None:
         """Refuse queries of which something is left that nobody measures."""

@@ -21,12 +21,18 @@ GRADED = 1e-6
 NOTHING = 1e-12
 """A row with at most this fraction of its length outside the span of others lies in their span."""
 
+CHUNK = 4_000_000
+"""Maximum number of entries of an intermediate array, unless rows are long."""
+
 LOST = 1e-7
 """A root loses a query if a larger fraction of the query lies outside its span."""
 
 
 def lengths(rows: Array) -> Array:
     """Return the lengths of the rows, safe from underflow."""
+    if rows.size > CHUNK and len(rows) > 1:
+        step = max(1, CHUNK // rows.shape[1])
+        return np.concatenate([lengths(rows[i : i + step]) for i in range(0, len(rows), step)])
     largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
     scaled = rows / np.where(largest > 0, largest, 1.0)
     return np.asarray(largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))

@@ -6,15 +6,16 @@ stays in that subspace only if it is an integer combination of such rows.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, triangle_of
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.grading import are_far_apart, lengths
+from querysmasher.planning.grading import FAR, lengths
 from querysmasher.workload.families import Family
 
 Integers = NDArray[np.int64]
@@ -30,6 +31,12 @@ EXACT = 1e-14
 
 WIDE = 5_000_000
 """Rows with more entries in all are decomposed by pieces."""
+
+CHUNK = 4_000_000
+"""Maximum number of entries of an intermediate array, unless rows are long."""
+
+SURELY_DEPENDENT, SURELY_INDEPENDENT = 1e-6, 1e-4
+"""A Gram matrix decides on pivots below the first or above the second fraction of the largest."""
 
 RANK = 1e-9
 """Pivots below this fraction of the largest are rounding error."""
@@ -71,10 +78,8 @@ def lattice_rows(
 def integer_rows(matrix: Array) -> Integers | None:
     """Return integer multiples of the rows, or None if a row has no small one."""
     for denominator in (1, 2, 10, 16, 100, 1000, 1024):
-        whole = np.round(matrix * denominator)
-        close = np.allclose(whole, matrix * denominator, rtol=0, atol=1e-12 * denominator)
-        if close and np.array_equal(whole.any(axis=1), matrix.any(axis=1)):
-            return whole.astype(np.int64) if np.abs(whole).max() <= LARGEST else None
+        if all(_are_multiples(matrix[part], denominator) for part in _parts(matrix)):
+            return _multiples(matrix, denominator)
     result = np.zeros(matrix.shape, dtype=np.int64)
     for row, whole_row in zip(matrix, result, strict=True):
         sizes = np.unique(np.abs(row[row != 0]))
@@ -84,6 +89,30 @@ def integer_rows(matrix: Array) -> Integers | None:
                 return None
             whole_row[:] = np.round(row * multiple)
     return result
+
+
+def _are_multiples(matrix: Array, denominator: int) -> bool:
+    """Return whether all entries are multiples of 1/denominator, and none of its rows would round to zero."""
+    scaled = matrix * denominator
+    whole = np.round(scaled)
+    close = np.allclose(whole, scaled, rtol=0, atol=1e-12 * denominator)
+    return close and np.array_equal(whole.any(axis=1), matrix.any(axis=1))
+
+
+def _multiples(matrix: Array, denominator: int) -> Integers | None:
+    result = np.empty(matrix.shape, dtype=np.int64)
+    for part in _parts(matrix):
+        whole = np.round(matrix[part] * denominator)
+        if np.abs(whole).max() > LARGEST:
+            return None
+        result[part] = whole
+    return result
+
+
+def _parts(rows: Array | Integers) -> Iterator[slice]:
+    """Iterate over slices of few rows."""
+    step = max(1, CHUNK // max(1, rows.shape[1]))
+    return (slice(start, start + step) for start in range(0, len(rows), step))
 
 
 def _whole_multiple(sizes: Array) -> float | None:
@@ -101,22 +130,48 @@ def _whole_multiple(sizes: Array) -> float | None:
 
 def independent(rows: Integers) -> Integers:
     """Return a maximal independent subset of the rows, each divided by its greatest common divisor."""
-    import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
-
     divisors = np.gcd.reduce(rows, axis=1)
-    rows = rows[divisors > 0] // divisors[divisors > 0, None]
-    if rows.size > WIDE:  # sorting wide rows takes longer than all that follows
-        rows = rows[list({row.tobytes(): place for place, row in enumerate(rows)}.values())]
+    if divisors.min(initial=1) < 1 or divisors.max(initial=1) > 1:
+        rows = rows[divisors > 0]
+        rows //= divisors[divisors > 0, None]
+    wide = rows.size > WIDE
+    if wide:  # sorting wide rows takes longer than all that follows
+        first = {
+            hashlib.sha256(row.tobytes()).digest(): place for place, row in reversed(list(enumerate(rows)))
+        }
+        rows = rows if len(first) == len(rows) else rows[sorted(first.values())]
     else:
         rows = np.unique(rows, axis=0)
     if not len(rows):
         return rows
-    columns = rows.T.astype(float)
-    if are_far_apart(columns.T):
-        columns /= lengths(columns.T)
-    if rows.size > WIDE:  # pivots are those of the triangle, which is found faster and in less memory
-        step = 8 * len(rows)
-        columns = triangle_of((columns[i : i + step] for i in range(0, len(columns), step)), len(rows))
+    own = np.concatenate([lengths(rows[part].astype(float)) for part in _parts(rows)])
+    scales = own if own.max() > FAR * own.min() else np.ones(len(rows))
+    kept = np.sort(_pivots(rows, scales, wide=wide))
+    return rows if len(kept) == len(rows) else np.ascontiguousarray(rows[kept])
+
+
+def _pivots(rows: Integers, scales: Array, *, wide: bool) -> NDArray[np.intp]:
+    """Return the places of independent rows, divided by their scales, that span the others.
+
+    Pivots of wide rows are those of their Gram matrix, or else of its root, which is found by pieces.
+    """
+    import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
+
+    columns: Array
+    if wide:
+        step = max(8 * len(rows), CHUNK // len(rows))
+        starts = range(0, rows.shape[1], step)
+        gram = np.zeros((len(rows), len(rows)))
+        for i in starts:
+            piece = rows[:, i : i + step] / scales[:, None]
+            gram += piece @ piece.T
+        squares, places, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=SURELY_DEPENDENT**2 * gram.max())
+        own = np.diagonal(squares)[:rank]
+        if own.min() > SURELY_INDEPENDENT * own.max():
+            return np.asarray(places[:rank] - 1)
+        columns = triangle_of((rows[:, i : i + step].T / scales for i in starts), len(rows))
+    else:
+        columns = rows.T / scales
     triangle, pivots = scipy.linalg.qr(columns, mode="r", pivoting=True, check_finite=False)
     sizes = np.abs(np.diagonal(triangle))
-    return np.ascontiguousarray(rows[np.sort(pivots[: int(np.sum(sizes > RANK * sizes[0]))])])
+    return np.asarray(pivots[: int(np.sum(sizes > RANK * sizes[0]))])

@@ -75,6 +75,13 @@ class PlanningLimits:
     final_steps: int = 120
     """Maximum number of iterations of the best structured candidate."""
 
+    wide_steps: int = 20
+    """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
+    wide_work: float = 1e11
+    """The same, in cells × queries² of all steps: where these take little time."""
+    light_work: float = 1e6
+    """Cells × queries² of a design that takes milliseconds."""
+
     # --- choosing centres ---
     joint_cells: int = 400
     """Maximum number of cells of a block on several attributes that is solved; larger ones are estimated."""

@@ -18,3 +18,5 @@ class Measured:
     """σ²: the variance of the noise on the answers to the strategies' rows."""
     root_loss: float
     """√L at unit cost."""
+    whole: tuple[int, ...] = ()
+    """Indexes of the workload's groups that are measured here as they are, not split."""

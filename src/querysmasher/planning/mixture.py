@@ -64,7 +64,7 @@ def beside(
         blocks = ((tuple(range(len(own.attributes))), len(solutions)),)
         solutions.append(own.solution)
         variance = sum(roots) / root * budget.unit.squared_change() / budget.privacy_cost
-        measured += (Measured(own.attributes, blocks, variance, own.solution.reached),)
+        measured += (Measured(own.attributes, blocks, variance, own.solution.reached, own.places),)
     plan = Plan(
         workload,
         budget,

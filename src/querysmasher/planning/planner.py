@@ -174,8 +174,9 @@ def plan_at(
     reached = [c.reached for c in choices]
     factors = [budget.unit.squared_change(total=not s.attributes) for s in sets]
     variances = allocate(reached, factors, budget.privacy_cost).tolist()
+    whole = () if options.mechanism.splits else tuple(range(len(workload.groups)))
     measured = tuple(
-        Measured(s.attributes, c.blocks, variance, c.reached)
+        Measured(s.attributes, c.blocks, variance, c.reached, whole)
         for s, c, variance in zip(sets, choices, variances, strict=True)
     )
     weigh = [math.sqrt(f) for f in factors]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -59,6 +59,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         ],
         "patterns": [[[list(axes), solution] for axes, solution in pattern] for pattern in patterns],
         "measured": ragged(m.attributes for m in plan.measured),
+        "whole": ragged(m.whole for m in plan.measured),
         "pattern_of": np.array([number[m.blocks] for m in plan.measured], dtype=np.int64),
         "variances": np.array([m.variance for m in plan.measured]),
         "root_losses": np.array([m.root_loss for m in plan.measured]),
@@ -78,9 +79,10 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
     solutions = tuple(map(_solution_from_data, items(data["solutions"])))
     patterns = [blocks_from_data(pattern) for pattern in items(data["patterns"])]
     measured = tuple(
-        Measured(attributes, patterns[whole(pattern)], variance, root)
-        for attributes, pattern, variance, root in zip(
+        Measured(attributes, patterns[whole(pattern)], variance, root, groups)
+        for attributes, groups, pattern, variance, root in zip(
             unragged(data["measured"]),
+            unragged(data["whole"]) if "whole" in data else [()] * len(integers(data["pattern_of"], 1)),
             integers(data["pattern_of"], 1).tolist(),
             floats(data["variances"], 1).tolist(),
             floats(data["root_losses"], 1).tolist(),
@@ -93,7 +95,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         centres_from_data(data),
         solutions,
         measured,
-        weighted_loss=number(data["weighted_loss"], 0, math.inf),
+        weighted_loss=_loss(data, solutions, measured),
         gap=number(data["gap"], 0, math.inf),
         mechanism=word(data["mechanism"]),
         solver=word(data["solver"]),
@@ -103,6 +105,14 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
     )
     check_plan(plan)
     return plan
+
+
+def _loss(data: dict[str, Any], solutions: Sequence[Solution], measured: Sequence[Measured]) -> float:
+    """Return the sum of the measurements' losses, or the stored loss of a mixture, which is at most that."""
+    most = math.fsum(m.variance * m.root_loss**2 for m in measured)
+    if len(measured) > 1 and any(solution.strategy.whole for solution in solutions):
+        return number(data["weighted_loss"], 0, most * (1 + 1e-9))
+    return most
 
 
 def centres_to_data(centres: Centres) -> dict[str, Any]:

@@ -43,6 +43,8 @@ def best_arrangement(workload: Workload, budget: Budget, tolerance: float, plann
     few = [place for place in every if is_few(workload.groups[place])]
     work = limits().whole_work if len(few) == len(every) else limits().quick_whole_work
     merged = merged_groups(workload, every, work)
+    if merged is not None and merged.rows.shape[1] == 1:
+        return planned([])  # all queries ask for the number of records
     if merged is not None and few and not budget.unit.total_is_public:
         try:
             return planned([solve_unsplit(merged, every, tolerance)])  # the optimum over all mechanisms

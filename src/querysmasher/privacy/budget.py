@@ -110,9 +110,9 @@ class Budget:
         """Return the ε of Rényi DP of order `alpha` of a plan that spends the whole budget."""
         return renyi(self.privacy_cost, alpha)
 
-    def describe(self) -> str:
-        """Return in plain words what is guaranteed, and whom it protects."""
-        return f"The release satisfies {self._claim()}, {self.unit.describe()}"
+    def describe(self, person: str | None = None) -> str:
+        """Return in plain words what is guaranteed, and whom it protects; see `Unit.describe`."""
+        return f"The release satisfies {self._claim()}, {self.unit.describe(person)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Budget.from_json` rebuilds this budget."""

@@ -53,8 +53,13 @@ class Unit:
             return self.records_per_person**2
         return 0 if total else 4 * self.records_per_person**2
 
-    def describe(self) -> str:
-        """Return in plain words for which tables a guarantee holds, and whom it protects."""
+    def describe(self, person: str | None = None) -> str:
+        """Return in plain words for which tables a guarantee holds, and whom it protects.
+
+        Args:
+            person: the column that says to whom a record belongs, if the number of records per person was
+                bounded by counting no more of them.
+        """
         change, public = "adding or removing", ""
         if self.total_is_public:
             change, public = "replacing", ", with the same, public number of records"
@@ -62,4 +67,8 @@ class Unit:
         if self.records_per_person > 1:
             whom = f"all records of one person, who has at most {self.records_per_person}"
             unit = "the person"
+        if person is not None:
+            counted = "1 is" if self.records_per_person == 1 else f"{self.records_per_person} are"
+            whom = f"all records of one person (a value of {person!r}), of which at most {counted} counted"
+            unit = "the person, however many records a person has"
         return f"for any two tables that differ by {change} {whom}{public}. The unit of privacy is {unit}."

@@ -9,7 +9,8 @@ from __future__ import annotations
 from querysmasher.errors import PrivacyError
 from querysmasher.planning.checking import check_centres, check_kinds
 from querysmasher.planning.strategies import strategy_of_integers
-from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.accounting import check_budget, privacy_cost
+from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.release.released import Released
 
@@ -22,6 +23,8 @@ def check_release(release: Released) -> None:
     check_centres(plan.schema, release.centres)
     if (release.public_total is not None) != plan.budget.unit.total_is_public:
         _refuse("whether the number of records is public contradicts its neighbours")
+    if release.person is not None and plan.budget.unit.total_is_public:
+        _refuse("persons are distinguished with replace_one neighbours")
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     if not all(strategy.is_sound() for strategy in strategies):
         _refuse("a strategy is zero, or has dependent rows")
@@ -39,6 +42,12 @@ def check_release(release: Released) -> None:
                 _refuse("a strategy is not inside its residual space")
             known.add(key)
     check_budget(plan, distribution_of(release.noise.name))
+    entry = release.entry
+    if entry is not None and (
+        (entry.plan, entry.cost, entry.noise, entry.unit, entry.person)
+        != (plan_digest(plan), privacy_cost(plan), release.noise.name, plan.budget.unit, release.person)
+    ):
+        _refuse("its entry of a ledger is about another measurement")
 
 
 def _refuse(why: str) -> None:

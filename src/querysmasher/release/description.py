@@ -52,6 +52,7 @@ def about(release: Released, level: float) -> dict[str, Any]:
         "private": release.noise.is_private,
         "budget": release.plan.budget.to_json(),
         "noise": release.noise.description,
+        "record": release.record,
         "level": level,
         "software": f"querysmasher {import_module('querysmasher').__version__}",
     }

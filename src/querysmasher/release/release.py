@@ -20,6 +20,7 @@ from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.strategies import strategy_of_integers
+from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.noise_record import NoiseRecord
@@ -29,7 +30,7 @@ from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.store import Store
 from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
-from querysmasher.report.words import remarks
+from querysmasher.report.words import record_words, remarks
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.verbs import Statistical
@@ -56,6 +57,10 @@ class Release(Statistical):
     noise: NoiseRecord
     store: Store
     public_total: int | None = None
+    entry: Entry | None = None
+    """The entry of the ledger that records the cost, or None if it was not recorded."""
+    person: str | None = None
+    """The column by which persons were distinguished, or None if all records were counted."""
     provenance: Provenance = field(default_factory=Provenance)
     """Who publishes the release, when, from which data."""
 
@@ -65,8 +70,17 @@ class Release(Statistical):
         if not self.noise.is_private:
             return f"NONE: this is a simulation. {self.noise.description}"
         return " ".join(
-            [self.plan.budget.describe(), f"Noise: {self.noise.description}", *remarks(self.plan.budget)]
+            [
+                self.plan.budget.describe(self.person),
+                f"Noise: {self.noise.description}",
+                *remarks(self.plan.budget),
+            ]
         )
+
+    @property
+    def record(self) -> str:
+        """Whether the cost was recorded in a ledger, in words."""
+        return record_words(self.entry)
 
     @cached_property
     def measurements(self) -> int:
@@ -211,6 +225,7 @@ class Release(Statistical):
             ("noisy numbers", f"{self.measurements:,} on {sets}"),
             ("attributes", ", ".join(names[:12]) + (", …" if len(names) > 12 else "")),
             ("guarantee", self.guarantee),
+            ("ledger", self.record),
         ]
         return notebook("Release", table(["", ""], rows))
 
@@ -233,5 +248,6 @@ class Release(Statistical):
         """Show what was measured and the guarantee."""
         return (
             f"Release of {len(self.plan.measured):,} attribute sets over {self.plan.schema}\n"
-            f"  guarantee {self.guarantee}"
+            f"  guarantee {self.guarantee}\n"
+            f"  ledger    {self.record}"
         )

@@ -7,6 +7,7 @@ from typing import Protocol
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.prediction import Predictor
+from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
@@ -31,9 +32,15 @@ class Released(Protocol):
     @property
     def public_total(self) -> int | None: ...
     @property
+    def entry(self) -> Entry | None: ...
+    @property
+    def person(self) -> str | None: ...
+    @property
     def guarantee(self) -> str: ...
     @property
     def provenance(self) -> Provenance: ...
+    @property
+    def record(self) -> str: ...
     @property
     def measurements(self) -> int: ...
     @property

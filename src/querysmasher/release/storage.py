@@ -18,6 +18,7 @@ from querysmasher.files import Lazy, read_archive, reason, write_archive
 from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.checking import check_release
@@ -72,6 +73,8 @@ def _to_data(release: Released) -> dict[str, Any]:
             "description": release.noise.description,
             "seeded": release.noise.seeded,
         },
+        "person": release.person,
+        "ledger": None if release.entry is None else [release.entry.previous, release.entry.to_json()],
         **centres_to_data(release.centres),
         "strategies": [
             {
@@ -124,8 +127,12 @@ def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     dtype = np.dtype(record.distribution.dtype)
     store = LoadedStore(answers, [plan.count(m) for m in measured], dtype)
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
-    provenance = Provenance.from_json(data.get("provenance", {}))
-    release = make(plan, workload, centres_from_data(data), record, store, total, provenance)
+    more: dict[str, Any] = {
+        "entry": _entry_from_data(data),
+        "person": _person_from_data(data),
+        "provenance": Provenance.from_json(data.get("provenance", {})),
+    }
+    release = make(plan, workload, centres_from_data(data), record, store, total, **more)
     check_release(release)
     return release
 
@@ -134,6 +141,21 @@ def _noise_from_data(data: dict[str, Any]) -> NoiseRecord:
     if type(data["seeded"]) is not bool or set(data) != {"name", "description", "seeded"}:
         raise ValueError
     return NoiseRecord(text(data["name"], tuple(DISTRIBUTIONS)), word(data["description"]), data["seeded"])
+
+
+def _entry_from_data(data: dict[str, Any]) -> Entry | None:
+    """Return the entry of the ledger; a release written before there were ledgers has none."""
+    if data.get("ledger") is None:
+        return None
+    previous, content = items(data["ledger"])
+    return Entry.from_json(content, previous)
+
+
+def _person_from_data(data: dict[str, Any]) -> str | None:
+    person = data.get("person")
+    if person is not None and not text(person):
+        raise ValueError
+    return person
 
 
 def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:

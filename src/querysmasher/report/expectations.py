@@ -29,7 +29,10 @@ class Expectation:
     rmse: float | None
     """Root mean square of the queries' standard errors; None if computing it takes too much memory."""
     budget_share: float
-    """The share of the budget that is spent on exactly the attribute sets of the groups."""
+    """The share of the budget that is spent on exactly the attribute sets of the groups, or on the groups
+    themselves if they are measured as they are."""
+    is_whole: bool = False
+    """Whether the queries are measured as they are, not split."""
     spread: tuple[float, ...] | None = None
     """Quantiles of the queries' standard errors, where they were computed."""
 
@@ -81,16 +84,30 @@ def expect(
     workload = plan.workload if workload is None else workload
     predictor = plan.predictor if predictor is None else predictor
     position = workload.schema.position
-    shares = plan.budget_shares()
-    for group in workload:
+    shares, of_group = plan.budget_shares(), _shares_of_whole(plan) if workload is plan.workload else {}
+    for place, group in enumerate(workload):
         own = shares.get(tuple(sorted(group.attributes, key=position)), 0.0)
-        yield Expectation(_label(group, workload), (group,), _rmse(group, predictor, max_entries), own)
+        row = Expectation(_label(group, workload), (group,), _rmse(group, predictor, max_entries), own)
+        yield replace(row, budget_share=of_group[place], is_whole=True) if place in of_group else row
+
+
+def _shares_of_whole(plan: Planned) -> dict[int, float]:
+    """Return the budget shares of the groups that are measured as they are, by their numbers of queries."""
+    shares = {}
+    for m in plan.measured:
+        queries = sum(plan.workload.groups[place].rows for place in m.whole)
+        for place in m.whole:
+            own = plan.workload.groups[place].rows / queries
+            shares[place] = own * plan.budget.unit.squared_change() / m.variance / plan.privacy_cost
+    return shares
 
 
 def together(label: str, rows: Iterable[Expectation]) -> Expectation:
-    """Return the expectation of several groups together; an attribute set's share counts once."""
+    """Return the expectation of several groups together; the share of a set that is split counts once."""
     rows = tuple(rows)
-    shares = {frozenset(row.attributes): row.budget_share for row in rows}
+    shares = {
+        i if row.is_whole else frozenset(row.attributes): row.budget_share for i, row in enumerate(rows)
+    }
     return Expectation(label, tuple(row.group for row in rows), overall(rows), math.fsum(shares.values()))
 
 
@@ -122,7 +139,7 @@ def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
     methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
     used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
     sets = count(len(plan.measured), "attribute set")
-    certified = f"certified at most {share(plan.gap)} above the optimum ({plan.centering} centres)"
+    certified = f"certified at most {share(plan.gap)} above {optimum(plan)}"
     return [
         ("guarantee", promise(plan.budget)),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries), {certified}"),
@@ -130,6 +147,19 @@ def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
         *([("note", STOPPED)] if plan.stopped_early else []),
     ]
+
+
+def optimum(plan: Planned) -> str:
+    """Say which optimum the plan's certificate is about."""
+    whole = sum(plan.workload.groups[place].rows for place in plan.whole)
+    if whole == plan.workload.query_count and len(plan.measured) == 1:
+        return (
+            "the optimum of its kind" if plan.budget.unit.total_is_public else "the optimum of any mechanism"
+        )
+    if whole == 0:
+        return f"the optimum of its kind (split queries, {plan.centering} centres)"
+    rest = "in several parts" if whole == plan.workload.query_count else "the others split"
+    return f"the optimum of its kind ({count(whole, 'query', 'queries')} measured as they are, {rest})"
 
 
 def _fallback(method: str, sets: int, gap: float) -> str:

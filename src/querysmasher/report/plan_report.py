@@ -12,7 +12,7 @@ from querysmasher.html import Html, element, join, search_box, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
 from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
-from querysmasher.report.expectations import Expectation, overall
+from querysmasher.report.expectations import Expectation, optimum, overall
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import (
@@ -218,14 +218,9 @@ def _budget(plan: Planned) -> Html:
 
 def _optimal(plan: Planned, limit: bool | None) -> Html:
     gap = share(plan.gap)
-    centres = (
-        "with centres optimised for this workload"
-        if plan.centering == "optimized"
-        else "with uniform centres"
-    )
     certificate = (
-        f"The weighted error of this plan is certified to be at most {gap} above the optimum of its kind "
-        f"({centres}). The certificate is a lower bound, by duality, on the error of every such plan."
+        f"The weighted error of this plan is certified to be at most {gap} above {optimum(plan)}. The "
+        "certificate is a lower bound, by duality, on the error of every such plan."
     )
     texts = [certificate]
     wanted = dimension(plan.workload) <= QUICK if limit is None else limit

@@ -192,7 +192,16 @@ def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
 def _guarantee(release: Released) -> Html:
     if not release.noise.is_private:
         return element("p", release.guarantee, class_="warning")
-    return guarantee(release.plan.budget, discrete=not release.noise.distribution.is_gaussian)
+    return join(
+        [
+            guarantee(
+                release.plan.budget,
+                discrete=not release.noise.distribution.is_gaussian,
+                person=release.person,
+            ),
+            element("p", release.record, class_="ledger"),
+        ]
+    )
 
 
 def _released(release: Released) -> Html:

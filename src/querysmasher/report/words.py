@@ -12,6 +12,8 @@ from querysmasher.attributes import Attribute
 from querysmasher.formatting import count, number, preview
 from querysmasher.html import Html, element, join, table
 from querysmasher.privacy.budget import ApproxDP, Budget
+from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.totals import Total
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
 from querysmasher.workload.families import Family
@@ -173,6 +175,25 @@ def promise(budget: Budget) -> str:
     return " ".join([budget.describe(), *remarks(budget)])
 
 
+def record_words(entry: Entry | None) -> str:
+    """Return whether the cost of a release was recorded in a ledger."""
+    if entry is None:
+        return "Not recorded in a ledger: what several releases about the same people spend adds up."
+    return f"Recorded in the ledger of {entry.label!r} as entry {entry.number}, with digest {entry.digest}."
+
+
+def total_words(total: Total, delta: float) -> str:
+    """Return what several measurements spend together, in every definition of privacy that holds for it.
+
+    >>> from fractions import Fraction
+    >>> total_words(Total(Fraction(1, 2)), 1e-6)
+    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.2997 at delta = 1e-06'
+    """
+    mu = "" if total.mu is None else f", mu = {total.mu:.6g} (Gaussian DP)"
+    epsilon = f"epsilon = {total.epsilon_at(delta):.6g} at delta = {delta:g}"
+    return f"rho = {float(total.rho):.6g} (zCDP){mu}, {epsilon}"
+
+
 def remarks(budget: Budget) -> list[str]:
     """Return remarks about a large budget, in sentences; it is not refused.
 
@@ -198,14 +219,15 @@ def remarks(budget: Budget) -> list[str]:
     return said
 
 
-def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
+def guarantee(budget: Budget, *, discrete: bool = False, person: str | None = None) -> Html:
     """Explain what is guaranteed, whom it protects, and what an attacker could still learn."""
     replace = budget.neighbours == "replace_one"
-    whose = "one record" if budget.records_per_person == 1 else "the records of one person"
+    single = budget.records_per_person == 1 and person is None
+    whose = "one record" if single else "the records of one person"
     aim = (
         f"which of two versions of {whose} is in the table"
         if replace
-        else f"whether {whose} {'is' if budget.records_per_person == 1 else 'are'} in the table"
+        else f"whether {whose} {'is' if single else 'are'} in the table"
     )
     guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
     rows = [("guesses yes or no, and is right", "50%", _percent(guess))]
@@ -220,7 +242,7 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
     weak = guess > 0.9
     return join(
         [
-            element("p", budget.describe(), class_="lead"),
+            element("p", budget.describe(person), class_="lead"),
             *(element("p", remark, class_="warning") for remark in remarks(budget)),
             element("h3", "What an attacker could learn"),
             element(
@@ -246,9 +268,9 @@ def guarantee(budget: Budget, *, discrete: bool = False) -> Html:
             if weak
             else None,
             element("h3", "In other definitions of privacy"),
-            _currencies(budget, discrete),
+            _currencies(budget, discrete, person),
             element("h3", "What is not hidden"),
-            element("ul", *(element("li", text) for text in _not_hidden(budget, replace))),
+            element("ul", *(element("li", text) for text in _not_hidden(budget, replace, person))),
         ]
     )
 
@@ -267,7 +289,7 @@ def delta_of(budget: Budget) -> float:
     return budget.delta if isinstance(budget, ApproxDP) else DELTA
 
 
-def _currencies(budget: Budget, discrete: bool) -> Html:
+def _currencies(budget: Budget, discrete: bool, person: str | None) -> Html:
     delta = delta_of(budget)
     cost = budget.discrete_privacy_cost if discrete else budget.privacy_cost
     rows = [
@@ -278,7 +300,7 @@ def _currencies(budget: Budget, discrete: bool) -> Html:
         rows.append(("Gaussian", f"μ = {number(math.sqrt(cost))}"))
     rows.append(("privacy cost", f"β = {number(cost)}"))
     facts = (join([element("dt", name), element("dd", value)]) for name, value in rows)
-    whose = "one record" if budget.records_per_person == 1 else "one person"
+    whose = "one record" if budget.records_per_person == 1 and person is None else "one person"
     said = (
         f"ε bounds how much more likely {whose} can make any outcome: by a factor of e to the ε. "
         f"δ, here {scientific(delta)}, is the total probability by which this bound may be exceeded. It is "
@@ -287,7 +309,7 @@ def _currencies(budget: Budget, discrete: bool) -> Html:
     return join([element("dl", *facts, class_="facts"), element("p", said)])
 
 
-def _not_hidden(budget: Budget, replace: bool) -> list[str]:
+def _not_hidden(budget: Budget, replace: bool, person: str | None) -> list[str]:
     texts = [
         "What holds for people in general: that smoking is harmful says something about every smoker.",
         "The schema: attributes and their possible values are public.",
@@ -295,7 +317,7 @@ def _not_hidden(budget: Budget, replace: bool) -> list[str]:
     ]
     if replace:
         texts.append("The number of records: these neighbours make it public.")
-    if budget.records_per_person > 1:
+    if budget.records_per_person > 1 and person is None:
         most = count(budget.records_per_person, "record")
         texts.append(f"A person with more than {most}: such a person is protected less.")
     return texts

@@ -175,6 +175,21 @@ class BudgetSection(Section):
     delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
     neighbours: Literal["add_remove", "replace_one"] = "add_remove"
     records_per_person: int = Field(default=1, description="an integer from 1 to 10^9", ge=1, le=10**9)
+    ledger: str | dict[str, Any] | None = Field(
+        default=None, description="the path of a ledger, or a table with path, limit and label"
+    )
+
+
+class LedgerSection(Section):
+    """The ledger that records what is spent, and the limit with which it is created."""
+
+    path: str = Field(description="a path as a string", pattern=PATH)
+    cost: float | None = amount
+    rho: float | None = amount
+    mu: float | None = amount
+    epsilon: float | None = amount
+    delta: float | None = Field(default=None, description="a number between 0 and 1", gt=0, lt=1)
+    label: str | None = Field(default=None, description="1 to 200 characters", min_length=1, max_length=200)
 
 
 class DataSection(Section):
@@ -213,6 +228,7 @@ class MeasureSection(Section):
     noise: Literal["rounded", "discrete", "opendp", "gaussian"] = "rounded"
     unknown: Literal["refuse", "drop"] = "refuse"
     max_records: int = Field(default=100_000_000, description="an integer from 1 to 2^40", ge=1, le=2**40)
+    person: str | None = Field(default=None, description="the name of a column", min_length=1)
 
 
 class OutputSection(Section):

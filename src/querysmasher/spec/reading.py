@@ -17,12 +17,14 @@ from querysmasher.schema import Schema
 from querysmasher.spec.attributes import build_schema
 from querysmasher.spec.codebook import read_codebook
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
+from querysmasher.spec.ledger import LedgerPlace
 from querysmasher.spec.model import (
     SECTIONS,
     AboutSection,
     BudgetSection,
     DataSection,
     File,
+    LedgerSection,
     MeasureSection,
     OutputSection,
     PlanSection,
@@ -30,6 +32,9 @@ from querysmasher.spec.model import (
 from querysmasher.spec.source import Source
 from querysmasher.spec.spec import Spec
 from querysmasher.spec.workloads import build_entries
+
+AMOUNTS = ("cost", "rho", "mu", "epsilon", "delta")
+"""Keys that state how much may be spent."""
 
 STYLE = ("delimiter", "quote", "encoding", "decimal")
 """Keys of [data] for the dialect of a CSV file."""
@@ -68,6 +73,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         name: findings.section(model, getattr(file, name), (name,)) for name, model in SECTIONS.items()
     }
     budget, source = _budget(sections["budget"], findings), _source(sections["data"], path, findings)
+    ledger = _ledger(sections["budget"], path, findings)
     schema = _with_missing(_schema(file, path, findings), sections["data"], findings)
     entries = build_entries(file.workload, schema, path.parent, findings)
     _check_plan(sections["plan"], schema, findings)
@@ -81,7 +87,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     assert isinstance(output, OutputSection)  # noqa: S101
     about = sections["about"]
     assert isinstance(about, AboutSection)  # noqa: S101
-    return Spec(path, schema, entries, budget, planning, measuring, source, output, about)
+    return Spec(path, schema, entries, budget, planning, measuring, source, output, ledger, about)
 
 
 def _top_keys() -> list[str]:
@@ -122,24 +128,43 @@ def _with_missing(schema: Schema | None, section: object, findings: Findings) ->
 def _budget(section: object, findings: Findings) -> Budget | None:
     if not isinstance(section, BudgetSection):
         return None
-    amounts = ("cost", "rho", "mu", "epsilon", "delta")
-    given = {name: getattr(section, name) for name in amounts if getattr(section, name) is not None}
+    with findings.at(("budget",), AMOUNTS):
+        return _amount(section, section)
+    return None
+
+
+def _amount(section: BudgetSection | LedgerSection, unit: BudgetSection) -> Budget:
+    """Return the budget that a section states, for the unit of privacy of [budget]."""
+    given = {name: getattr(section, name) for name in AMOUNTS if getattr(section, name) is not None}
     kinds: dict[tuple[str, ...], type[Budget]] = {
         ("cost",): PrivacyCost,
         ("rho",): zCDP,
         ("mu",): GaussianDP,
         ("epsilon", "delta"): ApproxDP,
     }
-    with findings.at(("budget",), amounts):
-        if tuple(given) not in kinds:
-            msg = (
-                "expected rho, or mu, or cost, or epsilon and delta, got "
-                f"{' and '.join(given) or 'none of them'}"
-            )
-            raise BudgetError(msg)
-        return kinds[tuple(given)](
-            **given, neighbours=section.neighbours, records_per_person=section.records_per_person
+    if tuple(given) not in kinds:
+        msg = (
+            f"expected rho, or mu, or cost, or epsilon and delta, got {' and '.join(given) or 'none of them'}"
         )
+        raise BudgetError(msg)
+    return kinds[tuple(given)](
+        **given, neighbours=unit.neighbours, records_per_person=unit.records_per_person
+    )
+
+
+def _ledger(section: object, path: Path, findings: Findings) -> LedgerPlace | None:
+    if not isinstance(section, BudgetSection) or section.ledger is None:
+        return None
+    here = ("budget", "ledger")
+    given = {"path": section.ledger} if isinstance(section.ledger, str) else section.ledger
+    stated = findings.section(LedgerSection, given, here)
+    if stated is None:
+        return None
+    place = LedgerPlace(path.parent / stated.path, label=stated.label)
+    if all(getattr(stated, name) is None for name in AMOUNTS):
+        return place
+    with findings.at(here, AMOUNTS):
+        return replace(place, limit=_amount(stated, section))
     return None
 
 

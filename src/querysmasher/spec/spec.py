@@ -15,6 +15,7 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
+from querysmasher.spec.ledger import LedgerPlace
 from querysmasher.spec.model import AboutSection, MeasureSection, OutputSection, PlanSection
 from querysmasher.spec.source import Source
 from querysmasher.spec.workloads import Entry
@@ -33,6 +34,7 @@ class Spec:
     measuring: MeasureSection
     source: Source | None
     output: OutputSection
+    ledger: LedgerPlace | None = None
     about: AboutSection = field(default_factory=AboutSection)
 
     @cached_property
@@ -77,7 +79,7 @@ class Spec:
     def measure(
         self, planned: Plan, data: Any, *, seed: int | None = None, progress: bool | None = None
     ) -> Release:
-        """Measure as planned; this spends the budget."""
+        """Measure as planned; this spends the budget, and records it in the ledger of [budget]."""
         return measure(
             planned,
             data,
@@ -86,5 +88,7 @@ class Spec:
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,
             budget=self.budget,
+            person=self.measuring.person,
+            ledger=None if self.ledger is None else self.ledger.open(),
             progress=progress,
         )

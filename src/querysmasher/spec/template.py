@@ -68,6 +68,7 @@ epsilon = 1.0                     # epsilon and delta; or rho (zCDP); or mu (Gau
 delta = 1e-6
 neighbours = "add_remove"         # or "replace_one", which makes the number of records public
 records_per_person = 1            # above 1 the guarantee protects persons, not single records
+# ledger = {path = "people.ledger", rho = 1.0}   # records what is spent, up to this limit
 
 [data]                            # only `querysmasher release` reads it
 path = "people.csv"               # CSV or Parquet; or database = "people.duckdb" and table = "people"
@@ -77,6 +78,7 @@ path = "people.csv"               # CSV or Parquet; or database = "people.duckdb
 [measure]
 unknown = "refuse"                # what to do with values outside the schema; or "drop" such records
 max_records = 100000000           # a public cap on the number of records
+# person = "household_id"         # count at most records_per_person records of each value of this column
 
 [output]
 folder = "out"

@@ -12,16 +12,20 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.cells import MergedRows, merge
-from querysmasher.planning.grading import are_far_apart, graded_root, is_graded
+from querysmasher.planning.grading import FAR, are_far_apart, graded_root, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
 from querysmasher.planning.strategies import MergedStrategy
 
 RANK = 1e-12
 """Eigenvalues of the queries' Gram matrix below this fraction of the largest are rounding errors."""
+
+WIDE = 4
+"""With more columns per query than this, designs are found by the method for wide rows."""
 
 
 def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
@@ -69,17 +73,34 @@ def root_bound(merged: MergedRows) -> float:
 
 def solve_whole(merged: MergedRows, tolerance: float) -> Solution:
     """Return the optimal strategy for all queries, over the distinct columns of their cells."""
-    weighted = merged.rows * np.sqrt(merged.weights)[:, None]
-    if not weighted.any():
+    scales = np.sqrt(merged.weights)
+    own = lengths(merged.rows) * scales
+    if not own.any():
         msg = "workload: all its queries are zero, so there is nothing to measure"
         raise PlanError(msg)
-    root = _root(weighted)
-    design = solve_design(root, np.full(root.shape[1], 1.0), tolerance / 4)
+    count, columns = merged.rows.shape
+    tame = float(own.max()) <= FAR * float(own[own > 0].min())
+    if tame and columns > WIDE * count and columns * count**2 > limits().light_work:
+        return _solve_wide(merged, scales, tolerance / 4)
+    root = _root(merged.rows * scales[:, None])
+    design = solve_design(root, np.full(columns, 1.0), tolerance / 4)
     matrix, reached = design.strategy(), design.upper
     if is_graded(root):
         matrix, reached = design.filled_strategy()
-    strategy = MergedStrategy(merged.shape, merged.maps, merged.labels, matrix, _lattice(merged, len(matrix)))
+    strategy = _strategy(merged, matrix, _lattice(merged, len(matrix)))
     return Solution(strategy, reached, design.value, "whole")
+
+
+def _solve_wide(merged: MergedRows, scales: Array, tolerance: float) -> Solution:
+    """Do the same without a root of the Gram matrix, which would be as large as the queries."""
+    turned = Turned.of(merged.rows, scales)
+    lattice = _lattice(merged, turned.rank)
+    design = WideDesign.at(merged.rows, turned, wide_weights(merged.rows, turned, tolerance))
+    return Solution(_strategy(merged, design.matrix, lattice), design.upper, design.value, "whole")
+
+
+def _strategy(merged: MergedRows, matrix: Array, lattice: Integers | None) -> MergedStrategy:
+    return MergedStrategy(merged.shape, merged.maps, merged.labels, matrix, lattice)
 
 
 def _root(rows: Array) -> Array:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.arrays import TAME, Array, along_axes, square_root
 from querysmasher.planning.centre import complement
 from querysmasher.planning.grading import graded_root, is_graded, lengths, spans
 from querysmasher.planning.limits import limits
@@ -48,12 +48,23 @@ def block_root(block: Block, *, strict: bool = True) -> Array:
 
 def _thin_root(block: Block, strict: bool) -> Array:
     stacked = stacked_rows(block)
+    root = _tame_root(stacked)
+    if root is not None:
+        return root
     _, values, vectors = np.linalg.svd(stacked, full_matrices=False)
     keep = values > RANK * values[0]
     root = values[keep, None] * vectors[keep]
     if not strict or (not is_graded(root) and spans(vectors[keep], stacked)):
         return root
     return graded_root(stacked)
+
+
+def _tame_root(rows: Array) -> Array | None:
+    """Return a root by way of the rows' Gram matrix, or None if that could lose some of them."""
+    values, turn = np.linalg.eigh(rows @ rows.T)
+    keep = values > values[-1] / TAME**2
+    root = np.asarray(turn[:, keep].T @ rows, dtype=float)
+    return root if spans(root / np.sqrt(values[keep])[:, None], rows) else None
 
 
 def _gram_root(block: Block, strict: bool) -> Array:

@@ -193,7 +193,7 @@ class MergedStrategy(Strategy):
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         ((_, factor),) = rounded.factors
-        own = _coefficients(Span(factor.distinct_columns(), self._root_sizes), self.matrix)
+        own = Span(factor.distinct_columns(), self._root_sizes).combinations(self.matrix)
         return float((own**2).sum(axis=1).max()) * float(squared_sensitivity(rounded))
 
     @classmethod
@@ -267,12 +267,7 @@ def _round(strategy: MergedStrategy, bits: int) -> Integers:
             rows = completed(rows)
         return reduced(scaled(rows, bits), bits)
     span = Span(lattice, np.ones(lattice.shape[1]))
-    return round_on_lattice(_coefficients(span, rows), lattice, bits)
-
-
-def _coefficients(span: Span, rows: Array) -> Array:
-    """Return rows as combinations of those that span them."""
-    return np.concatenate([span.coefficients(rows[part] * span.roots) for part in _parts(rows)])
+    return round_on_lattice(span.combinations(rows), lattice, bits)
 
 
 def _parts(rows: Array | Integers) -> Iterator[slice]:

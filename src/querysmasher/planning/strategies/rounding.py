@@ -29,7 +29,7 @@ LARGEST_LATTICE = 2**50
 COMPLETED_CELLS = 3_000
 """Maximum number of cells on which rows without a lattice are completed to the whole space."""
 
-CHUNK = 10_000_000
+CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array."""
 
 DEPENDENT = 1e-5
@@ -180,12 +180,18 @@ def coefficients(rows: Array, factor: Array) -> Array:
 
 def are_independent(rows: Array) -> bool:
     """Return whether rounding has left the rows linearly independent."""
-    lengths = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     if not lengths.all():
         return False
-    scaled = rows / lengths
+    gram = np.zeros((len(rows), len(rows)))
+    step = max(1, CHUNK // len(rows))
+    for start in range(0, rows.shape[1], step):
+        scaled = rows[:, start : start + step] / lengths[:, None]
+        gram += scaled @ scaled.T
     try:  # each pivot is the distance of a row from the span of those before
-        pivots = np.diagonal(np.linalg.cholesky(scaled @ scaled.T))
+        pivots = np.diagonal(np.linalg.cholesky(gram))
     except np.linalg.LinAlgError:
         pivots = np.zeros(1)
-    return bool(pivots.min() > DEPENDENT) or int(np.linalg.matrix_rank(scaled)) == len(rows)
+    if pivots.min() > DEPENDENT:
+        return True
+    return int(np.linalg.matrix_rank(rows / lengths[:, None])) == len(rows)

@@ -1,7 +1,8 @@
 """The span of wide rows, without an orthonormal basis of it, which would be as large as the rows.
 
 The rows are divided by their lengths, and R, the triangle of their QR decomposition, is found by pieces of
-columns: as accurate as the decomposition of all at once, in little memory. Combinations of the rows nearest
+columns, in little memory: as the Cholesky root of their Gram matrix, or where that would lose digits by QR
+decompositions, as accurate as the decomposition of all at once. Combinations of the rows nearest
 to other vectors v solve RᵀR y = B v. Where R is ill-conditioned, one correction from the residual makes them
 as accurate as an orthonormal basis would (Björck, Stability analysis of the method of seminormal equations
 for linear least squares problems, 1987).
@@ -9,21 +10,18 @@ for linear least squares problems, 1987).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, solve_cholesky, triangle_of
+from querysmasher.arrays import Array, solve_cholesky, wide_triangle
 from querysmasher.planning.strategies.strategy import DEPENDENT
 
 CHUNK = 2_000_000
 """Maximum number of entries of an intermediate array, unless rows are long."""
-
-TAME = 1e3
-"""Condition number up to which no correction is needed: its square loses six of sixteen digits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +41,27 @@ class Span:
 
     @cached_property
     def _triangle(self) -> Array:
-        return triangle_of(((piece / self.lengths[:, None]).T for piece in self._pieces()), len(self.rows))
+        return self._decomposed[0]
 
     @cached_property
     def _is_tame(self) -> bool:
-        return bool(np.linalg.cond(self._triangle) <= TAME)
+        return self._decomposed[1]
+
+    @cached_property
+    def _decomposed(self) -> tuple[Array, bool]:
+        """The triangle, and whether it is well-conditioned."""
+        return wide_triangle(
+            lambda: (piece / self.lengths[:, None] for piece in self._pieces()), len(self.rows)
+        )
 
     def _pieces(self) -> Iterator[Array]:
-        """Iterate over pieces of the columns, several times as many as rows: each is decomposed with R."""
+        """Iterate over pieces of the columns."""
+        return (self.rows[:, piece] * self.roots[piece] for piece in self._slices())
+
+    def _slices(self) -> Iterator[slice]:
+        """Iterate over slices of columns, several times as many as rows: each may be decomposed with R."""
         step = max(8 * len(self.rows), CHUNK // len(self.rows))
-        for start in range(0, self.rows.shape[1], step):
-            piece = slice(start, start + step)
-            yield self.rows[:, piece] * self.roots[piece]
+        return (slice(start, start + step) for start in range(0, self.rows.shape[1], step))
 
     def is_independent(self) -> bool:
         """Return whether the rows are linearly independent, as far as floating point can tell."""
@@ -67,16 +74,28 @@ class Span:
 
         The rows must be independent. These are also the vectors times the rows' pseudo-inverse.
         """
-        found = self._solved(vectors)
-        return found if self._is_tame else found + self._solved(self.outside(vectors, found))
+        return self._combinations(lambda piece: vectors[:, piece], len(vectors))
+
+    def combinations(self, rows: Array) -> Array:
+        """Return the combinations of the span's rows that are nearest to others, before either is scaled."""
+        return self._combinations(lambda piece: rows[:, piece] * self.roots[piece], len(rows))
+
+    def _combinations(self, vectors: Callable[[slice], Array], count: int) -> Array:
+        found = np.zeros((count, len(self.rows)))
+        for again in (False,) if self._is_tame else (False, True):
+            right = np.zeros_like(found)
+            for piece in self._slices():
+                own, roots = self.rows[:, piece], self.roots[piece]
+                rest = vectors(piece)
+                if again:
+                    rest = rest - (found @ own) * roots
+                right += (rest * roots) @ own.T
+            found += solve_cholesky(self._triangle.T, (right / self.lengths).T).T / self.lengths
+        return found
 
     def outside(self, vectors: Array, found: Array) -> Array:
         """Return what combinations of the rows leave of vectors."""
         return vectors - (found @ self.rows) * self.roots
-
-    def _solved(self, vectors: Array) -> Array:
-        right = ((vectors * self.roots) @ self.rows.T) / self.lengths
-        return np.asarray(solve_cholesky(self._triangle.T, right.T).T / self.lengths, dtype=float)
 
     def transposed_coefficients(self, images: Array) -> Array:
         """Return images times the transpose of the rows' pseudo-inverse: the rows must be independent."""

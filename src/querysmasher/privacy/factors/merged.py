@@ -19,11 +19,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array, Numbers, pseudo_inverse
+from querysmasher.arrays import Array, Numbers, pseudo_inverse, solve_cholesky, wide_triangle
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import Factor, Integers
 from querysmasher.privacy.factors.matrix import Matrix
 from querysmasher.privacy.factors.partition import Partition
+
+CHUNK = 2_000_000
+"""Maximum number of entries of an intermediate array, unless rows are long."""
+
+DEPENDENT = 1e-10
+"""A row closer to the span of others than this fraction of its length may depend on them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +105,52 @@ class Merged(Factor):
         """B† before its rows are repeated (columns × rows).
 
         With D the sizes of the columns and U = E·D^(-½), where E tells which cell has which column, the
-        columns of U are orthonormal, B = M·D^½·Uᵀ and B† = U·(M·D^½)†.
+        columns of U are orthonormal, so with X = M·D^½ we have B = X·Uᵀ and B† = U·X†.
         """
         root = np.sqrt(self._partition.sizes)
         return pseudo_inverse(self.distinct_columns() * root) / root[:, None]
 
     def undone(self, answers: Array) -> Array:
-        return super().undone(answers)[..., self._partition.of_cells()]
+        """Return B†z; for wide independent rows without B†, which would be as large as they are.
+
+        The values of the columns are then D^(-½)Xᵀ(XXᵀ)⁻¹z = Mᵀ(XXᵀ)⁻¹z, and what they leave of the answers
+        corrects them once.
+        """
+        found = self._triangle if self.matrix.size > CHUNK else None
+        if found is None:
+            return super().undone(answers)[..., self._partition.of_cells()]
+        triangle, lengths = found
+        given = rest = answers.reshape(self.rows, -1)
+        values = np.zeros((self._columns.cells, given.shape[1]))
+        for _ in range(2):
+            solved = solve_cholesky(triangle.T, rest / lengths) / lengths
+            rest = given.copy()
+            for piece in self._pieces():
+                own = self.matrix[:, piece].astype(float)
+                values[piece] += own.T @ solved
+                rest -= (own * self._partition.sizes[piece]) @ values[piece]
+        return values[self._partition.of_cells()].T.reshape(*answers.shape[1:], self.cells)
+
+    @cached_property
+    def _triangle(self) -> tuple[Array, Array] | None:
+        """The triangle of X with rows of unit length, and their lengths, if they are independent."""
+        root = np.sqrt(self._partition.sizes)
+        squares = np.zeros((self.rows, 1))
+        for piece in self._pieces():
+            squares += ((self.matrix[:, piece] * root[piece]) ** 2).sum(axis=1, keepdims=True)
+        if not squares.all():
+            return None
+        lengths = np.sqrt(squares)
+        triangle, _ = wide_triangle(
+            lambda: (self.matrix[:, piece] * root[piece] / lengths for piece in self._pieces()), self.rows
+        )
+        independent = len(triangle) == self.rows and np.abs(np.diagonal(triangle)).min() > DEPENDENT
+        return (triangle, lengths) if independent else None
+
+    def _pieces(self) -> list[slice]:
+        """Return slices of columns, several times as many as rows."""
+        step = max(8 * self.rows, CHUNK // self.rows)
+        return [slice(start, start + step) for start in range(0, self._columns.cells, step)]
 
     def to_data(self) -> dict[str, Any]:
         return {"maps": list(self.maps), "labels": self.labels, "matrix": self.matrix}

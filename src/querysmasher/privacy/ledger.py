@@ -1,0 +1,233 @@
+"""A ledger of what was spent on one table, kept in one SQLite file.
+
+Formal guarantee: as long as every measurement of a table is charged to the same file, all of them together,
+however many processes run at once and however they end, satisfy the ledger's limit for its unit of privacy.
+
+Proof. `charge` runs in one transaction that excludes all other writers (BEGIN IMMEDIATE). It reads all
+entries, checks their chain of digests, adds the exact cost of the new plan, and commits only if the exact
+sum is at most the limit. So no committed state exceeds the limit, and two processes cannot both spend what is
+left once. `measure` opens the table after `charge` returned, that is, after the commit was synced to the disk
+(write-ahead log, synchronous = FULL). So whatever a measurement reveals is in the ledger, also if the
+process, or the machine, stops at any moment; what was charged and never measured counts as spent. Costs add
+as `totals` states. The cost is `accounting.privacy_cost` of the integer plan; the caller has no say in it.
+
+Limits. SQLite's locks and its write-ahead log need a local file system: on NFS and other network file systems
+neither the exclusion nor the sync is reliable. A copy of the file is another ledger: what is charged to one
+copy is missing from the other. Whoever may write the file may also delete it, or rewrite the whole chain. The
+digest of an entry, which every release carries, reveals all of this later: see `querysmasher verify`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+
+from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError
+from querysmasher.privacy.accounting import check_budget, privacy_cost
+from querysmasher.privacy.budget import KINDS, Budget
+from querysmasher.privacy.digests import plan_digest
+from querysmasher.privacy.distributions import Distribution
+from querysmasher.privacy.entries import Chain, Entry, Opening
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.privacy.ledger_file import chain_of, check_place, create, insert, opened, read
+from querysmasher.privacy.totals import Total
+
+DELTA = 1e-6
+"""The δ at which a ledger is shown."""
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A file that records what every measurement of a table spends, and refuses what would pass the limit.
+
+    Every method opens the file anew, so a ledger may be shared between threads and processes.
+
+    Args:
+        path: the file. Without `limit`, it must exist.
+        limit: what all measurements together may spend, and for which neighbours and records per person. A
+            file that does not exist is created with it; an existing one must have the same limit.
+        label: which data the ledger is about, by default the name of the file without its ending. An
+            existing ledger must have the same label.
+    """
+
+    path: Path
+    limit: Budget = field(kw_only=True)
+    label: str = field(kw_only=True)
+    identity: str = field(kw_only=True)
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, limit: Budget | None = None, label: str | None = None
+    ) -> None:
+        """Open a ledger, or create it."""
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            msg = f"path: expected the path of a ledger, got {path!r}"
+            raise FileError(msg)
+        if limit is not None and type(limit) not in KINDS.values():
+            msg = f"limit: expected a budget such as zCDP(1), got {limit!r}"
+            raise BudgetError(msg)
+        if label is not None and (
+            not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 200
+        ):
+            msg = f"label: expected 1 to 200 printable characters, got {label!r}"
+            raise BudgetError(msg)
+        file = Path(os.path.realpath(path))  # or two names of one file would have two logs
+        check_place(file, limit is not None)
+        if limit is not None:
+            create(file, Opening(secrets.token_hex(16), label or _printable(file.stem), limit, _now()))
+        opening = read(file).opening
+        if limit is not None and opening.limit != limit:
+            msg = f"limit: the ledger {str(file)!r} has the limit {opening.limit!r}, got {limit!r}"
+            raise BudgetError(msg)
+        if label is not None and opening.label != label:
+            msg = f"label: the ledger {str(file)!r} is about {opening.label!r}, got {label!r}"
+            raise BudgetError(msg)
+        for name, value in (
+            ("path", file),
+            ("limit", opening.limit),
+            ("label", opening.label),
+            ("identity", opening.identity),
+        ):
+            object.__setattr__(self, name, value)
+
+    def charge(self, plan: IntegerPlan, noise: Distribution, person: str | None = None) -> Entry:
+        """Record what a measurement will spend; refuse it if the sum would pass the limit.
+
+        `person` is the column that says to whom a record belongs, if the number of records per person is
+        bounded by counting no more of them; it must be the same in all entries.
+
+        Formal guarantee: on return, the entry is on the disk, and the exact sum of all costs in the file,
+        including this one, is at most the limit. If an error is raised, nothing may be measured.
+        """
+        if not noise.is_private:
+            msg = f"noise: {noise.name!r} protects nobody, so it has no cost that a ledger could record"
+            raise PrivacyError(msg)
+        self.check_unit(plan.budget)
+        check_budget(plan, noise)
+        cost, plan_id = privacy_cost(plan), plan_digest(plan)
+        check_place(self.path, may_create=False)
+        with opened(self.path, "rw") as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                msg = f"ledger: {str(self.path)!r} is not in WAL mode; nothing was measured"
+                raise FileError(msg)
+            chain = chain_of(connection, self.path)
+            self._check_same(chain.opening)
+            self._check_person(chain, person)
+            self._check_limit(chain.total, cost, noise)
+            entry = Entry(
+                self.identity,
+                len(chain.entries) + 1,
+                _now(),
+                self.label,
+                plan.budget.unit,
+                cost,
+                noise.name,
+                plan_id,
+                person,
+                chain.head,
+            )
+            insert(connection, entry)
+            connection.execute("COMMIT")
+        return entry
+
+    def check_unit(self, budget: Budget) -> None:
+        """Refuse a budget for another unit of privacy: costs for different units cannot be added."""
+        if budget.unit != self.limit.unit:
+            own, other = self.limit.unit, budget.unit
+            msg = (
+                f"ledger: {str(self.path)!r} is for {own.neighbours!r} neighbours and records_per_person = "
+                f"{own.records_per_person}, the budget for {other.neighbours!r} and "
+                f"{other.records_per_person}; their costs cannot be added. Nothing was measured"
+            )
+            raise PrivacyError(msg)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, in order, after their chain of digests was checked."""
+        return self.verify().entries
+
+    @property
+    def total(self) -> Total:
+        """What all entries spend together."""
+        return self.verify().total
+
+    @property
+    def left(self) -> Fraction:
+        """The privacy cost that is left under the limit, with the noises used so far."""
+        total = self.total
+        return max(total.allowed(self.limit) - total.cost, Fraction(0))
+
+    def verify(self, head: str | None = None) -> Chain:
+        """Check the chain of digests, and the sum against the limit, and return all entries.
+
+        Args:
+            head: a digest noted earlier, of the last entry then; it must still be in the chain. Without it, a
+                chain that was rewritten as a whole, or cut at its end, is not noticed.
+        """
+        chain = read(self.path)
+        self._check_same(chain.opening)
+        if head is not None and head not in {chain.opening.digest, *(e.digest for e in chain.entries)}:
+            msg = (
+                f"head: no entry of {str(self.path)!r} has this digest: entries that existed were changed or "
+                "removed, or it is the digest of another ledger"
+            )
+            raise FileError(msg)
+        if chain.total.cost > chain.total.allowed(self.limit):
+            msg = f"ledger: the entries of {str(self.path)!r} spend more than its limit"
+            raise PrivacyError(msg)
+        return chain
+
+    def _check_same(self, opening: Opening) -> None:
+        if (opening.identity, opening.limit, opening.label) != (self.identity, self.limit, self.label):
+            msg = f"ledger: {str(self.path)!r} was replaced by another ledger since it was opened"
+            raise FileError(msg)
+
+    def _check_person(self, chain: Chain, person: str | None) -> None:
+        if chain.entries and chain.entries[0].person != person:
+            was, now = (
+                "all records" if one is None else f"persons by {one!r}"
+                for one in (chain.entries[0].person, person)
+            )
+            msg = (
+                f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for {now}; "
+                "their costs cannot be added. Nothing was measured"
+            )
+            raise PrivacyError(msg)
+
+    def _check_limit(self, total: Total, cost: Fraction, noise: Distribution) -> None:
+        after = total.plus(cost, noise)
+        allowed = after.allowed(self.limit)
+        if after.cost > allowed:
+            msg = (
+                f"ledger: {str(self.path)!r} allows a privacy cost of {float(allowed):.6g} in total, of "
+                f"which {float(total.cost):.6g} is spent; this measurement costs {float(cost):.6g} more. "
+                "Nothing was measured"
+            )
+            raise PrivacyError(msg)
+
+    def __repr__(self) -> str:
+        """Show the limit and what is spent, or that the file cannot be read."""
+        try:
+            chain = self.verify()
+        except QuerySmasherError as error:
+            return f"Ledger of {self.label!r} in {str(self.path)!r}, which cannot be used: {error}"
+        total, limit = chain.total, chain.total.allowed(self.limit)
+        mu = "" if total.mu is None else f", mu = {total.mu:.4g}"
+        return (
+            f"Ledger of {self.label!r}: {len(chain.entries)} entries in {str(self.path)!r}\n"
+            f"  limit  {self.limit!r}\n"
+            f"  spent  rho = {float(total.rho):.4g} of {float(limit) / 2:.4g}{mu}, epsilon = "
+            f"{total.epsilon_at(DELTA):.4g} at delta = {DELTA:g}"
+        )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _printable(name: str) -> str:
+    return "".join(c if c.isprintable() else "\ufffd" for c in name)[:200] or "data"

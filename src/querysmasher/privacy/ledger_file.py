@@ -1,0 +1,166 @@
+"""The file of a ledger: one table of an SQLite database in WAL mode.
+
+Every function opens the file anew. Writers exclude each other; a commit returns after the disk has it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from querysmasher.errors import FileError, Remedy
+from querysmasher.privacy.digests import canonical
+from querysmasher.privacy.entries import Chain, Entry, Opening
+
+WAIT = 60.0
+"""Maximum number of seconds to wait for other processes that write the same file."""
+
+APPLICATION = 0x51534C47
+"""The mark of a ledger among SQLite files."""
+
+NEW = Remedy(
+    "state limit= to create it: Ledger(path, limit=zCDP(1))",
+    "create it with `querysmasher ledger FILE create --rho 1`, or state its limit in the spec, as in "
+    'ledger = {path = "FILE", rho = 1}',
+)
+
+_TABLES = """
+CREATE TABLE entries (number INTEGER PRIMARY KEY, content TEXT NOT NULL, digest TEXT NOT NULL);
+CREATE TRIGGER unchanged BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
+CREATE TRIGGER kept BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are final'); END;
+"""
+
+
+def check_place(file: Path, may_create: bool) -> None:
+    """Refuse a path at which there cannot be a ledger."""
+    if not file.parent.is_dir():
+        msg = f"ledger: the folder {str(file.parent)!r} does not exist"
+        raise FileError(msg)
+    if not file.exists():
+        if may_create:
+            return
+        msg = f"ledger: no file {str(file)!r}"
+        raise FileError(msg, NEW)
+    if not file.is_file():
+        msg = f"ledger: {str(file)!r} is not a file"
+        raise FileError(msg)
+    if file.stat().st_nlink > 1:
+        msg = (
+            f"ledger: {str(file)!r} has a second name (a hard link), under which SQLite would not see what "
+            "is written here; delete one of the names"
+        )
+        raise FileError(msg)
+
+
+def create(file: Path, opening: Opening) -> None:
+    """Write entry 0, unless it is there already or nothing may be written."""
+    if file.exists() and not _is_writable(file):
+        return
+    with opened(file, "rwc") as connection:
+        if _has_tables(connection):
+            return
+        _use_log(connection, file)
+        connection.execute("BEGIN IMMEDIATE")
+        if not _has_tables(connection):
+            for statement in _TABLES.strip().split(";\n"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            insert(connection, opening)
+        connection.execute("COMMIT")
+
+
+def _use_log(connection: sqlite3.Connection, file: Path) -> None:
+    """Switch to the write-ahead log, for which SQLite does not wait by itself."""
+    end = time.monotonic() + WAIT
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if not _is_busy(str(error)) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            break
+    if mode != "wal":
+        msg = f"ledger: the file system of {str(file)!r} does not support a write-ahead log; use a local disk"
+        raise FileError(msg)
+
+
+def _is_writable(file: Path) -> bool:
+    """Return whether SQLite may write the file and its log beside it."""
+    return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
+
+
+def _is_busy(message: str) -> bool:
+    return "locked" in message or "busy" in message
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+
+def insert(connection: sqlite3.Connection, entry: Opening | Entry) -> None:
+    """Append an entry, inside a transaction."""
+    row = (entry.number, canonical(entry.to_json()), entry.digest)
+    connection.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+
+
+def read(file: Path) -> Chain:
+    """Return all entries, checked."""
+    check_place(file, may_create=False)
+    with opened(file, "rw" if _is_writable(file) else "ro") as connection:
+        return chain_of(connection, file)
+
+
+def chain_of(connection: sqlite3.Connection, file: Path) -> Chain:
+    """Return all entries, checked, inside a transaction."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        msg = f"ledger: {str(file)!r} is not a ledger"
+        raise FileError(msg)
+    return Chain.of(connection.execute("SELECT * FROM entries ORDER BY number"), str(file))
+
+
+@contextmanager
+def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """Open the file for one transaction; what is not committed at the end is undone."""
+    try:
+        with closing(_connected(file, mode)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        cause = str(error)
+    else:
+        return
+    if _is_busy(cause):
+        cause = f"other processes kept it locked for {WAIT:.0f} seconds"
+    msg = f"ledger: {str(file)!r} cannot be used ({cause}); nothing was measured"
+    raise FileError(msg)
+
+
+def _connected(file: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{file.as_uri()}?mode={mode}", uri=True, timeout=WAIT, isolation_level=None)
+    try:
+        if mode == "ro":
+            with suppress(sqlite3.OperationalError):
+                connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+                return connection
+            connection.close()
+            return _without_log(file)
+        for pragma in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _without_log(file: Path) -> sqlite3.Connection:
+    """Read a file in a folder that cannot be written, for which SQLite must be told that nobody writes it."""
+    log = file.with_name(f"{file.name}-wal")
+    if log.exists() and log.stat().st_size:
+        msg = f"ledger: entries of {str(file)!r} are still in {log.name!r}, which cannot be read here"
+        raise FileError(msg)
+    return sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)

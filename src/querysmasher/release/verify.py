@@ -1,0 +1,226 @@
+"""Checks of a published release, without data and without a planner.
+
+A release folder states what was measured, with how much noise, and what follows from it. All of this can be
+recomputed from the folder alone: its files have the digests that the summary states; the integer plan costs
+at most its budget, exactly; the answers follow from the noisy numbers; and a ledger has the entry that the
+release names. What no check of a folder can show is in `BEYOND`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from querysmasher.errors import FileError, QuerySmasherError
+from querysmasher.formatting import count
+from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.digests import plan_digest
+from querysmasher.privacy.ledger import Ledger
+from querysmasher.release.comparing import difference, sha256
+from querysmasher.release.release import Release
+from querysmasher.text import shown
+
+RELEASE, SUMMARY = "release.qs", "summary.json"
+
+OK, FAILED, OPEN = "ok", "FAILED", "not checked"
+
+BEYOND = (
+    "No folder can show that the noise was drawn at random, that the counts come from the table that is "
+    "named, or that nothing else about the same people was released: ask the custodian."
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    name: str
+    status: str
+    """`OK`, `FAILED` or `OPEN`."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All checks of a release folder."""
+
+    folder: str
+    findings: tuple[Finding, ...]
+    guarantee: str
+    digest: str
+    """SHA-256 of the file with the noisy numbers."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed."""
+        return all(finding.status != FAILED for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "folder": self.folder,
+            "verified": self.ok,
+            "digest": self.digest,
+            "guarantee": self.guarantee,
+            "checks": [{"check": f.name, "status": f.status, "text": f.text} for f in self.findings],
+            "note": BEYOND,
+        }
+
+    def __str__(self) -> str:
+        """Return the verdict as a text to paste."""
+        width = max(len(finding.name) for finding in self.findings)
+        lines = [f"{'VERIFIED' if self.ok else 'NOT VERIFIED'}: {self.folder}"]
+        lines += [f"  {f.status:<11}  {f.name:<{width}}  {f.text}" for f in self.findings]
+        lines += [f"{RELEASE}: sha256 {self.digest}"] if self.digest else []
+        lines += [f"Guarantee: {self.guarantee}"] if self.guarantee else []
+        return shown("\n".join([*lines, BEYOND]))
+
+
+def verify(folder: str | os.PathLike[str], ledger: Ledger | None = None) -> Verdict:
+    """Check a published release; read neither data nor a plan.
+
+    Args:
+        folder: a folder that `querysmasher release` wrote, or a file that `Release.save` wrote.
+        ledger: where the cost should be recorded. Without it, the entry that the release names is not looked
+            up.
+    """
+    path = Path(folder)
+    file = path / RELEASE if path.is_dir() else path
+    if not file.is_file():
+        msg = f"folder: no file {str(file)!r}"
+        raise FileError(msg)
+    digest = sha256(file)
+    try:
+        release = Release.load(file)
+    except FileError as error:
+        return Verdict(str(path), (Finding(file.name, FAILED, str(error)),), "", digest)
+    findings = [Finding(file.name, OK, "complete; its parts fit together, and its checksum is right")]
+    findings += [_noise(release), _cost(release)]
+    if path.is_dir():
+        summary = _summary(path)
+        findings += [*_files(path, summary), _stated(release, summary), *_answers(release, path)]
+    findings.append(_recorded(release, ledger))
+    return Verdict(str(path), tuple(findings), release.guarantee, digest)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of a release folder but the summary, which states them."""
+    return {p.name: sha256(p) for p in sorted(folder.iterdir()) if p.is_file() and p.name != SUMMARY}
+
+
+def _noise(release: Release) -> Finding:
+    if not release.noise.is_private:
+        return Finding("noise", FAILED, f"this protects nobody: {release.noise.description}")
+    try:
+        for number in range(len(release.plan.measured)):
+            release.store[number]  # which checks their type and their number
+    except FileError as error:
+        return Finding("noise", FAILED, str(error))
+    return Finding("noise", OK, f"{release.measurements:,} noisy integers. {release.noise.description}")
+
+
+def _cost(release: Release) -> Finding:
+    """Recompute the exact cost of the integer plan."""
+    budget = release.plan.budget
+    cost, allowed = privacy_cost(release.plan), Fraction(release.noise.distribution.allowed_cost(budget))
+    words = f"{cost} = {float(cost):.9g}, of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g})"
+    return Finding("privacy cost", OK if cost <= allowed else FAILED, words)
+
+
+def _summary(folder: Path) -> Mapping[str, Any] | None:
+    """Return what the summary states, or None if it cannot be read."""
+    try:
+        found = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _files(folder: Path, summary: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Compare every file with the digest that the summary states."""
+    stated = summary.get("digests") if summary else None
+    if not isinstance(stated, dict) or not stated:
+        yield Finding("files", OPEN, f"{SUMMARY} states no digests")
+        return
+    there = digests(folder)
+    wrong = sorted(name for name in stated if name in there and there[name] != stated[name])
+    missing = sorted(set(stated) - set(there))
+    if wrong or missing:
+        words = (("changed", wrong), ("missing", missing))
+        yield Finding("files", FAILED, "; ".join(f"{', '.join(n)} {what}" for what, n in words if n))
+    else:
+        yield Finding("files", OK, f"{', '.join(sorted(stated))} have the digests that {SUMMARY} states")
+    others = sorted(set(there) - set(stated))
+    if others:
+        yield Finding("other files", OPEN, ", ".join(others))
+
+
+def _stated(release: Release, summary: Mapping[str, Any] | None) -> Finding:
+    """Compare what the summary says about the release with what follows from it."""
+    if summary is None:
+        return Finding(SUMMARY, FAILED, "missing, or not valid JSON")
+    entry = release.entry
+    expected = {
+        "guarantee": release.guarantee,
+        "private": release.noise.is_private,
+        "budget": release.plan.budget.to_json(),
+        "schema": release.plan.schema.to_json(),
+        "queries": release.workload.query_count,
+        "integer_plan_digest": plan_digest(release.plan),
+        "record": release.record,
+        "ledger": None if entry is None else entry.to_data(),
+    }
+    expected = json.loads(json.dumps(expected))
+    wrong = [key for key, value in expected.items() if key in summary and summary[key] != value]
+    if wrong:
+        return Finding(SUMMARY, FAILED, f"says something else about {', '.join(wrong)}")
+    silent = [key for key in expected if key not in summary]
+    if silent:
+        return Finding(SUMMARY, OPEN, f"right, as far as it goes; it does not state {', '.join(silent)}")
+    digest = expected["integer_plan_digest"]
+    return Finding(SUMMARY, OK, f"states the guarantee; the integer plan has digest {digest}")
+
+
+def _answers(release: Release, folder: Path) -> Iterator[Finding]:
+    """Answer the planned workload again, and compare with the published answers."""
+    given = sorted(p for p in folder.iterdir() if p.name.startswith("answers.") and p.is_file())
+    if not given:
+        yield Finding("answers", OPEN, "none are published")
+    for file in given:
+        with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
+            fresh = Path(made) / file.name
+            try:
+                release.write(release.workload, fresh, progress=False)
+                found = difference(file, fresh)
+            except QuerySmasherError as error:
+                found = str(error)
+        if found is None:
+            yield Finding(file.name, OPEN, "this format is not compared")
+        elif found:
+            yield Finding(file.name, FAILED, f"does not follow from the noisy numbers: {found}")
+        else:
+            answers = f"{release.workload.query_count:,} answers and standard errors"
+            yield Finding(file.name, OK, f"{answers} follow from the noisy numbers")
+
+
+def _recorded(release: Release, ledger: Ledger | None) -> Finding:
+    """Look up the entry of the release."""
+    entry = release.entry
+    if entry is None:
+        return Finding("ledger", OPEN if ledger is None else FAILED, release.record)
+    if ledger is None:
+        return Finding("ledger", OPEN, f"{release.record} No ledger was given to look it up.")
+    try:
+        chain = ledger.verify()
+    except QuerySmasherError as error:
+        return Finding("ledger", FAILED, str(error))
+    if entry not in chain.entries:
+        return Finding("ledger", FAILED, f"{str(ledger.path)!r} does not have the entry. {release.record}")
+    entries = count(len(chain.entries), "entry", "entries")
+    return Finding("ledger", OK, f"{release.record} The chain of {entries} is unbroken.")

@@ -1,0 +1,22 @@
+"""The ledger of a spec file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class LedgerPlace:
+    """Where the ledger is, and the limit with which it is created if it does not exist."""
+
+    path: Path
+    limit: Budget | None = None
+    label: str | None = None
+
+    def open(self) -> Ledger:
+        """Open the ledger, or create it if its limit is stated."""
+        return Ledger(self.path, limit=self.limit, label=self.label)

@@ -1,0 +1,204 @@
+"""`ledger`, and `release` with one: what is spent is recorded once, whatever happens in between."""
+
+import json
+import re
+import sqlite3
+from fractions import Fraction
+
+import pytest
+
+import querysmasher as qs
+from querysmasher.cli import draft
+from querysmasher.privacy.rates import epsilon
+from querysmasher.spec import read_spec
+from tests.cli.conftest import SPEC, names
+from tests.ledgers import ROUNDED, costing
+
+
+def with_ledger(text='{path = "people.ledger", cost = 2.0}'):
+    """The spec with a ledger."""
+    changed = re.sub(r"(\[budget\]\n)", rf"\1ledger = {text}\n", SPEC)
+    assert changed != SPEC
+    return changed
+
+
+@pytest.fixture
+def spec(folder):
+    """Write a spec; its budget is one half of the ledger's limit."""
+
+    def write(text):
+        (folder / "release.toml").write_text(text)
+        return read_spec("release.toml")
+
+    read = write(with_ledger())
+    assert read.budget.privacy_cost == pytest.approx(1)
+    return write
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Makes a run fail after the measurement, once."""
+
+    publish = draft.Draft.publish
+
+    def fail(self):
+        monkeypatch.setattr(draft.Draft, "publish", publish)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(draft.Draft, "publish", fail)
+
+
+def test_create_and_show(run, folder):
+    words = run("ledger", "x.ledger", "create", "--rho", "1", "--label", "people, 2024").words
+    assert "people, 2024" in words
+    assert "rho = 0 (zCDP)" in words
+    assert "Left rho = 1 of 1" in words
+    ledger = qs.Ledger("x.ledger")
+    assert ledger.limit == qs.zCDP(1.0)
+    entry = ledger.charge(costing(0.5), ROUNDED)
+    words = run("ledger", "x.ledger", "--at-delta", "1e-9").words
+    assert f"epsilon = {epsilon(0.5, 1e-9):.6g} at delta = 1e-09" in words
+    assert "mu = 0.707107" in words
+    assert entry.digest[:12] in words
+    read = run("ledger", "x.ledger", "--json").json
+    assert read["entries"] == [{**entry.to_json(), "previous": entry.previous, "digest": entry.digest}]
+    assert Fraction(read["spent"]["cost"]) == Fraction(1, 2)
+    assert Fraction(read["left"]["cost"]) == Fraction(3, 2)
+    assert read["head"] == entry.digest
+
+
+def test_verify(run, folder):
+    run("ledger", "x.ledger", "create", "--epsilon", "1", "--delta", "1e-6", "--records-per-person", "2")
+    head = qs.Ledger("x.ledger").verify().head
+    assert run("ledger", "x.ledger", "verify", "--head", head).words.startswith("OK: 0 entries about 'x'")
+    qs.Ledger("x.ledger").charge(costing(Fraction(1, 100), records_per_person=2), ROUNDED)
+    assert "digest given is in the chain" in run("ledger", "x.ledger", "verify", "--head", head).words
+    assert "no entry" in run("ledger", "x.ledger", "verify", "--head", "0" * 64, code=4).err
+    connection = sqlite3.connect("x.ledger")
+    connection.execute("DROP TRIGGER unchanged")
+    connection.execute("UPDATE entries SET content = replace(content, '1/100', '1/900') WHERE number = 1")
+    connection.execute("UPDATE entries SET content = replace(content, 'rounded', 'discrete')")
+    connection.commit()
+    connection.close()
+    assert "entry 1 of" in run("ledger", "x.ledger", "verify", code=4).err
+    run("ledger", "x.ledger", code=4)
+
+
+def test_bad_options(run, folder):
+    assert "no file" in run("ledger", "x.ledger", code=4).err
+    assert "create --rho 1" in run("ledger", "x.ledger", code=4).err
+    assert "got none of them" in run("ledger", "x.ledger", "create", code=2).err
+    assert "--rho and --mu" in run("ledger", "x.ledger", "create", "--rho", "1", "--mu", "1", code=2).err
+    assert (
+        "records_per_person"
+        in run("ledger", "x.ledger", "create", "--rho", "1", "--records-per-person", "0", code=2).err
+    )
+    assert "x.ledger" not in names(folder)
+    run("ledger", "x.ledger", "create", "--rho", "1")
+    assert "never replaced" in run("ledger", "x.ledger", "create", "--rho", "2", code=4).err
+    assert "never changes" in run("ledger", "x.ledger", "--rho", "2", code=2).err
+
+
+def test_a_release_is_recorded_and_says_so(run, spec, folder):
+    ran = run("release")
+    ledger = qs.Ledger("people.ledger")
+    (entry,) = ledger.entries
+    assert "Recorded in the ledger of 'people' as entry 1" in ran.words
+    summary = json.loads((folder / "out" / "summary.json").read_text())
+    assert summary["ledger"] == {**entry.to_json(), "previous": entry.previous, "digest": entry.digest}
+    assert entry.digest in summary["record"]
+    run("report", "out")
+    assert entry.digest in (folder / "report.html").read_text()
+    run("release", "--out", "again")
+    ran = run("release", "--out", "more", code=3)
+    assert "allows a privacy cost of 2 in total" in ran.err
+    assert len(ledger.entries) == 2
+    assert "more" not in names(folder)
+
+
+def test_without_a_ledger_every_output_says_that_it_was_not_recorded(run, folder):
+    assert "Not recorded in a ledger" in run("release").words
+    summary = json.loads((folder / "out" / "summary.json").read_text())
+    assert summary["ledger"] is None
+    assert summary["record"].startswith("Not recorded in a ledger")
+    run("report", "out")
+    assert "Not recorded in a ledger" in (folder / "report.html").read_text()
+
+
+def test_a_path_alone_needs_a_ledger_that_exists(run, spec, folder):
+    spec(with_ledger('"people.ledger"'))
+    assert "ledger FILE create" in run("release", code=4).err
+    assert names(folder) == ["people.csv", "release.toml"]
+    run("ledger", "people.ledger", "create", "--cost", "1")
+    run("release")
+    run("release", "--force", code=3)
+    assert len(qs.Ledger("people.ledger").entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("3", 2, "budget.ledger: expected the path of a ledger, or a table"),
+        ("{rho = 1.0}", 2, "budget.ledger.path: missing"),
+        ('{path = "x", rho = 1.0, mu = 1.0}', 2, "budget.ledger: expected rho, or mu"),
+        ('{path = "x", rho = -1.0}', 2, "budget.ledger.rho: expected a positive number"),
+        ('{path = "x", limit = 1.0}', 2, "budget.ledger.limit: unknown key"),
+        ('{path = "x", rho = 1.0, label = ""}', 2, "budget.ledger.label"),
+        ('{path = "none/x", rho = 1.0}', 4, "does not exist"),
+        ('"people.csv"', 4, "not a database"),
+    ],
+)
+def test_bad_sections(run, spec, folder, text, code, words):
+    (folder / "release.toml").write_text(with_ledger(text))
+    assert words in run("release", code=code).err
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_planning_needs_no_ledger(run, spec, folder):
+    run("plan")
+    run("check")
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_a_simulation_is_refused(run, spec, folder):
+    assert "--seed" in run("release", "--seed", "1", code=3).err
+    assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_another_unit_is_refused_before_planning(run, spec, folder):
+    run("release")
+    spec(with_ledger('"people.ledger"').replace("[budget]\n", "[budget]\nrecords_per_person = 2\n"))
+    assert "cannot be added" in run("release", "--out", "two", code=3).err
+
+
+def test_resuming_is_charged_once(run, spec, folder, broken):
+    assert "the budget is spent" in run("release", code=4).err
+    (left,) = folder.glob("out.unfinished-*")
+    assert len(qs.Ledger("people.ledger").entries) == 1
+    run("release", "--resume", left)
+    (entry,) = qs.Ledger("people.ledger").entries
+    assert qs.Release.load("out/release.qs").entry == entry
+    assert json.loads((folder / "out" / "summary.json").read_text())["ledger"]["digest"] == entry.digest
+
+
+def test_resuming_what_was_not_recorded_is_refused(run, spec, folder, broken):
+    spec(SPEC)
+    run("release", code=4)
+    (left,) = folder.glob("out.unfinished-*")
+    spec(with_ledger())
+    assert "not recorded in the ledger" in run("release", "--resume", left, code=3).err
+    assert left.is_dir()
+    assert "out" not in names(folder)
+
+
+def test_resuming_with_another_ledger_is_refused(run, spec, folder, broken):
+    run("release", code=4)
+    (left,) = folder.glob("out.unfinished-*")
+    (folder / "people.ledger").unlink()
+    assert "not recorded in the ledger" in run("release", "--resume", left, code=3).err
+
+
+def test_a_refused_table_counts_as_spent_and_the_message_says_so(run, spec, folder):
+    (folder / "people.csv").write_text("sex,age\nF,1\n")
+    assert "The ledger has recorded the cost of this measurement, as entry 1" in run("release", code=5).err
+    assert len(qs.Ledger("people.ledger").entries) == 1

@@ -1,0 +1,22 @@
+"""Small integer plans, whose exact cost is known, and ledgers to charge them to."""
+
+from fractions import Fraction
+
+import numpy as np
+
+import querysmasher as qs
+from querysmasher.privacy.distributions import DISTRIBUTIONS
+from querysmasher.privacy.factors import Matrix
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+
+ROUNDED, DISCRETE = DISTRIBUTIONS["rounded"], DISTRIBUTIONS["discrete"]
+
+
+def costing(cost, budget=None, **unit):
+    """An integer plan of exactly this privacy cost: one count of each of two values."""
+    cost = Fraction(cost)
+    budget = budget or qs.PrivacyCost(max(float(cost) * 2, 1e-9), **unit)
+    strategy = IntegerStrategy((2,), (((0,), Matrix(np.eye(2, dtype=np.int64))),))
+    variance = budget.unit.squared_change() / cost
+    measured = IntegerMeasured((0,), (((0,), 0),), variance)
+    return IntegerPlan(qs.Schema.of(a=2), budget, (strategy,), (measured,), 1000)

@@ -1,0 +1,147 @@
+"""Queries measured as they are, beside tables that are split: one consistent, best combination."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import FileError, OutsideMeasuredSpaceError
+from querysmasher.files import write_archive
+from querysmasher.planning.limits import limited
+from querysmasher.planning.storage import plan_to_data
+from querysmasher.truth import true_answers
+from tests.builders import COST, plan_split
+from tests.reference import privacy_cost, query_rows, variances
+from tests.strategies import workloads
+
+BESIDE = {"whole_work": 0, "quick_whole_work": 0, "split_entries": 0}
+"""Limits under which queries given by rows are measured whole, beside the others."""
+
+
+def plan_beside(workload, budget=COST, **options):
+    with limited(**BESIDE):
+        return qs.plan(workload, budget, **options)
+
+
+def mixed():
+    """Tables of pairs, and predicates on three attributes."""
+    schema = qs.Schema.of(a=5, b=4, c=3, d=6)
+    few = [qs.where(schema, f"a < {i} or b + c < {i + 2}") for i in range(1, 5)]
+    return qs.all_kway(schema, [1, 2], "prefix") + 10 * sum(few)
+
+
+@settings(max_examples=40, deadline=None)
+@given(workloads(max_groups=3), workloads(max_groups=2), st.floats(0.01, 100))
+def test_a_plan_is_the_best_combination_of_what_it_measures(workload, other, weight):
+    schema = workload.schema
+    assume(np.prod(schema.sizes) <= 80)
+    rng = np.random.default_rng(len(other))
+    names = schema.names[: min(3, len(schema))]
+    cells = int(np.prod([schema.sizes[schema.position(name)] for name in names]))
+    few = qs.linear(schema, names, rng.integers(-2, 3, (2, cells)))
+    tables = [g for g in workload if all(f.closed_form for f in g.families)]
+    assume(tables)
+    asked = qs.Workload(schema, tuple(tables)) + weight * few
+    rows, weights = query_rows(asked)
+    assume(rows[-2:].any())
+    plan = plan_beside(asked)
+    assume(plan.whole)
+    expected = variances(plan, asked)
+    np.testing.assert_allclose(plan.variances(asked), expected, rtol=1e-6, atol=1e-9 * expected.max())
+    assert plan.weighted_loss == pytest.approx(weights @ expected, rel=1e-6)
+    assert plan.rmse == pytest.approx(np.sqrt(expected.mean()), rel=1e-6)
+    assert plan.worst_std == pytest.approx(np.sqrt(expected.max()), rel=1e-6)
+    assert plan.privacy_cost == pytest.approx(1.0)
+    assert privacy_cost(plan) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_a_release_is_unbiased_consistent_and_as_noisy_as_it_says(neighbours, tmp_path):
+    workload = mixed()
+    schema = workload.schema
+    plan = plan_beside(workload, qs.zCDP(0.5, neighbours=neighbours))
+    assert len(plan.whole) == 4
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {name: rng.integers(0, n, 500) for name, n in zip(schema.names, schema.sizes, strict=True)}
+    )
+    truth = true_answers(workload, table)
+    errors = []
+    for seed in range(200):
+        release = qs.measure(plan, table, seed=seed)
+        answers = release.answer(workload)
+        errors.append(answers.values - truth)
+    np.testing.assert_allclose(answers.std**2, plan.variances(workload), rtol=0.01)
+    covariance = release.covariance(workload)
+    np.testing.assert_allclose(np.diagonal(covariance), answers.std**2, rtol=1e-9, atol=1e-12)
+    # whitened errors are independent and standard normal: 200 × rank of them, so that the mean of their
+    # squares is within 5 / √(100 × rank) of one but for a chance below 1e-6
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values > 1e-9 * values[-1]
+    white = (np.array(errors) @ vectors[:, kept]) / np.sqrt(values[kept])
+    assert abs((white**2).mean() - 1) < 5 / np.sqrt(100 * kept.sum())
+    assert np.abs(white.mean(axis=0)).max() * np.sqrt(200) < 5.5
+    # consistent, and the same from a file
+    both = release.marginal("a", "b")
+    np.testing.assert_allclose(both.sum(axis=1), release.marginal("a"), atol=1e-8)
+    np.testing.assert_allclose(both.sum(), release.marginal().sum(), atol=1e-8)
+    release.save(tmp_path / "release")
+    again = qs.Release.load(tmp_path / "release").answer(workload)
+    assert np.array_equal(again.values, answers.values)
+    assert np.array_equal(again.std, answers.std)
+
+
+def test_combining_is_better_than_either_alone():
+    workload = mixed()
+    plan = plan_beside(workload)
+    alone = sum(
+        np.sqrt(qs.plan(own, COST).weighted_loss)
+        for own in (_part(workload, plan.whole, keep) for keep in (True, False))
+    )
+    assert plan.weighted_loss < 0.99 * alone**2
+    assert plan.weighted_loss < 1.02 * plan_split(workload).weighted_loss
+
+
+def _part(workload, places, keep):
+    return qs.Workload(workload.schema, tuple(g for i, g in enumerate(workload) if (i in places) == keep))
+
+
+def test_queries_asked_later():
+    workload = mixed()
+    schema = workload.schema
+    plan = plan_beside(workload)
+    later = qs.queries(schema, a="range", d="identity") + qs.where(schema, "a < 2 or b + c < 4")
+    np.testing.assert_allclose(plan.variances(later), variances(plan, later), rtol=1e-6)
+    table = pd.DataFrame({name: [0] * 50 for name in schema.names})
+    release = qs.measure(plan, table, seed=0)
+    assert np.abs(release.answer(later).values).max() < 200
+    with pytest.raises(OutsideMeasuredSpaceError, match="cannot be answered"):
+        plan.variances(qs.where(schema, "a == 1 and b == 1 and c == 1"))
+    with pytest.raises(OutsideMeasuredSpaceError, match="cannot be answered"):
+        release.marginal("a", "b", "c")
+
+
+def test_a_plan_on_disk(tmp_path):
+    plan = plan_beside(mixed())
+    plan.save(tmp_path / "plan")
+    again = qs.Plan.load(tmp_path / "plan")
+    assert again.whole == plan.whole
+    assert again.weighted_loss == plan.weighted_loss
+    assert np.array_equal(again.variances(plan.workload), plan.variances(plan.workload))
+    for change in ({"weighted_loss": plan.weighted_loss * 2}, {"weighted_loss": plan.weighted_loss / 2}):
+        write_archive(tmp_path / "other", "plan", plan_to_data(plan) | change)
+        with pytest.raises(FileError):
+            qs.Plan.load(tmp_path / "other")
+
+
+def test_a_plan_says_what_is_whole():
+    plan = plan_beside(mixed())
+    text = repr(plan)
+    assert "the optimum of its kind (4 queries measured as they are, the others split)" in text
+    shares = [row.budget_share for row in plan.summary()]
+    assert sum(shares[-4:]) == pytest.approx(1 / plan.measured[-1].variance)
+    whole = qs.plan(_part(plan.workload, plan.whole, True), COST)
+    assert "the optimum of any mechanism" in repr(whole)
+    assert whole.limit().excess == pytest.approx(whole.gap)

@@ -1,0 +1,101 @@
+"""Which queries are measured as they are: the default plan against the optimum over all mechanisms."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.planning.limits import limited
+from tests.builders import COST, cps
+from tests.reference import query_rows
+from tests.strategies import schemas, workloads
+
+
+def least_loss(rows, weights, steps=2_000):
+    """A lower bound on the loss of any mechanism, and nearly the optimum: the dual, by fixed-point steps."""
+    X = rows * np.sqrt(weights)[:, None]
+    X = X[:, X.any(axis=0)]
+    p, best = np.full(X.shape[1], 1 / X.shape[1]), 0.0
+    for _ in range(steps):
+        _, singular, right = np.linalg.svd(X * np.sqrt(p), full_matrices=False)
+        best = max(best, singular.sum() ** 2)
+        p = np.einsum("i,ij->j", singular, right**2)  # the diagonal of the root of P^½ G P^½
+        p /= p.sum()
+    return best
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_default_is_within_two_percent_of_any_mechanism(data):
+    workload = data.draw(workloads(schemas(max_attributes=3, max_size=5, max_cells=60), max_groups=3))
+    scales = [10.0 ** data.draw(st.integers(-4, 4)) for _ in workload.groups]
+    parts = [qs.Workload(workload.schema, (g,)) for g in workload]
+    workload = sum(scale * part for scale, part in zip(scales, parts, strict=True))
+    rows, weights = query_rows(workload)
+    assume(rows.any())
+    try:
+        plan = qs.plan(workload, COST)
+    except qs.PlanError:  # cannot be measured in integers: too far apart
+        assume(False)
+    least = least_loss(rows, weights)
+    assert least <= plan.weighted_loss * (1 + 1e-6)
+    assert plan.weighted_loss <= 1.04 * least
+    assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)
+    assert plan.privacy_cost == pytest.approx(1.0)
+
+
+def test_tables_are_split_where_nothing_is_gained():
+    schema = qs.Schema.of(a=10, b=4, c=3)
+    plan = qs.plan(qs.all_kway(schema, [1, 2], "prefix"), COST)
+    assert len(plan.measured) == 7
+    assert not any(s.strategy.whole for s in plan.solutions)
+
+
+def test_predicates_are_measured_beside_tables():
+    schema = cps()
+    tables = qs.all_kway(schema, [1, 2])
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(20):
+        ends = [np.sort(rng.integers(0, n, 2)) for n in (7, 50, 100)]
+        inside = [
+            (np.arange(n) >= low) & (np.arange(n) <= high)
+            for n, (low, high) in zip((7, 50, 100), ends, strict=True)
+        ]
+        rows.append(np.einsum("i,j,k->ijk", *inside).ravel())
+    few = qs.linear(schema, ("c7", "n50", "n100"), np.array(rows, dtype=float))
+    workload = tables + len(tables) / len(few) * few
+    plan = qs.plan(workload, COST)
+    kinds = [any(plan.solutions[number].strategy.whole for _, number in m.blocks) for m in plan.measured]
+    assert kinds == [False] * 16 + [True]
+    assert plan.weighted_loss <= 411_000
+    assert plan.rmse**2 * len(workload) == pytest.approx(plan.variances(workload).sum())
+
+
+def test_the_tables_of_the_paper_are_never_whole():
+    schema = qs.Schema.of(a=10, b=10)
+    plan = qs.plan(qs.affine(schema, "a", "b"), COST, centering="uniform")
+    assert not any(s.strategy.whole for s in plan.solutions)
+    assert plan.rmse == pytest.approx(2.2151, rel=1e-3)
+
+
+def test_pairs_of_many_attributes_are_split():
+    """Whole pairs would be far worse: each would have its own share of the budget."""
+    schema = qs.Schema.of({f"x{i}": 5 for i in range(12)})
+    names = schema.names
+    workload = sum(qs.affine(schema, a, b) for i, a in enumerate(names) for b in names[i + 1 :])
+    plan = qs.plan(workload, COST)
+    assert not any(s.strategy.whole for s in plan.solutions)
+
+
+def test_few_attribute_sets_may_be_whole_beside_each_other():
+    """Together they distinguish too many cells, so each set is measured by itself, and all are combined."""
+    schema = qs.Schema.of(a=9, b=9, c=9, d=9, e=9, f=9)
+    rng = np.random.default_rng(1)
+    sets = [("a", "b", "c"), ("c", "d", "e"), ("d", "e", "f")]
+    workload = sum(qs.linear(schema, names, (rng.random((2, 729)) < 0.5).astype(float)) for names in sets)
+    with limited(merged_cells=10_000):
+        plan = qs.plan(workload, COST)
+    assert [len(m.attributes) for m in plan.measured] == [3, 3, 3]
+    assert plan.variances(workload).sum() == pytest.approx(plan.weighted_loss, rel=1e-6)
