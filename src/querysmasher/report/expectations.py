@@ -11,8 +11,9 @@ from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, error, share
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
-from querysmasher.report.words import kind_words, promise
+from querysmasher.report.words import group_words, kind_words, promise
 from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
 HEADER = ("group", "queries", "expected error", "budget share")
@@ -178,4 +179,7 @@ def _rmse(group: Group, predictor: Predictor, max_entries: float) -> float | Non
 
 def _label(group: Group, workload: Workload) -> str:
     """Describe a group; a single query in full."""
-    return next(group.labels(workload.schema)) if group.rows == 1 else group.describe()
+    if group.rows == 1:
+        return next(group.labels(workload.schema))
+    named = any(isinstance(family, Rows) and family.row_labels for family in group.families)
+    return group_words(group) if named else group.describe()  # levels of a hierarchy in full
