@@ -12,8 +12,9 @@ from querysmasher.formatting import count, error, share
 from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
-from querysmasher.report.words import kind_words, promise
+from querysmasher.report.words import group_words, kind_words, promise
 from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
 MOST_SEARCHED = 1_000
@@ -148,10 +149,10 @@ STOPPED = "the search for better centres stopped early, because each of its step
 """What is said of a plan whose centres could still gain."""
 
 
-def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
+def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
-    `factor` is how much larger the noise is than planned.
+    `factor` is how much larger the noise is than planned; for `person` see `Unit.describe`.
     """
     methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
     used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
@@ -159,7 +160,7 @@ def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
     certified = f", certified at most {share(plan.gap)} above {optimum(plan)}"
     of_mean = certified if plan.objective == "mean" else ""
     return [
-        ("guarantee", promise(plan.budget)),
+        ("guarantee", promise(plan.budget, person)),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
@@ -247,4 +248,7 @@ def _rmse(group: Group, predictor: Predictor, max_entries: float) -> float | Non
 
 def _label(group: Group, workload: Workload) -> str:
     """Describe a group; a single query in full."""
-    return next(group.labels(workload.schema)) if group.rows == 1 else group.describe()
+    if group.rows == 1:
+        return next(group.labels(workload.schema))
+    named = any(isinstance(family, Rows) and family.row_labels for family in group.families)
+    return group_words(group) if named else group.describe()  # levels of a hierarchy in full

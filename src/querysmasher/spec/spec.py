@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.spec.ledger import LedgerPlace
-from querysmasher.spec.model import MeasureSection, OutputSection, PlanSection
+from querysmasher.spec.model import AboutSection, MeasureSection, OutputSection, PlanSection
 from querysmasher.spec.source import Source
 from querysmasher.spec.workloads import Entry
 from querysmasher.workload.workload import Workload
@@ -35,6 +35,7 @@ class Spec:
     source: Source | None
     output: OutputSection
     ledger: LedgerPlace | None = None
+    about: AboutSection = field(default_factory=AboutSection)
     least: bool = False
     """Whether the budget is the least that meets all targets; `budget` then states the unit of privacy."""
 
@@ -90,8 +91,11 @@ class Spec:
         )
 
     def fits(self, budget: Budget) -> bool:
-        """Return whether a plan's budget is the spec's; any of its unit, if planning finds it."""
-        return budget.unit == self.budget.unit if self.least else budget == self.budget
+        """Return whether a plan's budget is the spec's; if planning finds it, plan again and compare."""
+        if not self.least:
+            return budget == self.budget
+        own = self.plan().budget
+        return budget.unit == own.unit and budget.privacy_cost <= own.privacy_cost * (1 + 1e-6)
 
     @scrubbed
     def measure(
