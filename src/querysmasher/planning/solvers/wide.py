@@ -44,7 +44,7 @@ ACTIVE = 30
 JOINING = 12
 """Maximum number of cells per independent query that join at a time."""
 
-PATIENCE, SLOW = 3, 0.95
+PATIENCE, SLOW = 8, 0.95
 """The search ends after this many rounds in a row that leave more than this fraction of the gap."""
 
 FAINT = 1e-4
