@@ -67,11 +67,11 @@ def cliffs(quick):
     """Predicates, few rows, mixtures and large attributes."""
     table = Table(
         "Around products of families",
-        "Default plans. *above best*: how far the error can be above the best of **any** mechanism at most,"
+        "Default plans. *above best*: how far the error can be above the best of **any** mechanism, at most,"
         " by a dense solve of its own or else by `plan.limit()`. *seconds* of processor, on one core."
-        ' *ratio*: to the plan with `centering="uniform"`, to one eigendecomposition of a random matrix with as'
-        " many rows as stated, or to the tables alone, in the same process. *of split*: the loss as a fraction"
-        " of the best plan that splits every query.",
+        ' *ratio*: to the plan with `centering="uniform"`, to one eigendecomposition of a random matrix with'
+        " as many rows as stated, or to the tables alone, in the same process. *of split*: the loss as a"
+        " fraction of the best plan that splits every query.",
         ("workload", "ours", "above best", "numbers", "seconds", "ratio", "to", "GB", "of split"),
         f"every target on error, time and measurements holds, below {MEMORY:g} GB",
     )
