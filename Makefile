@@ -10,7 +10,7 @@ setup: .venv/ready
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[report,spark,opendp,demo,docs,test]'
+	$(BIN)/python -m pip install --quiet --editable '.[report,excel,spark,opendp,demo,docs,test]'
 	touch .venv/ready
 
 demo: setup

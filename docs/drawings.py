@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import querysmasher as qs
@@ -206,7 +207,66 @@ def known_error() -> str:
     return drawing(760, 340, "The spread of the noise follows from the plan alone", parts)
 
 
-PICTURES = {"split": split_query, "shares": shares, "centres": centres, "error": known_error}
+def quantiles() -> str:
+    """Nine deciles of income in three regions, with their intervals, from one release."""
+    regions = {"north": 12_000, "south": 7_900, "islands": 400}
+    schema = qs.Schema(
+        [
+            qs.Categorical("region", list(regions)),
+            qs.Binned("income", edges=[0, 10, 15, 20, 25, 30, 40, 50, 70, 100]),
+        ]
+    )
+    generator = np.random.default_rng(1)
+    people = {
+        "region": np.repeat(list(regions), list(regions.values())),
+        "income": np.clip(
+            np.concatenate(
+                [generator.gamma(3, s, n) for s, n in zip((8, 6.5, 10), regions.values(), strict=True)]
+            ),
+            0,
+            99,
+        ),
+    }
+    plan = qs.plan(qs.all_kway(schema, [1, 2]), qs.ApproxDP(epsilon=1.0, delta=1e-6), progress=False)
+    release = qs.measure(plan, pd.DataFrame(people), seed=7, progress=False)
+    found = release.quantile("income", [k / 10 for k in range(1, 10)], by="region")
+    low, high = found.interval(0.95)
+    parts = [text(12, 24, "deciles of income, with 95% intervals", "strong")]
+    for tick in range(0, 101, 20):
+        x = 130 + 6 * tick
+        parts += [line([(x, 40), (x, 268)], "line", width=1), text(x, 288, f"{tick}", "soft middle")]
+    parts.append(
+        text(
+            430, 308, "income in 1,000 €; all 27 quantiles come from one release, epsilon = 1", "soft middle"
+        )
+    )
+    for place, one in enumerate(found):
+        row, k = divmod(place, 9)
+        y = 50 + 76 * row + 7.4 * k
+        if k == 4:
+            size = regions[one.about["region"]]
+            parts += [text(12, y, one.about["region"]), text(12, y + 17, f"{size:,} people", "soft")]
+        colour = ("one", "two", "three")[row]
+        parts.append(
+            line(
+                [(130 + 6 * low[place], y), (130 + 6 * high[place], y)],
+                colour,
+                width=5,
+                more='stroke-opacity=".35"',
+            )
+        )
+        x = 130 + 6 * one.value
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="var(--{colour})"/>')
+    return drawing(760, 318, "Deciles of income in three regions, with intervals, from one release", parts)
+
+
+PICTURES = {
+    "split": split_query,
+    "shares": shares,
+    "centres": centres,
+    "error": known_error,
+    "quantiles": quantiles,
+}
 
 
 def main(folder: Path = IMAGES) -> None:

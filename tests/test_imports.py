@@ -14,6 +14,7 @@ HEAVY = {
     "causaldata": "the demo's table, an extra: 1.07 s",
     "opendp": "another source of noise, an extra: 0.50 s and 249 MB to install",
     "duckdb": "for tables in databases: 0.16 s",
+    "xlsxwriter": "Excel files, an extra",
     "joblib": "for several large blocks at once: 0.22 s, 0.10 s of it beyond numpy",
     "pyarrow": "for tables of data: 0.17 s, 0.05 s of it beyond numpy",
     "rich": "for what a terminal shows: 0.08 s",

@@ -22,6 +22,7 @@ from querysmasher.errors import SchemaError as SchemaError
 from querysmasher.errors import SpecError as SpecError
 from querysmasher.errors import TooLargeError as TooLargeError
 from querysmasher.errors import UnknownAttributeError as UnknownAttributeError
+from querysmasher.errors import UnknownQueryError as UnknownQueryError
 from querysmasher.errors import WorkloadError as WorkloadError
 from querysmasher.measuring import measure as measure
 from querysmasher.planning.plan import Plan as Plan

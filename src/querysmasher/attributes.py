@@ -15,6 +15,9 @@ from querysmasher.errors import SchemaError
 Label = str | int | float | bool | date
 """Types of the values of an attribute."""
 
+WORDS = ("title", "description", "unit")
+"""Words about an attribute for readers."""
+
 
 @dataclass(frozen=True)
 class Attribute:
@@ -27,14 +30,27 @@ class Attribute:
         values: strings, numbers, booleans or dates (`datetime.date`; a `datetime` at midnight is its date).
         missing: the value that missing ones count as. Like the rest of the schema it is public knowledge,
             stated without looking at the data.
+        title: a name for readers, such as "Age in years"; pages and files show it.
+        description: what the attribute means.
+        unit: the unit of numbers, such as "years".
+        value_labels: names of values for readers, as a mapping from values or a list in their order.
+
+    Titles, descriptions, units and labels are words for readers: attributes that differ only in these are
+    equal.
 
     >>> Categorical("race", ["A", "B", "unknown"], missing="unknown").missing
     'unknown'
+    >>> Categorical("sex", [1, 2], value_labels={1: "Male", 2: "Female"}).shown
+    ('Male', 'Female')
     """
 
     name: str
     values: Sequence[Label]
     missing: Label | None = field(default=None, kw_only=True)
+    title: str | None = field(default=None, kw_only=True, compare=False)
+    description: str | None = field(default=None, kw_only=True, compare=False)
+    unit: str | None = field(default=None, kw_only=True, compare=False)
+    value_labels: Mapping[Any, str] | Sequence[str] | None = field(default=None, kw_only=True, compare=False)
 
     kind: ClassVar[str] = ""
     ordered: ClassVar[bool] = False
@@ -68,6 +84,32 @@ class Attribute:
             raise SchemaError(msg)
         if self.missing is not None:
             object.__setattr__(self, "missing", self._declared(self.missing))
+        for key in WORDS:
+            words = getattr(self, key)
+            if words is not None and not (isinstance(words, str) and words.strip()):
+                msg = f"{key} of attribute {self.name!r}: expected a non-empty string, got {words!r}"
+                raise SchemaError(msg)
+        if self.value_labels is not None:
+            object.__setattr__(self, "value_labels", self._labelled(self.value_labels))
+
+    def _labelled(self, given: object) -> tuple[str, ...]:
+        """Return a label for every value; a value that a mapping leaves out is its own."""
+        labels = list(self.labels)
+        if isinstance(given, Mapping):
+            for value, label in given.items():
+                labels[self.position(_label(self.name, value))] = label
+        elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
+            labels = list(given)
+        else:
+            msg = (
+                f"value_labels of attribute {self.name!r}: expected a mapping from values to labels, or a "
+                f"list of {self.size:,} labels"
+            )
+            raise SchemaError(msg)
+        if not all(isinstance(label, str) and label.strip() for label in labels):
+            msg = f"value_labels of attribute {self.name!r}: expected non-empty strings"
+            raise SchemaError(msg)
+        return tuple(labels)
 
     def _declared(self, value: object) -> Label:
         """Return the label that equals `value`; refuse a value that is not one of the attribute."""
@@ -91,6 +133,17 @@ class Attribute:
         return tuple(map(str, self.values))
 
     @property
+    def shown(self) -> tuple[str, ...]:
+        """The values as readers see them: their labels, or the values themselves."""
+        return self.labels if self.value_labels is None else tuple(self.value_labels)
+
+    @property
+    def heading(self) -> str:
+        """The name as readers see it: the title with the unit, or the name itself."""
+        unit = "" if self.unit is None else f" ({self.unit})"
+        return (self.name if self.title is None else self.title) + unit
+
+    @property
     def literals(self) -> tuple[str, ...]:
         """The values as predicates write them: strings and dates in quotes."""
         return tuple(map(literal, self.values))
@@ -110,7 +163,8 @@ class Attribute:
     def as_texts(self) -> Categorical:
         """Return the attribute with every value, and `missing`, as a string."""
         missing = None if self.missing is None else str(self.missing)
-        return Categorical(self.name, self.labels, missing=missing)
+        words = {key: getattr(self, key) for key in (*WORDS, "value_labels")}
+        return Categorical(self.name, self.labels, missing=missing, **words)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
@@ -118,11 +172,16 @@ class Attribute:
             "kind": self.kind,
             "name": self.name,
             "values": [*map(_plain, self.values)],
-            **self._stand_in(),
+            **self._others(),
         }
 
-    def _stand_in(self) -> dict[str, Any]:
-        return {} if self.missing is None else {"missing": _plain(self.missing)}
+    def _others(self) -> dict[str, Any]:
+        """Return the optional fields that are given."""
+        words = {key: getattr(self, key) for key in WORDS}
+        labels = None if self.value_labels is None else list(self.value_labels)
+        missing = None if self.missing is None else _plain(self.missing)
+        given = {"missing": missing, **words, "value_labels": labels}
+        return {key: value for key, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -190,7 +249,7 @@ class Binned(Attribute):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
-        return {"kind": self.kind, "name": self.name, "edges": list(self.edges), **self._stand_in()}
+        return {"kind": self.kind, "name": self.name, "edges": list(self.edges), **self._others()}
 
 
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}

@@ -79,6 +79,10 @@ class UnknownAttributeError(QuerySmasherError, KeyError):
         return shown(self.message)
 
 
+class UnknownQueryError(QuerySmasherError, KeyError):
+    """A query that is not among the answers."""
+
+
 class WorkloadError(QuerySmasherError, ValueError):
     """An invalid workload."""
 

@@ -19,6 +19,21 @@ def check_charts() -> None:
         raise MissingExtraError(msg)
 
 
+def check_excel() -> None:
+    """Raise an error if the library that writes Excel files is not installed, without loading it."""
+    if find_spec("xlsxwriter") is None:
+        msg = "Excel files need XlsxWriter: pip install 'querysmasher[excel]'"
+        raise MissingExtraError(msg)
+
+
+def xlsxwriter() -> Any:
+    """Return XlsxWriter, which writes Excel files."""
+    check_excel()
+    import xlsxwriter as excel  # noqa: PLC0415 - an extra
+
+    return excel
+
+
 def altair() -> Any:
     """Return altair, which describes charts."""
     check_charts()

@@ -23,6 +23,19 @@ def number(value: float) -> str:
     return f"{value:,.{max(places, 0)}f}"
 
 
+def figure(value: float, std: float) -> str:
+    """Return a figure with the decimals that its standard error justifies: two digits of the error.
+
+    >>> figure(38.6437, 0.1234), figure(12345.67, 45.6), figure(3.0, 0.0)
+    ('38.64', '12,346', '3')
+    """
+    if not math.isfinite(value):
+        return "—"
+    if not 0 < std < math.inf:
+        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return f"{value:,.{min(max(1 - math.floor(math.log10(std)), 0), 9)}f}"
+
+
 def share(value: float) -> str:
     """Return a share as a percentage, rounded up: a positive share never shows as 0.
 

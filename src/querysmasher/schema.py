@@ -133,7 +133,7 @@ class Schema:
 
     def _repr_html_(self) -> str:
         """Show the attributes in a notebook."""
-        rows = [(a.name, a.kind, f"{a.size:,}", preview(a.labels)) for a in self]
+        rows = [(a.name, a.kind, f"{a.size:,}", preview(a.shown)) for a in self]
         listed = table(["attribute", "kind", "values", "examples"], rows, numbers=[2])
         return notebook(f"Schema of {count(len(self), 'attribute')}", listed)
 

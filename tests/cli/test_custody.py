@@ -50,7 +50,7 @@ def test_a_full_disk_while_writing_answers_keeps_the_release(cut_short, folder):
     ran, draft = cut_short
     command = f"`querysmasher release --resume {draft.name}` completes the folder at no further privacy cost."
     ran.fails(4, f"No space left on device. {SPENT}{draft.name!r}: {command}")
-    assert names(draft) == ["plan.qs", "release.qs", "summary.json"]
+    assert names(draft) == ["plan.qs", "release.qs"]
     assert qs.Release.load(draft / "release.qs").noise.is_private
     assert names(folder) == [draft.name, "people.csv", "release.toml"]
 
@@ -73,7 +73,13 @@ def test_the_next_run_offers_what_is_left_and_does_not_measure(cut_short, run, f
     ran = run("release", "--resume", draft.name)
     assert "Every measurement spends the budget again" in ran.words
     assert (folder / "out" / "release.qs").read_bytes() == before
-    assert names(folder / "out") == ["answers.parquet", "plan.qs", "release.qs", "summary.json"]
+    assert names(folder / "out") == [
+        "answers.parquet",
+        "datapackage.json",
+        "plan.qs",
+        "release.qs",
+        "summary.json",
+    ]
     assert names(folder) == ["out", "people.csv", "release.toml"]
 
 

@@ -1,6 +1,7 @@
 """`release`: real tables in, a whole folder out, or nothing; and `answer` asks it."""
 
 import dataclasses
+import hashlib
 import json
 
 import duckdb
@@ -15,7 +16,7 @@ from querysmasher.release import writing
 from querysmasher.spec import read_spec
 from tests.cli.conftest import SPEC, names
 
-FILES = ["answers.parquet", "plan.qs", "release.qs", "summary.json"]
+FILES = ["answers.parquet", "datapackage.json", "plan.qs", "release.qs", "summary.json"]
 
 
 def test_the_folder(run, folder):
@@ -51,9 +52,36 @@ def test_csv_answers(run, folder):
     assert names(folder / "there") == ["answers.csv", *FILES[1:]]
     table = pyarrow.csv.read_csv("there/answers.csv")
     answers = qs.Release.load("there/release.qs").answer()
-    assert table.column_names == ["attributes", "condition_1", "condition_2", "value", "std"]
+    about = ["table", "kind", "query", "sex", "age", "hour", "income"]
+    assert table.column_names == [*about, "value", "std", "low", "high", "cv", "flag"]
     np.testing.assert_array_equal(table["value"].to_numpy(), answers.values)
-    assert table["condition_1"][0].as_py() == "sex == 'F'"
+    assert table["sex"][0].as_py() == "F"
+    assert table["query"][0].as_py() == "sex == 'F'"
+
+
+def test_who_publishes_what_and_when(run, folder):
+    words = 'title = "Our people"\norganisation = "Office"\ncontact = "a@b.example"\ndata = "people 2024"\n'
+    (folder / "release.toml").write_text(f"{SPEC}\n[about]\n{words}")
+    run("release", "--answers", "json")
+    summary = json.loads((folder / "out" / "summary.json").read_text())
+    release = qs.Release.load("out/release.qs")
+    package = json.loads((folder / "out" / "datapackage.json").read_text())
+    about = json.loads((folder / "out" / "answers.json").read_text())["about"]
+    run("report", "out", "--out", "page.html")
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    for found in (summary, release.provenance.to_json(), package["resources"][0]["querysmasher"], about):
+        assert found["title"] == "Our people"
+        assert found["organisation"] == "Office"
+        assert found["data"] == "people 2024"
+        assert len(found["date"]) == 10
+        assert found["plan_digest"] == hashlib.sha256((folder / "out" / "plan.qs").read_bytes()).hexdigest()
+        assert found["spec_digest"] == hashlib.sha256((folder / "release.toml").read_bytes()).hexdigest()
+        for word in ("Our people", "Office", "a@b.example", found["date"], found["plan_digest"]):
+            assert word in page
+    assert (
+        summary["digests"]["release.qs"]
+        == hashlib.sha256((folder / "out" / "release.qs").read_bytes()).hexdigest()
+    )
 
 
 def test_every_source(run, folder):
@@ -142,7 +170,7 @@ def test_nothing_is_replaced_unless_forced_nor_anything_that_is_no_release(run, 
     assert "spends the budget again" in ran.err
     assert (folder / "out" / "release.qs").read_bytes() == before
     run("release", "--seed", "2", "--force", "--answers", "none")
-    assert names(folder / "out") == FILES[1:]
+    assert names(folder / "out") == FILES[2:]
     assert (folder / "out" / "release.qs").read_bytes() != before
     (folder / "out" / "thesis.docx").write_text("precious")
     ran = run("release", "--force", code=4)

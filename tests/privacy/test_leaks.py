@@ -133,7 +133,8 @@ def test_no_file_holds_an_exact_count(plan, table, secrets, noise, tmp_path, mon
     release.save(tmp_path / "x.release")
     release.write(WORKLOAD, tmp_path / "x.parquet")
     found = sorted(p.name for p in tmp_path.iterdir())
-    assert found == ["x.parquet", "x.plan", "x.release"]
+    assert found == ["datapackage.json", "x.parquet", "x.plan", "x.release"]
+    assert not shown(secrets, (tmp_path / "datapackage.json").read_text())
     for name in ("x.plan", "x.release"):
         with zipfile.ZipFile(tmp_path / name) as archive:
             for member in archive.namelist():
@@ -143,7 +144,8 @@ def test_no_file_holds_an_exact_count(plan, table, secrets, noise, tmp_path, mon
                 else:
                     assert not shown(secrets, content.decode()), (name, member)
     written = pa.parquet.read_table(tmp_path / "x.parquet")
-    assert not held(secrets, written["value"].to_numpy())
+    for name in ("value", "std", "low", "high", "cv"):
+        assert not held(secrets, written[name].to_numpy())
     assert not shown(secrets, str(pa.parquet.read_metadata(tmp_path / "x.parquet").row_group(0).column(1)))
     release.store._stream.seek(0)
     kept = np.frombuffer(release.store._stream.read(), dtype=float if noise == "gaussian" else np.int64)

@@ -1,15 +1,21 @@
 """Answers as Parquet: the same as `answer`, in order, in words, all or nothing."""
 
 import csv
+import gzip
+import json
+import sys
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import querysmasher as qs
-from querysmasher.errors import FileError, OutsideMeasuredSpaceError
+from querysmasher import extras
+from querysmasher.errors import FileError, MissingExtraError, OutsideMeasuredSpaceError
 from querysmasher.release import release as release_module
-from querysmasher.release import writing
+from querysmasher.release import tidy, writing
 from tests.builders import UNIFORM
 from tests.release.tables import random_counts, simulate
 
@@ -28,42 +34,109 @@ def release():
     return simulate(plan, random_counts(SCHEMA, 2), 7)
 
 
-def conditions(row):
-    return [v for k, v in row.items() if k.startswith("condition_") and v is not None]
+COLUMNS = ["table", "kind", "query", "sex", "age", "h", "value", "std", "low", "high", "cv", "flag"]
 
 
 @pytest.mark.parametrize("batch", [2_000_000, 7, 1])
 def test_what_is_written_is_what_is_answered(release, tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(writing, "BATCH", batch)
+    monkeypatch.setattr(tidy, "BATCH", batch)
     path = tmp_path / "x.parquet"
-    release.write(WORKLOAD, path)
+    release.write(WORKLOAD, path, level=0.9, thresholds=[0.02], suppress=0.3)
     table = pq.read_table(path)
+    frame = release.answer(WORKLOAD).to_frame(level=0.9, thresholds=[0.02], suppress=0.3)
+    assert table.column_names == COLUMNS
+    assert table.to_pylist() == frame.to_pylist(), "the same columns from to_frame"
+    assert [row["query"] for row in table.to_pylist()] == list(WORKLOAD.predicates())
+    assert set(table["flag"].to_pylist()) == {"<=2%", ">2%", "suppressed"}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["datapackage.json", "x.parquet"]
+
+
+def test_rows_are_tidy(release, tmp_path):
+    release.write(WORKLOAD, tmp_path / "x.parquet")
+    rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
     answers = release.answer(WORKLOAD)
-    assert table.column_names == ["attributes", "condition_1", "condition_2", "condition_3", "value", "std"]
-    np.testing.assert_array_equal(table["value"].to_numpy(), answers.values)
-    np.testing.assert_array_equal(table["std"].to_numpy(), answers.std)
-    rows = table.to_pylist()
-    for row, label in zip(rows, WORKLOAD.labels(), strict=True):
-        assert " and ".join(conditions(row)) == ("" if label == "total" else label)
-    names = [", ".join(g.attributes) for g in WORKLOAD for _ in range(g.rows)]
-    assert [row["attributes"] for row in rows] == names
-    assert "age <= 3" in [row["condition_1"] for row in rows]
-    assert [p.name for p in tmp_path.iterdir()] == ["x.parquet"]
+    assert [row["value"] for row in rows] == answers.values.tolist()
+    assert [row["std"] for row in rows] == answers.std.tolist()
+    total = rows[0]
+    assert (total["table"], total["kind"], total["query"]) == ("total", "total", "total"), (
+        "a row like any other"
+    )
+    assert [total[name] for name in ("sex", "age", "h")] == [None] * 3
+    women = next(
+        row for row in rows if row["sex"] == "F" and row["age"] is None and row["kind"] == "identity"
+    )
+    assert women["table"] == "sex"
+    assert women["value"] == pytest.approx(release.marginal("sex")[0])
+    both = [row for row in rows if row["table"] == "sex × age"]
+    assert [(row["sex"], row["age"]) for row in both[:10]] == [(s, a) for s in "FM" for a in range(5)]
+    assert both[0]["kind"] == "identity × prefix"
+    for row in rows:
+        if row["kind"] not in ("total", "rows"):
+            (value,) = release.answer(row["query"]).values
+            assert value == pytest.approx(row["value"], abs=1e-6), "predicates are valid predicates"
+
+
+def test_very_long_files_state_queries_only_where_columns_cannot(release, tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "MAX_QUERIES", 3)
+    release.write(WORKLOAD, tmp_path / "x.parquet")
+    rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    for row, query in zip(rows, WORKLOAD.predicates(), strict=True):
+        kinds = set(row["kind"].split(" × "))
+        assert row["query"] == (None if kinds <= {"total", "identity", "prefix"} else query)
 
 
 @pytest.mark.parametrize("batch", [2_000_000, 7])
-def test_a_name_that_ends_in_csv_makes_a_csv_file(release, tmp_path, monkeypatch, batch):
-    monkeypatch.setattr(writing, "BATCH", batch)
+@pytest.mark.parametrize("name", ["x.CSV", "x.csv.gz", "x.arrow", "x.feather", "x.json"])
+def test_formats_by_ending(release, tmp_path, monkeypatch, batch, name):
+    monkeypatch.setattr(tidy, "BATCH", batch)
     release.write(WORKLOAD, tmp_path / "x.parquet")
-    release.write(WORKLOAD, tmp_path / "x.CSV")
-    with (tmp_path / "x.CSV").open(newline="") as stream:
-        header, *rows = csv.reader(stream)
-    table = pq.read_table(tmp_path / "x.parquet")
-    assert header == table.column_names
-    assert len(rows) == table.num_rows
-    for row, expected in zip(rows, table.to_pylist(), strict=True):
-        assert row[:-2] == ["" if word is None else word for word in list(expected.values())[:-2]]
-        assert [float(number) for number in row[-2:]] == [expected["value"], expected["std"]]
+    release.write(WORKLOAD, tmp_path / name)
+    expected = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    rows = read_back(tmp_path / name)
+    assert len(rows) == len(expected)
+    for row, own in zip(rows, expected, strict=True):
+        assert list(row) == COLUMNS
+        if "csv" in name.lower():  # everything is text
+            row = {k: None if v == "" else v for k, v in row.items()}  # noqa: PLW2901
+            own = {k: v if v is None or isinstance(v, str) else str(v) for k, v in own.items()}  # noqa: PLW2901
+            numbers = ("value", "std", "low", "high", "cv")
+            for key in numbers:
+                assert float(row.pop(key)) == float(own.pop(key))
+        assert row == own
+
+
+def read_back(path):
+    if path.suffix == ".json":
+        return json.loads(path.read_text())["answers"]
+    if path.suffix in (".arrow", ".feather"):
+        return feather.read_table(path).to_pylist()
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_excel(release, tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("xlsxwriter")
+    release.write(WORKLOAD, tmp_path / "x.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "x.xlsx")
+    assert book.sheetnames[:3] == ["Notes", "total", "sex"]
+    notes = dict(book["Notes"].iter_rows(values_only=True))
+    assert notes["guarantee"] == release.guarantee
+    rows = list(book["sex × age"].iter_rows(values_only=True))
+    assert list(rows[0]) == COLUMNS
+    expected = [r for r in release.answer(WORKLOAD).to_frame().to_pylist() if r["table"] == "sex × age"]
+    for row, own in zip(rows[1:], expected, strict=True):
+        for cell, value in zip(row, own.values(), strict=True):
+            assert cell == (pytest.approx(value) if isinstance(value, float) else value)
+
+
+def test_excel_is_an_extra(release, tmp_path, monkeypatch, refuses):
+    monkeypatch.setitem(sys.modules, "xlsxwriter", None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with refuses(MissingExtraError, ImportError, "querysmasher[excel]"):
+        release.write(WORKLOAD, tmp_path / "x.xlsx")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_is_replaced(release, tmp_path):
@@ -76,7 +149,7 @@ def test_a_file_is_replaced(release, tmp_path):
 def test_only_the_total(release, tmp_path):
     release.write(qs.marginals(SCHEMA, 0), tmp_path / "x.pq")
     table = pq.read_table(tmp_path / "x.pq")
-    assert table.column_names == ["attributes", "value", "std"]
+    assert table.column_names == [name for name in COLUMNS if name not in ("sex", "age", "h")]
     assert table["value"].to_pylist() == release.answer(qs.marginals(SCHEMA, 0)).values.tolist()
 
 
@@ -131,7 +204,7 @@ def test_where_nothing_can_be_written(release, tmp_path, refuses):
         release.write(WORKLOAD, tmp_path / "folder.csv")
 
 
-@pytest.mark.parametrize("name", ["x.xlsx", "x", "x.csv.gz", "x.json", "csv", "x.parquet.bak", "", None, 3])
+@pytest.mark.parametrize("name", ["x.xls", "x", "x.gz", "x.jsonl", "csv", "x.parquet.bak", "", None, 3])
 def test_names_of_other_files_are_refused_before_any_work(release, tmp_path, monkeypatch, name, refuses):
     monkeypatch.setattr(writing, "_tables", None)
     monkeypatch.setattr(release_module.Release, "predictor", None)
@@ -158,11 +231,17 @@ def test_no_name_is_a_formula_of_a_spreadsheet(name, tmp_path):
     for file in ("x.csv", "x.parquet"):
         release.write(workload, tmp_path / file)
     with (tmp_path / "x.csv").open(newline="") as stream:
-        _, *rows = csv.reader(stream)
-    table = pq.read_table(tmp_path / "x.parquet").to_pylist()
+        header, *rows = csv.reader(stream)
+    table = pq.read_table(tmp_path / "x.parquet")
+    numbers = [i for i, field in enumerate(table.schema) if field.type in (pa.int64(), pa.float64())]
     marked = 0
-    for row, expected in zip(rows, table, strict=True):
-        for cell, words in zip(row[:-2], list(expected.values())[:-2], strict=True):
+    for row, expected in zip(
+        [header, *rows], [table.column_names, *map(dict.values, table.to_pylist())], strict=True
+    ):
+        for place, (cell, words) in enumerate(zip(row, expected, strict=True)):
+            if place in numbers and row is not header:
+                assert cell == "" or float(cell) == words
+                continue
             assert cell.lstrip()[:1] not in set("=+-@＝＋－＠\t\r"), cell
             assert cell in (words or "", f"'{words}"), "nothing else is changed"
             assert "\x1b" not in cell

@@ -49,21 +49,62 @@ def test_epsilon_moves_every_number(browser, pages, plan):
     browser.open(pages["plan"])
     errors, needed = "#groups td:nth-child(3)", "#groups td:nth-child(5)"
     planned = numbers(browser.texts(errors))
-    assert planned == pytest.approx([s.rmse for s in plan.summary()], rel=6e-3)
-    assert numbers(browser.texts(needed)) == pytest.approx([e / (0.05 * 0.1) for e in planned], rel=2e-2)
+    assert planned == pytest.approx(worst_first(plan), rel=6e-3)
+    assert numbers(browser.texts(needed)) == pytest.approx([e / 0.1 for e in planned], rel=2e-2)
+    assert browser.texts("#groups th")[-1] == "Smallest count with CV ≤ 10%"
     before = browser.run("document.querySelector('#curve svg').outerHTML")
     browser.set("#epsilon", "2.345")
     other = qs.plan(plan.workload, qs.ApproxDP(2.345, 1e-6), centering="uniform")
-    assert numbers(browser.texts(errors)) == pytest.approx([s.rmse for s in other.summary()], rel=6e-3)
+    assert numbers(browser.texts(errors)) == pytest.approx(worst_first(other), rel=6e-3)
     browser.until(f"document.querySelector('#curve svg').outerHTML !== {before!r}")
     browser.set("#slider", "0")
     assert min(numbers(browser.texts(errors))) > 5 * max(planned)
     assert float(browser.run("document.querySelector('#epsilon').value")) == pytest.approx(0.1)
     browser.run("document.querySelector('#reset').click()")
     assert numbers(browser.texts(errors)) == planned
-    browser.set("#share", "0.5", "change")
-    assert numbers(browser.texts(needed)) == pytest.approx([e / (0.05 * 0.5) for e in planned], rel=2e-2)
+    browser.set("#cv", "0.3", "change")
+    assert numbers(browser.texts(needed)) == pytest.approx([e / 0.3 for e in planned], rel=2e-2)
+    assert browser.texts("#groups th")[-1] == "Smallest count with CV ≤ 30%"
     assert browser.complaints() == []
+
+
+def worst_first(plan):
+    return sorted((s.rmse for s in plan.summary()), reverse=True)
+
+
+def test_tables_are_sorted_by_a_click(browser, pages):
+    browser.open(pages["plan"])
+    order = "document.querySelector('#groups th:nth-child(3)').getAttribute('aria-sort')"
+    assert browser.run(order) == "descending"
+    planned = numbers(browser.texts("#groups td:nth-child(3)"))
+    browser.run("document.querySelector('#groups th:nth-child(3) button').click()")
+    assert numbers(browser.texts("#groups td:nth-child(3)")) == planned[::-1]
+    browser.run("document.querySelector('#groups th:nth-child(1) button').click()")
+    labels = browser.texts("#groups td:nth-child(1)")
+    assert labels == sorted(labels)
+    browser.open(pages["release"])
+    browser.set("#first", "1", "change")
+    browser.run("document.querySelector('#cells th:nth-child(2) button').click()")
+    counts = numbers(t.replace("−", "-") for t in browser.texts("#cells td:nth-child(2)"))
+    assert counts == sorted(counts, reverse=True)
+    browser.run("document.querySelector('#cells th:nth-child(1) button').click()")
+    assert browser.texts("#cells td:nth-child(1)") == [str(n) for n in range(20)]
+    assert browser.complaints() == []
+
+
+def test_labels_stand_beside_the_plot(browser, pages):
+    browser.open(pages["plan"])
+    ends = browser.run(
+        "[...document.querySelectorAll('#spread .role-axis-label text')].map((text) =>"
+        " text.getBoundingClientRect().right)"
+    )
+    start = browser.run(
+        "Math.min(...[...document.querySelectorAll('#spread .mark-rule line, #spread .mark-rect path')]"
+        ".map((mark) => mark.getBoundingClientRect().left))"
+    )
+    kinds = [text for text in browser.texts("#spread .role-axis-label text") if "group" in text]
+    assert len(kinds) > 3
+    assert sorted(ends)[len(kinds) - 1] <= start
 
 
 def test_groups_are_filtered(browser, pages):

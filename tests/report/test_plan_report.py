@@ -5,15 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import norm
 
 import querysmasher as qs
 from querysmasher.errors import FileError, PlanError
 from querysmasher.planning.limit import Limit
 from querysmasher.planning.plan import Plan
-from querysmasher.report import plan_data
+from querysmasher.report import plan_data, plan_report
 from querysmasher.report.expectations import overall
-from querysmasher.report.plan_data import QUANTILES, epsilon_curve, error_rows, shares
+from querysmasher.report.plan_data import QUANTILES, epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import guarantee, power, scientific
 from tests.report.conftest import SCHEMA, data_of
 
@@ -98,7 +100,7 @@ def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
     assert len(data["groups"]) == 50
     assert data["all_groups"] == len(plan.workload.groups)
     assert f"The {len(plan.workload.groups) - 50:,} groups with the smallest errors" in page
-    assert len(data["charts"]["spread"]["layer"]) == 5
+    assert len(data["charts"]["spread"]["layer"]) == 4
 
 
 def test_shares_add_up(plan):
@@ -106,6 +108,55 @@ def test_shares_add_up(plan):
         rows = shares(plan, most)
         assert math.fsum(share for _, _, share in rows) == pytest.approx(1)
         assert len(rows) == min(most + 1, len(plan.measured))
+
+
+def test_many_sets_are_added_up_by_their_number_of_attributes(tmp_path):
+    schema = qs.Schema.of({f"a{i}": 3 for i in range(8)})
+    plan = fast(qs.marginals(schema, [1, 2]))
+    rows = shares_by_way(plan)
+    assert [label for label, _, _ in rows] == [
+        "total",
+        "1 attribute (8 attribute sets)",
+        "2 attributes (28 attribute sets)",
+    ]
+    assert math.fsum(share for _, _, share in rows) == pytest.approx(1)
+    page = plan.report(tmp_path / "page.html").read_text()
+    assert "other attribute sets together" not in page
+    shown = [row["said"] for row in plan_report._share_rows(plan)]
+    assert all(said in page for said in shown)
+    assert sum(round(10 * float(said.rstrip("%"))) for said in shown) == 1000
+    assert "The attribute sets one by one (37 of 37)" in page
+    assert "a0 × a1" in page
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=40))
+def test_written_shares_add_up_to_a_hundred(amounts):
+    parts = [amount / sum(amounts) for amount in amounts]
+    written = [float(said.rstrip("%")) for said in tenths(parts)]
+    assert round(10 * math.fsum(written)) == 1000
+    assert all(abs(100 * part - said) <= 0.1 + 1e-9 for part, said in zip(parts, written, strict=True))
+
+
+def test_predicates_and_levels_are_printed_in_full(tmp_path):
+    schema = qs.Schema([qs.Categorical("county", list("abcd")), qs.Ordinal("age", range(9))])
+    levels = qs.hierarchy(
+        schema, "county", dict(zip("abcd", ["north", "north", "south", "south"], strict=True))
+    )
+    workload = (
+        qs.where(schema, "age >= 3 and county == 'a'")
+        + qs.queries(schema, county=levels, age="prefix")
+        + qs.where(schema, "age < 2 or county != 'b'")
+    )
+    plan = fast(workload)
+    page = plan.report(tmp_path / "page.html").read_text()
+    labels = [row[0] for row in data_of(page)["groups"]]
+    assert labels[0] == "age >= 3 and county == 'a'"
+    for level in ("county in 'north'", "county in 'south'", "county == 'd'"):
+        assert level in labels[1]
+        assert level in str(plan)
+    assert "age ≤ y" in labels[1]
+    assert labels[2] == "age < 2 or county != 'b'"
+    assert "age < 2 or county != 'b'" in str(plan)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tests.builders import PRIVATE
 from tests.spec.files import BUDGET, HEAD, SMALL, WORKLOAD, read
 
 KINDS = "marginals, all_kway, queries, affine, abs_difference, random_queries, linear, where"
-TOP = "codebook, schema, workload, budget, data, plan, measure, output"
+TOP = "codebook, schema, workload, budget, data, plan, measure, output, about"
 HAS = "(the schema has 'sex', 'age', 'hour', 'income')"
 
 
@@ -41,7 +41,7 @@ MISTAKES = [
     ),
     (
         SMALL.replace("values = [0,", "valeus = [0,"),
-        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing)",
+        "line 14: schema[2].valeus: unknown key; did you mean 'values'? (allowed: name, kind, values, range, missing, title, description, unit, labels)",
     ),
     (
         SMALL.replace("edges = [0, 10, 25.5]", "edges = [0]"),
@@ -252,8 +252,8 @@ MISTAKES = [
         "line 28: measure.noise: mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so Gaussian DP with mu = 1.0 cannot be met with it; ask for [budget] rho = 0.5, which is mu²/2, instead",
     ),
     (
-        SMALL + '[output]\nanswers = "xlsx"',
-        "line 28: output.answers: expected one of parquet, csv, none, got 'xlsx'",
+        SMALL + '[output]\nanswers = "xls"',
+        "line 28: output.answers: expected one of parquet, csv, csv.gz, arrow, feather, json, xlsx, none, got 'xls'; did you mean 'xlsx'?",
     ),
 ]
 

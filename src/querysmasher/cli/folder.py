@@ -11,8 +11,12 @@ from querysmasher.errors import FileError
 from querysmasher.planning.plan import Plan
 from querysmasher.release.release import Release
 
+DESCRIPTION = "datapackage.json"
 RELEASE, PLAN, SUMMARY, ANSWERS = "release.qs", "plan.qs", "summary.json", "answers"
-KNOWN = {RELEASE, PLAN, SUMMARY, f"{ANSWERS}.parquet", f"{ANSWERS}.csv", "report.html"}
+FORMATS = ("parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx")
+"""Formats of the answers."""
+
+KNOWN = {RELEASE, PLAN, SUMMARY, *(f"{ANSWERS}.{form}" for form in FORMATS), DESCRIPTION, "report.html"}
 """The files a release folder can have."""
 
 

@@ -6,6 +6,7 @@ import enum
 import json
 import shlex
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.errors import PlanError, PrivacyError, SpecError
+from querysmasher.extras import check_excel
 from querysmasher.text import escaped
 from querysmasher.workload.names import written_name
 
@@ -36,6 +38,11 @@ class AnswerFormat(enum.StrEnum):
 
     parquet = "parquet"
     csv = "csv"
+    gzip = "csv.gz"
+    arrow = "arrow"
+    feather = "feather"
+    json = "json"
+    xlsx = "xlsx"
     none = "none"
 
 
@@ -87,6 +94,8 @@ def release(
     read = read_spec(spec)
     folder = read.folder if out is None else out
     form = read.output.answers if answers is None else answers.value
+    if form == "xlsx":
+        check_excel()
     command = _command(spec, out)
     if resume is not None:
         planned, measured = _left_over(resume, read)
@@ -104,6 +113,7 @@ def release(
             planned.save(draft.folder / PLAN)
             measured = read.measure(planned, source.open(), seed=seed)
             with draft.spent():
+                measured = _described(measured, read, draft.folder / PLAN)
                 draft.keep(measured)
                 summary, names = _finish(draft, read, planned, measured, form)
     if as_json:
@@ -135,6 +145,8 @@ def _with_data(read: Spec, data: Path | None) -> Spec:
 
 def _check_ledger(read: Spec, seed: int | None) -> None:
     """Open the ledger before planning, which may take long, and refuse a simulation."""
+    from querysmasher.privacy.distributions import distribution_of
+
     if read.ledger is None:
         return
     if seed is not None:
@@ -144,6 +156,12 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
         )
         raise PrivacyError(msg)
     read.ledger.open().check_unit(read.budget)
+    left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
+    if left is not None and left < cost:
+        note(
+            f"The ledger has rho = {left / 2:.6g} left, and the budget is {cost / 2:.6g}: the measurement "
+            "will probably be refused."
+        )
 
 
 def _planned(read: Spec) -> Plan:
@@ -175,6 +193,7 @@ def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
 
     return {
         "querysmasher": __version__,
+        **measured.provenance.to_json(),
         "guarantee": measured.guarantee,
         "private": measured.noise.is_private,
         "budget": measured.plan.budget.to_json(),
@@ -190,12 +209,24 @@ def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
     }
 
 
+def _described(measured: Release, read: Spec, plan: Path) -> Release:
+    """Return the release with the words of the spec, today's date and the digests of spec and plan."""
+    from querysmasher.release.comparing import sha256
+
+    return measured.described(
+        **read.about.model_dump(exclude_none=True),
+        date=datetime.now(UTC).date(),
+        spec_digest=sha256(read.path),
+        plan_digest=sha256(plan),
+    )
+
+
 def _finish(
     draft: Draft, read: Spec, planned: Plan, measured: Release, form: str
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.expectations import Expectations
-    from querysmasher.cli.folder import ANSWERS, PLAN, RELEASE, SUMMARY
+    from querysmasher.cli.folder import ANSWERS, DESCRIPTION, PLAN, RELEASE, SUMMARY
     from querysmasher.release.verify import digests
 
     summary = _summary(Expectations(planned, read), measured)
@@ -203,8 +234,8 @@ def _finish(
     if not (draft.folder / PLAN).is_file():
         planned.save(draft.folder / PLAN)
     if form != "none":
-        names.append(f"{ANSWERS}.{form}")
-        measured.write(measured.workload, draft.folder / names[-1])
+        names += [f"{ANSWERS}.{form}", DESCRIPTION]
+        measured.write(measured.workload, draft.folder / names[-2])
     summary["digests"] = digests(draft.folder)
     text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
     (draft.folder / SUMMARY).write_text(text, encoding="utf-8")

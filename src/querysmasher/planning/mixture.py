@@ -37,12 +37,12 @@ class Unsplit:
     """The groups' queries, as combinations of the strategy's rows."""
 
 
-STEPS = 16
+STEPS = 10
 """Number of shares that are tried."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
-LEAST, MOST = -6.0, 6.0
+LEAST, MOST = -4.0, 4.0
 """Range of the logarithm of the ratio of both shares."""
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, overload
 
-import narwhals as nw
+import pyarrow as pa
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import UnknownQueryError, WorkloadError
 from querysmasher.formatting import count
 from querysmasher.html import element, notebook, table
+from querysmasher.release.frame import frame_of
+from querysmasher.release.tidy import Tidy, plain
+from querysmasher.statistics.critical import pointwise
+from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients
 from querysmasher.workload.workload import Workload
 
 MAX_LABELS = 20_000_000
@@ -18,6 +24,24 @@ MAX_LABELS = 20_000_000
 
 SHOWN = 8
 """Number of answers shown in a notebook."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer: the query in words, its unbiased value and its standard error."""
+
+    query: str
+    value: float
+    std: float
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the lower and upper end of a confidence interval with coverage `level`."""
+        reach = pointwise(level) * self.std
+        return self.value - reach, self.value + reach
+
+    def __float__(self) -> float:
+        """Return the value."""
+        return self.value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,18 +54,28 @@ class Answers:
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Return the lower and upper ends of confidence intervals, each with coverage `level`."""
-        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-            msg = f"level: expected a number between 0 and 1, got {level!r}"
-            raise WorkloadError(msg)
-        from scipy.special import ndtri  # noqa: PLC0415 - loads slowly, and only intervals need it
-
-        reach = float(ndtri(0.5 + level / 2)) * self.std
+        reach = pointwise(level) * self.std
         return self.values - reach, self.values + reach
 
-    def to_frame(self, backend: Any = "pyarrow", level: float = 0.95) -> Any:
-        """Return a table of query, value, standard error and interval.
+    @property
+    def cv(self) -> Array:
+        """The coefficient of variation of each answer: standard error divided by absolute value."""
+        return coefficients(self.values, self.std)
 
-        `backend` is any eager backend of narwhals that is installed: "pyarrow", "pandas", "polars", …
+    def to_frame(
+        self,
+        backend: Any = "pyarrow",
+        level: float = 0.95,
+        *,
+        thresholds: Sequence[float] = THRESHOLDS,
+        suppress: float | None = None,
+    ) -> Any:
+        """Return one tidy row per query: what it counts, value, std, low, high, cv and flag.
+
+        The columns `table`, `kind` and `query` say what a row counts, and so does one column per attribute:
+        it has the value, and null where all values count. `backend` is any eager backend of narwhals that is
+        installed: "pyarrow", "pandas", "polars", … An answer whose coefficient of variation exceeds
+        `suppress` is null, which biases the rest: small counts survive where their noise is positive.
         """
         if len(self.values) > MAX_LABELS:
             msg = (
@@ -49,25 +83,42 @@ class Answers:
                 "release.write(workload, path)"
             )
             raise WorkloadError(msg)
-        low, high = self.interval(level)
-        columns = {
-            "query": list(self.workload.labels()),
-            "value": self.values,
-            "std": self.std,
-            "low": low,
-            "high": high,
-        }
-        try:
-            return nw.from_dict(columns, backend=backend).to_native()
-        except (ImportError, ValueError, TypeError) as error:
-            msg = (
-                f"backend: {backend!r} is not an installed dataframe library that narwhals supports ({error})"
-            )
-            raise WorkloadError(msg) from None
+        tidy = Tidy(self.workload, level, Rules(thresholds, suppress))
+        tables, start = [tidy.schema.empty_table()], 0
+        for group in self.workload:
+            own = slice(start, start + group.rows)
+            tables += [plain(t) for t in tidy.tables(group, self.values[own], self.std[own])]
+            start += group.rows
+        tables[0] = plain(tables[0])
+        return frame_of(pa.concat_tables(tables), backend)
 
     def __len__(self) -> int:
         """Count the answers."""
         return len(self.values)
+
+    def __iter__(self) -> Iterator[Answer]:
+        """Iterate over the answers."""
+        rows = zip(self.workload.labels(), self.values.tolist(), self.std.tolist(), strict=True)
+        return (Answer(*row) for row in rows)
+
+    @overload
+    def __getitem__(self, key: int | str) -> Answer: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Answer]: ...
+    def __getitem__(self, key: int | str | slice) -> Answer | list[Answer]:
+        """Return the answer at an index or to a query in words, or a list of answers for a slice."""
+        if isinstance(key, str):
+            place = next((i for i, label in enumerate(self.workload.labels()) if label == key.strip()), None)
+            if place is None:
+                msg = f"answers[{key!r}]: no query is called so; ask release.answer({key!r})"
+                raise UnknownQueryError(msg)
+            key = place
+        if isinstance(key, slice):
+            chosen = range(len(self))[key]
+            return [self[i] for i in chosen] if len(chosen) < 10 else [*self][key]
+        place = range(len(self))[key]  # also refuses an index out of range
+        label = next(islice(self.workload.labels(), place, None))
+        return Answer(label, float(self.values[place]), float(self.std[place]))
 
     def __repr__(self) -> str:
         """Show the first answers with their standard errors."""

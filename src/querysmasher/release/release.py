@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,13 +24,18 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import Provenance
 from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.store import Store
 from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
 from querysmasher.report.words import record_words, remarks
+from querysmasher.statistics.marginal import Marginal
+from querysmasher.statistics.reliability import THRESHOLDS, Rules
+from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.groups import Group
+from querysmasher.workload.predicates import asked
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -37,7 +43,7 @@ MAX_COVARIANCE = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Release:
+class Release(Statistical):
     """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
 
     Answers are unbiased and consistent with each other. They are available for any workload in the measured
@@ -55,6 +61,8 @@ class Release:
     """The entry of the ledger that records the cost, or None if it was not recorded."""
     person: str | None = None
     """The column by which persons were distinguished, or None if all records were counted."""
+    provenance: Provenance = field(default_factory=Provenance)
+    """Who publishes the release, when, from which data."""
 
     @property
     def guarantee(self) -> str:
@@ -109,13 +117,19 @@ class Release:
         """Reconstructs marginals."""
         return new_reconstruction(self.plan, self.centres, self.store, self.public_total, self.predictor)
 
-    def marginal(self, *attributes: str) -> Array:
-        """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded."""
-        return self.reconstruction.marginal(self.plan.schema.positions(attributes))
+    def marginal(self, *attributes: str) -> Marginal:
+        """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.
 
-    def answer(self, workload: Workload | None = None) -> Answers:
-        """Answer a workload (by default the planned one), with standard errors."""
-        workload = self.workload if workload is None else workload
+        It is an array; its `to_frame()` returns it with labels, standard errors and intervals.
+        """
+        values = self.reconstruction.marginal(self.plan.schema.positions(attributes))
+        return Marginal.of(values, lambda: self.table(*attributes, totals=False).figures)
+
+    def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
+        """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
+        return self._answer(self.workload if workload is None else asked(self.plan.schema, workload))
+
+    def _answer(self, workload: Workload) -> Answers:
         self._check(workload)
         if workload.query_count > MAX_ANSWERS:
             msg = (
@@ -169,10 +183,31 @@ class Release:
             result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
         return result
 
-    def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
-        """Write the answers to a .parquet or .csv file, one attribute set at a time, in constant memory."""
+    def write(
+        self,
+        workload: Workload,
+        path: str | os.PathLike[str],
+        progress: bool | None = None,
+        *,
+        level: float = 0.95,
+        thresholds: Sequence[float] = THRESHOLDS,
+        suppress: float | None = None,
+    ) -> None:
+        """Write the answers to a file, one attribute set at a time, in constant memory.
+
+        The name ends in .parquet, .csv, .csv.gz, .arrow, .feather, .json or .xlsx (with the extra `excel`).
+        The columns are those of `Answers.to_frame`. A `datapackage.json` beside the file describes it.
+        """
         self._check(workload)
-        write_answers(self, workload, path, progress)
+        write_answers(self, workload, path, progress, level, Rules(thresholds, suppress))
+
+    def described(self, **words: Any) -> Release:
+        """Return the release with words about its provenance.
+
+        These are title, organisation, contact, date, data and version. Files, pages and `summary.json` show
+        them. They are public, and nobody checks them.
+        """
+        return replace(self, provenance=replace(self.provenance, **words))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""

@@ -10,6 +10,7 @@ from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import Provenance
 from querysmasher.release.store import Store
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
@@ -36,6 +37,8 @@ class Released(Protocol):
     def person(self) -> str | None: ...
     @property
     def guarantee(self) -> str: ...
+    @property
+    def provenance(self) -> Provenance: ...
     @property
     def record(self) -> str: ...
     @property

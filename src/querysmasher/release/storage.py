@@ -23,6 +23,7 @@ from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.checking import check_release
 from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import Provenance
 from querysmasher.release.released import Released
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 
@@ -66,6 +67,7 @@ def _to_data(release: Released) -> dict[str, Any]:
         "budget": plan.budget.to_json(),
         "max_records": plan.max_records,
         "public_total": release.public_total,
+        "provenance": release.provenance.to_json(),
         "noise": {
             "name": release.noise.name,
             "description": release.noise.description,
@@ -125,8 +127,12 @@ def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     dtype = np.dtype(record.distribution.dtype)
     store = LoadedStore(answers, [plan.count(m) for m in measured], dtype)
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
-    ledger: dict[str, Any] = {"entry": _entry_from_data(data), "person": _person_from_data(data)}
-    release = make(plan, workload, centres_from_data(data), record, store, total, **ledger)
+    more: dict[str, Any] = {
+        "entry": _entry_from_data(data),
+        "person": _person_from_data(data),
+        "provenance": Provenance.from_json(data.get("provenance", {})),
+    }
+    release = make(plan, workload, centres_from_data(data), record, store, total, **more)
     check_release(release)
     return release
 

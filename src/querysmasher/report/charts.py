@@ -84,7 +84,15 @@ def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
 
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
     x = alt.X("q1:Q", title="standard error of a count", scale=scale, axis=alt.Axis(tickCount=6))
-    y = alt.Y("place:O", axis=None)
+    lines = alt.Axis(  # the labels stand beside the plot, on two lines each
+        labelExpr="slice(split(datum.label, '|'), 1)",
+        labelLimit=190,
+        labelColor=INK,
+        ticks=False,
+        domain=False,
+        labelPadding=8,
+    )
+    y = alt.Y("key:N", sort=None, title=None, axis=lines)
     names = ["q0", "q1", "q2", "q3", "q4", "rmse"]
     base = alt.Chart(alt.InlineData(rows)).transform_calculate(
         **{name: f"datum.{name} * factor" for name in names}
@@ -100,9 +108,8 @@ def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
     mean = base.mark_point(color=SECOND, filled=True, size=55, opacity=1).encode(
         y=y, x="rmse:Q", tooltip=tips
     )
-    label = base.mark_text(align="left", baseline="bottom", dy=-9).encode(y=y, x=alt.value(0), text="label:N")
-    both = alt.layer(span, body, middle, mean, label).add_params(alt.param(name="factor", value=1))
-    return _plain(both.properties(width="container", height=46 * len(rows)))
+    both = alt.layer(span, body, middle, mean).add_params(alt.param(name="factor", value=1))
+    return _plain(both.properties(width="container", height=38 * len(rows)))
 
 
 TIPS = ("5% are below", "25% are below", "half are below", "75% are below", "95% are below", "RMSE")
@@ -119,8 +126,7 @@ def budget_bars(rows: Rows) -> dict[str, Any]:
     x = alt.X("share:Q", title="share of the budget", axis=percent)
     bar = base.mark_bar(color=ACCENT, height=8, opacity=0.75, cornerRadius=1).encode(y=y, x=x, tooltip=tips)
     label = base.mark_text(align="left", baseline="bottom", dy=-6).encode(y=y, x=alt.value(0), text="label:N")
-    said = base.transform_calculate(said="format(datum.share, '.1f') + '%'")
-    figure = said.mark_text(align="left", dx=6, color=MUTED).encode(y=y, x="share:Q", text="said:N")
+    figure = base.mark_text(align="left", dx=6, color=MUTED).encode(y=y, x="share:Q", text="said:N")
     return _plain(alt.layer(bar, label, figure).properties(width="container", height=34 * len(rows)))
 
 
@@ -177,7 +183,10 @@ def cells_heat() -> dict[str, Any]:
             labelLimit=130, labelPadding=6, labelOverlap="greedy", ticks=False, domain=False, labelColor=INK
         ),
     )
-    depth = alt.Opacity("value:Q", legend=None, scale=alt.Scale(range=[0.02, 1], domainMin=0, clamp=True))
+    # the root keeps small counts visible beside one huge cell
+    scale = alt.Scale(type="sqrt", range=[0.02, 1], domainMin=0, clamp=True)
+    key = alt.Legend(title="records", format=",~r", symbolType="square", symbolFillColor=ACCENT, values=[])
+    depth = alt.Opacity("value:Q", legend=key, scale=scale)
     cell = base.mark_rect(color=ACCENT, stroke="var(--paper)", strokeWidth=0.5)
     cell = cell.encode(x=x, y=y, opacity=depth, tooltip=_tips(alt, "a", "b"))
     unsure = base.transform_filter("datum.low <= 0").mark_point(color=MUTED, filled=True, size=9, opacity=0.8)

@@ -11,8 +11,9 @@ from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, error, share
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
-from querysmasher.report.words import kind_words, promise
+from querysmasher.report.words import group_words, kind_words, promise
 from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
 HEADER = ("group", "queries", "expected error", "budget share")
@@ -130,17 +131,17 @@ STOPPED = "the search for better centres stopped early, because each of its step
 """What is said of a plan whose centres could still gain."""
 
 
-def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
+def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
-    `factor` is how much larger the noise is than planned.
+    `factor` is how much larger the noise is than planned; for `person` see `Unit.describe`.
     """
     methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
     used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
     sets = count(len(plan.measured), "attribute set")
     certified = f"certified at most {share(plan.gap)} above {optimum(plan)}"
     return [
-        ("guarantee", promise(plan.budget)),
+        ("guarantee", promise(plan.budget, person)),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries), {certified}"),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
@@ -178,4 +179,7 @@ def _rmse(group: Group, predictor: Predictor, max_entries: float) -> float | Non
 
 def _label(group: Group, workload: Workload) -> str:
     """Describe a group; a single query in full."""
-    return next(group.labels(workload.schema)) if group.rows == 1 else group.describe()
+    if group.rows == 1:
+        return next(group.labels(workload.schema))
+    named = any(isinstance(family, Rows) and family.row_labels for family in group.families)
+    return group_words(group) if named else group.describe()  # levels of a hierarchy in full

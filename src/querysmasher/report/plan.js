@@ -1,7 +1,8 @@
 // The page about a plan: ε moves every error.
 
 const PAGE = 50;
-const state = { factor: 1, share: 0.1, text: "", ways: "", shown: PAGE };
+const state = { factor: 1, cv: 0.1, text: "", ways: "", shown: PAGE, sort: 2, down: true }; // the worst error first
+const SORTED_BY = [(row) => row[0], (row) => row[2], (row) => row[3] ?? -1, (row) => (row[4] ? row[4][4] : -1), (row) => row[3] ?? -1];
 
 // Between the points of the table, log error is nearly straight in log ε.
 function factorAt(epsilon) {
@@ -19,9 +20,10 @@ function factorAt(epsilon) {
 
 function found() {
   const words = state.text.toLowerCase().split(/\s+/).filter(Boolean);
-  return data.groups.filter(([label, ways]) =>
+  const rows = data.groups.filter(([label, ways]) =>
     (state.ways === "" || ways === Number(state.ways)) &&
     words.every((word) => label.toLowerCase().includes(word)));
+  return sorted(rows, SORTED_BY[state.sort], state.down);
 }
 
 function strip(spread, least, most) {
@@ -43,16 +45,16 @@ function tabulate() {
   const least = Math.min(...known.map((spread) => spread[0]));
   const most = Math.max(...known.map((spread) => spread[4]), least * 1.2);
   const reach = `Spread over queries: ${digits(least * state.factor)} to ${digits(most * state.factor)}`;
-  const head = ["Group", "Queries", "Expected error", spreads ? reach : null, "Records needed"];
+  const smallest = `Smallest count with CV ≤ ${digits(100 * state.cv).replace(/\.0+$/, "")}%`;
+  const head = ["Group", "Queries", "Expected error", spreads ? reach : null, smallest];
   const body = shown.map(([label, , queries, rmse, spread]) => make("tr", {},
     make("td", {}, make("span", { class: "query" }, label)),
     make("td", { class: "n" }, whole(queries)),
     make("td", { class: "n" }, rmse === null ? "not computed" : `± ${digits(rmse * state.factor)}`),
     spreads ? make("td", {}, spread ? strip(spread, least, most) : "") : null,
-    make("td", { class: "n" }, rmse === null ? "" : digits(rmse * state.factor / (data.relative * state.share)))));
+    make("td", { class: "n" }, rmse === null ? "" : digits(rmse * state.factor / state.cv))));
   byId("groups").replaceChildren(
-    make("thead", {}, make("tr", {}, ...head.filter(Boolean).map((text) =>
-      make("th", { class: ["Queries", "Expected error", "Records needed"].includes(text) ? "n" : null }, text)))),
+    heading(head.map((text) => text && [text, text !== "Group" && text !== reach]), state, tabulate),
     make("tbody", {}, ...body));
   byId("found").textContent = rows.length > shown.length
     ? `${whole(shown.length)} of ${whole(rows.length)} groups` : counted(rows.length, "group");
@@ -81,7 +83,7 @@ function control() {
     ...ways.map((n) => make("option", { value: n }, n === 1 ? "1 attribute" : `${n} attributes`)));
   byId("ways").addEventListener("change", (event) => { state.ways = event.target.value; state.shown = PAGE; tabulate(); });
   byId("filter").addEventListener("input", (event) => { state.text = event.target.value; state.shown = PAGE; tabulate(); });
-  byId("share").addEventListener("change", (event) => { state.share = Number(event.target.value); tabulate(); });
+  byId("cv").addEventListener("change", (event) => { state.cv = Number(event.target.value); tabulate(); });
   byId("more").addEventListener("click", () => { state.shown += 4 * PAGE; tabulate(); });
   if (!data.curve) return;
   const { grid, start } = data.curve;
@@ -90,6 +92,9 @@ function control() {
   byId("epsilon").addEventListener("input", (event) => setEpsilon(Number(event.target.value), "number"));
   byId("reset").addEventListener("click", () => setEpsilon(start));
 }
+
+// Paper shows all groups.
+window.addEventListener("beforeprint", () => { state.shown = Infinity; tabulate(); });
 
 ready(async () => {
   control();

@@ -14,6 +14,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
+from querysmasher.formatting import count
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.budget import ApproxDP, Budget
@@ -85,6 +86,36 @@ def shares(plan: Planned, most: int) -> list[tuple[str, int, float]]:
         return named
     rest = math.fsum(share for _, _, share in named[most:])
     return [*named[:most], (f"{len(named) - most:,} other attribute sets together", 0, rest)]
+
+
+def shares_by_way(plan: Planned) -> list[tuple[str, int, float]]:
+    """Return (how many attributes at a time, that number, share of the budget)."""
+    found: dict[int, list[float]] = {}
+    for names, share in plan.budget_shares().items():
+        found.setdefault(len(names), []).append(share)
+    return [
+        (
+            "total" if way == 0 else f"{count(way, 'attribute')} ({count(len(own), 'attribute set')})",
+            way,
+            math.fsum(own),
+        )
+        for way, own in sorted(found.items())
+    ]
+
+
+def tenths(parts: Sequence[float]) -> list[str]:
+    """Return shares as percentages with one decimal that add up to the rounded sum, by largest remainders.
+
+    >>> tenths([1 / 3, 1 / 3, 1 / 3])
+    ['33.4%', '33.3%', '33.3%']
+    """
+    exact = [1000 * part for part in parts]
+    floors = [math.floor(part + 1e-9) for part in exact]
+    left = round(math.fsum(exact)) - sum(floors)
+    order = sorted(range(len(parts)), key=lambda i: floors[i] - exact[i])
+    for place in order[: max(left, 0)]:
+        floors[place] += 1
+    return [f"{floor / 10:.1f}%" for floor in floors]
 
 
 def epsilon_curve(budget: Budget) -> tuple[float, list[float], list[float]] | None:

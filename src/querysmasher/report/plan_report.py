@@ -8,13 +8,13 @@ from typing import Any
 
 from querysmasher.errors import PlanError
 from querysmasher.formatting import count, number, share
-from querysmasher.html import Html, element, join, search_box
+from querysmasher.html import Html, element, join, search_box, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
 from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
 from querysmasher.report.expectations import Expectation, optimum, overall
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
-from querysmasher.report.plan_data import epsilon_curve, error_rows, shares
+from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import (
     delta_of,
     epsilon_words,
@@ -30,13 +30,16 @@ GROUPS = 2_000
 
 KINDS = 24
 SETS = 15
-"""Maximum number of attribute sets in the budget's chart; the others are combined."""
+"""Maximum number of attribute sets in the budget's chart; more are combined by their number of attributes."""
+
+LISTED = 200
+"""Maximum number of attribute sets in the list of shares."""
 
 QUICK = 100
 """Maximum dimension for which `plan.limit()` takes about a second and is computed by default."""
 
-SHARES = (1, 5, 10, 25, 50)
-RELATIVE = 0.05
+LEVELS = (1, 5, 10, 20, 30)
+"""Coefficients of variation in %, for the smallest count that is that reliable."""
 
 
 def write_plan_report(
@@ -60,7 +63,7 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
         ("guarantee", "The guarantee", guarantee(plan.budget)),
         ("asked", "What is asked", _asked(plan)),
         ("error", "Expected error", _error(plan, groups, with_curve=curve is not None)),
-        ("budget", "Where the budget goes", _budget()),
+        ("budget", "Where the budget goes", _budget(plan)),
         ("optimal", "How good is this plan", _optimal(plan, limit)),
     ]
     data = _data(plan, groups, kinds, rmse, curve)
@@ -139,7 +142,7 @@ def _error(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Htm
     ]
     without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
     left_out = len(groups) - GROUPS
-    options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in SHARES)
+    options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in LEVELS)
     return join(
         [
             element(
@@ -163,10 +166,10 @@ def _error(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Htm
             element("h3", "By group"),
             element(
                 "p",
-                "“Records needed” is the number of records at which a query that counts ",
-                element("select", *options, id="share", aria_label="share of the records"),
-                f" of them has a standard error of {100 * RELATIVE:.0f}% of its answer: "
-                f"error / ({RELATIVE} × share).",
+                "The last column has the smallest count whose coefficient of variation (standard error "
+                "divided by the count) is at most ",
+                element("select", *options, id="cv", aria_label="coefficient of variation"),
+                ". Click on a heading to sort.",
             ),
             search_box(
                 "filter",
@@ -188,7 +191,16 @@ def _error(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Htm
     )
 
 
-def _budget() -> Html:
+def _budget(plan: Planned) -> Html:
+    few = len(plan.measured) <= SETS
+    rows = shares(plan, LISTED)
+    written = tenths([part for _, _, part in rows])
+    listed = table(
+        ["Attribute set", "Share of the budget"],
+        [(label, said) for (label, _, _), said in zip(rows, written, strict=True)],
+        numbers=[1],
+    )
+    summary = f"The attribute sets one by one ({min(LISTED, len(plan.measured)):,} of {len(plan.measured):,})"
     return join(
         [
             element(
@@ -196,7 +208,10 @@ def _budget() -> Html:
                 "The privacy costs of the attribute sets add up. On each set, only what its subsets do not "
                 "determine is measured, so that all answers are consistent.",
             ),
-            chart("shares"),
+            chart("shares", None if few else "By number of attributes at a time."),
+            None
+            if few
+            else element("details", element("summary", summary), element("div", listed, class_="scroll")),
         ]
     )
 
@@ -241,7 +256,6 @@ def _data(
         "config": CONFIG,
         "charts": charts,
         "rmse": rmse,
-        "relative": RELATIVE,
         "groups": [
             [
                 group_words(r.group),
@@ -270,16 +284,20 @@ def _data(
 
 
 def _share_rows(plan: Planned) -> list[dict[str, Any]]:
+    rows = shares(plan, SETS) if len(plan.measured) <= SETS else shares_by_way(plan)
+    written = tenths([part for _, _, part in rows])
     return [
-        {"place": place, "label": label, "share": 100 * part}
-        for place, (label, _, part) in enumerate(shares(plan, SETS))
+        {"place": place, "label": label, "share": 100 * part, "said": said}
+        for place, ((label, _, part), said) in enumerate(zip(rows, written, strict=True))
     ]
 
 
 def _spread_row(place: int, row: Expectation) -> dict[str, Any]:
     where = f"{count(len(row.groups), 'group')}, {count(row.queries, 'query', 'queries')}"
     quantiles = {f"q{i}": _short(q) for i, q in enumerate(row.spread or ())}
-    return {"place": place, "label": f"{row.label} ({where})", "rmse": _short(row.rmse), **quantiles}
+    kind = row.label.replace("|", "¦")
+    label = f"{row.label} ({where})"
+    return {"key": f"{place}|{kind}|{where}", "label": label, "rmse": _short(row.rmse), **quantiles}
 
 
 def _short(value: float | None) -> float | None:

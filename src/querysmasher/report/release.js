@@ -4,49 +4,76 @@ const PAGE = 60;
 const BARS = 80; // a chart of more bars is too long to take in: it shows the largest
 const POINTS = 300; // a line of more values has no dots
 const state = { text: "", shown: PAGE, answers: "", shownAnswers: PAGE };
-const key = (a, b) => (b === null ? `${a}` : `${Math.min(a, b)},${Math.max(a, b)}`);
-const tables = new Map(data.tables.map(([places, values, std]) => // one error where all are the same
+const sorting = { cells: { sort: null, down: true }, queries: { sort: null, down: true } };
+const pair = (a, b) => (b === null ? `${a}` : `${Math.min(a, b)},${Math.max(a, b)}`);
+const tables = new Map([...data.tables, ...data.deep].map(([places, values, std]) => // one error where all are the same
   [places.join(","), { places, values, std: Array.isArray(std) ? std : values.map(() => std) }]));
+if (data.total) tables.set("", { places: [], values: [data.total[0]], std: [data.total[1]] });
 const attribute = (place) => data.attributes[place];
 
 function option(value, text) { return make("option", { value }, text); }
 
-// The cells on attributes a and b (or a alone), the first running slowest.
-function cells(a, b) {
-  const { places, values, std } = tables.get(key(a, b));
-  const cell = (i, j, at) => ({
-    a: attribute(a).labels[i], b: b === null ? "" : attribute(b).labels[j], j, value: values[at], std: std[at],
-    low: values[at] - data.reach * std[at], high: values[at] + data.reach * std[at],
-  });
-  if (b === null) return values.map((_, i) => cell(i, 0, i));
-  const rows = attribute(a).labels.length, columns = attribute(b).labels.length;
+// The count with the given values: pairs of an attribute and the index of its value. Null if there is no table.
+function lookup(...fixed) {
+  const ordered = fixed.filter(Boolean).sort(([one], [two]) => one - two);
+  const table = tables.get(ordered.map(([place]) => place).join(","));
+  if (!table) return null;
+  const at = ordered.reduce((sum, [place, index]) => sum * attribute(place).labels.length + index, 0);
+  return { value: table.values[at], std: table.std[at] };
+}
+
+// The cells on attributes a and b (or a alone), the first running slowest, among the records of `within`.
+function cells(a, b, within) {
   const result = [];
-  for (let i = 0; i < rows; i++) {
-    for (let j = 0; j < columns; j++) result.push(cell(i, j, places[0] === a ? i * columns + j : j * rows + i));
-  }
+  attribute(a).labels.forEach((first, i) => {
+    (b === null ? [""] : attribute(b).labels).forEach((second, j) => {
+      const { value, std } = lookup([a, i], b === null ? null : [b, j], within);
+      const [low, high] = [value - data.reach * std, value + data.reach * std];
+      result.push({ a: first, b: second, j, value, std, low, high });
+    });
+  });
   return result;
+}
+
+// The attribute and the index of the value that the third selector names, or null.
+function chosenWithin() {
+  const value = byId("within").value;
+  return value === "" ? null : value.split(",").map(Number);
 }
 
 function chosen() {
   const a = Number(byId("first").value);
   const b = byId("second").value === "" ? null : Number(byId("second").value);
   const view = byId("view").value;
-  let rows = cells(a, b);
+  const within = chosenWithin();
+  let rows = cells(a, b, within);
   if (b !== null && view.startsWith("only ")) {
     const j = Number(view.slice(5));
     rows = rows.filter((cell) => cell.j === j);
   }
   if (view === "sorted") rows.sort((one, two) => two.value - one.value);
-  return { a, b, view, rows };
+  return { a, b, view, rows, within };
 }
 
 function offerSeconds() {
   const a = Number(byId("first").value);
   const kept = byId("second").value;
-  const partners = data.attributes.map((_, p) => p).filter((p) => p !== a && tables.has(key(a, p)));
+  const partners = data.attributes.map((_, p) => p).filter((p) => p !== a && tables.has(pair(a, p)));
   byId("second").replaceChildren(option("", "none"), ...partners.map((p) => option(p, attribute(p).name)));
   if (partners.includes(Number(kept)) && kept !== "") byId("second").value = kept;
   byId("second").parentElement.hidden = partners.length === 0;
+}
+
+function offerWithin() {
+  const a = Number(byId("first").value);
+  const b = byId("second").value === "" ? null : Number(byId("second").value);
+  const kept = byId("within").value;
+  const known = (c) => tables.has([a, c, ...(b === null ? [] : [b])].sort((one, two) => one - two).join(","));
+  const thirds = b === null ? [] : data.attributes.map((_, p) => p).filter((c) => c !== a && c !== b && known(c));
+  byId("within").replaceChildren(option("", "all records"), ...thirds.flatMap((c) =>
+    attribute(c).labels.map((label, v) => option(`${c},${v}`, `${attribute(c).name} = ${label}`))));
+  if ([...byId("within").options].some(({ value }) => value === kept)) byId("within").value = kept;
+  byId("within").parentElement.hidden = thirds.length === 0;
 }
 
 function offerViews() {
@@ -65,7 +92,7 @@ function offerViews() {
 }
 
 async function show() {
-  const { a, b, view, rows } = chosen();
+  const { a, b, view, rows, within } = chosen();
   const heat = view === "heat";
   const band = view === "compare" || (!heat && attribute(a).ordered && attribute(a).labels.length > 2);
   const name = heat ? "heat" : band ? "band" : "bars";
@@ -76,9 +103,13 @@ async function show() {
   if (many > POINTS && band) spec.layer.pop();
   spec.height = band ? 320 * scale : many * (heat ? Math.max(4, Math.min(22, 760 / many)) : 21);
   spec.datasets = { cells: view === "compare" || heat ? drawn : drawn.map((cell) => ({ ...cell, b: "" })) };
-  legend(view === "compare" ? attribute(b).labels : []);
-  caption(a, b, view, rows, drawn.length);
+  axes(spec, a, b, heat, band);
+  if (heat) key(spec, rows);
+  legend(view === "compare" ? attribute(b) : null);
+  caption(a, b, view, rows, drawn.length, within);
+  crossTable(a, b, within);
   tabulate();
+  remember();
   await draw("chart", spec);
 }
 
@@ -89,15 +120,117 @@ function largest(rows) {
   return rows.filter((cell) => cell.value >= least).slice(0, BARS);
 }
 
-function legend(labels) {
-  byId("legend").replaceChildren(...labels.map((label, j) =>
+// Titles of the axes, and labels at even steps.
+function axes(spec, a, b, heat, band) {
+  for (const { encoding } of spec.layer) {
+    if (heat) {
+      named(encoding.x, attribute(b), 12);
+      named(encoding.y, attribute(a), 40);
+    } else if (band) {
+      named(encoding.x, attribute(a), 20);
+    } else if (encoding.y) {
+      encoding.y.title = attribute(a).name;
+    }
+  }
+}
+
+function named(channel, { name, labels }, most) {
+  if (!channel) return;
+  channel.title = name;
+  const steps = [1, 2, 5].flatMap((n) => [n, 10 * n, 100 * n, 1000 * n]).sort((one, two) => one - two);
+  const step = steps.find((n) => labels.length / n <= most) ?? labels.length;
+  if (step > 1) channel.axis = { ...channel.axis, values: labels.filter((_, i) => i % step === 0) };
+}
+
+// The key of a heat map: a few round counts up to the largest.
+function key(spec, rows) {
+  const most = Math.max(...rows.map((cell) => cell.value), 1);
+  const round = (value) => Number(value.toPrecision(1));
+  const steps = [...new Set([most / 100, most / 10, most / 3, most].map(round))].filter((value) => value > 0);
+  for (const { encoding } of spec.layer) {
+    if (encoding.opacity) encoding.opacity.legend.values = steps;
+  }
+}
+
+function legend(attribute) {
+  const labels = attribute === null ? [] : attribute.labels;
+  byId("legend").replaceChildren(...(attribute === null ? [] : [make("b", {}, attribute.name)]), ...labels.map((label, j) =>
     make("span", {}, make("i", { style: `background: var(--series-${j + 1})` }), label)));
 }
 
-function caption(a, b, view, rows, drawn) {
+// A cross-table with totals; percentages have the errors of ratios, which the release has computed.
+function crossTable(a, b, within) {
+  const rows = attribute(a).labels, columns = b === null ? [] : attribute(b).labels;
+  byId("crossing").hidden = b === null || rows.length > data.cross || columns.length > data.cross;
+  if (byId("crossing").hidden) return;
+  const percent = byId("percent").value;
+  const at = (i, j) => lookup(i < rows.length ? [a, i] : null, j < columns.length ? [b, j] : null, within);
+  const total = at(rows.length, columns.length) !== null && rows.every((_, i) => at(i, columns.length)) &&
+    columns.every((_, j) => at(rows.length, j));
+  const across = [...columns, ...(total ? ["Total"] : [])], down = [...rows, ...(total ? ["Total"] : [])];
+  const usable = percent === "" || total;
+  let unreliable = false;
+  const shown = (i, j) => {
+    const { value, std } = at(i, j);
+    if (percent === "") return [estimate(value, std), std === 0 ? "" : ` ± ${digits(std)}`];
+    const under = percent === "row" ? at(i, columns.length) : percent === "column" ? at(rows.length, j) : at(rows.length, columns.length);
+    if (Math.abs(under.value) <= 2 * under.std || under.value === 0) { unreliable = true; return ["unreliable", ""]; }
+    const error = within === null ? percentError(a, b, percent, i, j) : null;
+    const share = 100 * value / under.value;
+    return [`${error > 0 ? estimate(share, error / 3) : share.toFixed(1)}%`, error > 0 ? ` ± ${digits(error)}` : ""];
+  };
+  byId("cross").replaceChildren(
+    make("thead", {}, make("tr", {}, make("th", {}, `${attribute(a).name} \\ ${attribute(b).name}`),
+      ...across.map((label) => make("th", { class: "n" }, label)))),
+    make("tbody", {}, ...(usable ? down : []).map((label, i) => make("tr", { class: i === rows.length ? "sum" : null }, make("th", { scope: "row" }, label),
+      ...across.map((_, j) => { const [value, error] = shown(i, j);
+        return make("td", { class: j === columns.length ? "n sum" : "n" }, value, make("small", {}, error)); })))));
+  byId("cross-note").textContent = !usable ? "Percentages need the totals, which this release does not have."
+    : percent === "" ? "Counts ± one standard error." : within === null ? "Percentages ± one standard error." +
+      (unreliable ? " Unreliable: the total is within two standard errors of zero." : "")
+    : "Percentages within a group; release.share(…) and release.table(…) give their errors.";
+}
+
+function percentError(a, b, percent, i, j) {
+  const known = data.percent[pair(a, b)];
+  if (!known) return null;
+  const swapped = { row: "column", column: "row", total: "total" };
+  const [first, second] = [attribute(Math.min(a, b)).labels.length, attribute(Math.max(a, b)).labels.length];
+  return a < b ? known[percent][i * (second + 1) + j] : known[swapped[percent]][j * (second + 1) + i];
+}
+
+// What is chosen, in the address: a link to it opens the same table.
+function remember() {
+  const words = new URLSearchParams();
+  for (const id of ["first", "second", "within", "view", "percent"]) if (byId(id).value !== "") words.set(id, byId(id).value);
+  history.replaceState(null, "", `#tables?${words}`);
+}
+
+function recall() {
+  const [place, words] = location.hash.split("?");
+  if (place !== "#tables" || !words) return;
+  const wanted = new URLSearchParams(words);
+  const take = (id) => {
+    if ([...byId(id).options].some(({ value }) => value === wanted.get(id))) byId(id).value = wanted.get(id);
+  };
+  take("first"); offerSeconds(); take("second"); offerWithin(); take("within"); offerViews(); take("view"); take("percent");
+}
+
+function tableAsCsv() {
+  const { a, b, rows, within } = chosen();
+  const quote = (text) => `"${String(text).replace(/^(?=\s*[=+\-@＝＋－＠]|[\t\r\n])/, "'").replaceAll('"', '""')}"`;
+  const third = within === null ? [] : [attribute(within[0]).name];
+  const head = [attribute(a).name, ...(b === null ? [] : [attribute(b).name]), ...third].map(quote);
+  const lines = rows.map((cell) => [...[cell.a, ...(b === null ? [] : [cell.b]), ...(within === null ? [] : [attribute(within[0]).labels[within[1]]])].map(quote),
+    cell.value, cell.std, cell.low, cell.high, cell.value === 0 ? "" : Math.abs(cell.std / cell.value)]);
+  return [[...head, "value", "std", "low", "high", "cv"], ...lines].map((line) => line.join(",")).join("\r\n") + "\r\n";
+}
+
+function caption(a, b, view, rows, drawn, within) {
   const first = attribute(a).name;
-  const only = view.startsWith("only ") ? `, only ${attribute(b).name} = ${rows[0]?.b}` : "";
-  const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across). Darker cells have more records; ` +
+  const third = within === null ? "" : `, within ${attribute(within[0]).name} = ${attribute(within[0]).labels[within[1]]}`;
+  const only = (view.startsWith("only ") ? `, only ${attribute(b).name} = ${rows[0]?.b}` : "") + third;
+  const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across)${third}. Darker cells have more records (on a root scale); ` +
     "a dot marks counts whose interval contains zero.";
   const text = view === "heat" ? heat
     : `Records by ${first}${view === "compare" ? ` and ${attribute(b).name}` : ""}${only}, with 95% intervals.` +
@@ -116,11 +249,14 @@ function line(labels, { value, std }) {
     make("td", { class: "n" }, std === 0 ? "" : `${estimate(low, std)} to ${estimate(high, std)}`));
 }
 
-function fill(id, head, rows, counter, more, shown) {
+function fill(id, head, rows, counter, more, shown, redraw) {
+  const order = sorting[id];
+  const titles = [...head.map((text) => [text, false]), ["Records", true], ["Standard error", true], ["95% interval", true]];
+  const by = [...head.map((_, i) => ([labels]) => labels[i]), ([, cell]) => cell.value, ([, cell]) => cell.std, ([, cell]) => cell.value];
+  const ordered = sorted(rows, by[order.sort], order.down);
   byId(id).replaceChildren(
-    make("thead", {}, make("tr", {}, ...head.map((text) => make("th", {}, text)),
-      ...["Records", "Standard error", "95% interval"].map((text) => make("th", { class: "n" }, text)))),
-    make("tbody", {}, ...rows.slice(0, shown).map(([labels, cell]) => line(labels, cell))));
+    heading(titles, order, redraw),
+    make("tbody", {}, ...ordered.slice(0, shown).map(([labels, cell]) => line(labels, cell))));
   byId(counter).textContent = rows.length > shown ? `${whole(shown)} of ${whole(rows.length)} rows` : counted(rows.length, "row");
   byId(more).hidden = rows.length <= shown;
 }
@@ -130,27 +266,41 @@ function tabulate() {
   const head = b === null ? [attribute(a).name] : [attribute(a).name, attribute(b).name];
   const labelled = rows.map((cell) => [b === null ? [cell.a] : [cell.a, cell.b], cell])
     .filter(([labels]) => matches(state.text, labels));
-  fill("cells", head, labelled, "found", "more", state.shown);
+  fill("cells", head, labelled, "found", "more", state.shown, tabulate);
 }
 
 function listAnswers() {
   const rows = data.answers.map(([label, value, std]) => [[label], { value, std }])
     .filter(([labels]) => matches(state.answers, labels));
-  fill("queries", ["Query"], rows, "answers-found", "more-answers", state.shownAnswers);
+  fill("queries", ["Query"], rows, "answers-found", "more-answers", state.shownAnswers, listAnswers);
 }
 
 function control() {
   const firsts = data.attributes.map((_, p) => p).filter((p) => data.tables.some(([places]) => places.includes(p)));
   const alone = firsts.filter((p) => tables.has(`${p}`));
   byId("first").append(...alone.map((p) => option(p, attribute(p).name)));
-  byId("first").addEventListener("change", () => { offerSeconds(); offerViews(); state.shown = PAGE; show(); });
-  byId("second").addEventListener("change", () => { offerViews(); state.shown = PAGE; show(); });
+  byId("first").addEventListener("change", () => { offerSeconds(); offerWithin(); offerViews(); state.shown = PAGE; show(); });
+  byId("second").addEventListener("change", () => { offerWithin(); offerViews(); state.shown = PAGE; show(); });
+  byId("within").addEventListener("change", () => { state.shown = PAGE; show(); });
+  byId("percent").addEventListener("change", () => show());
+  byId("save-csv").addEventListener("click", () => save(new Blob([tableAsCsv()], { type: "text/csv" }), "table.csv"));
+  byId("save-svg").addEventListener("click", async () => save(await picture("chart"), "chart.svg"));
+  byId("save-png").addEventListener("click", async () => save(await painted(await picture("chart")), "chart.png"));
   byId("view").addEventListener("change", () => { state.shown = PAGE; show(); });
   byId("filter").addEventListener("input", (event) => { state.text = event.target.value; state.shown = PAGE; tabulate(); });
   byId("more").addEventListener("click", () => { state.shown += 4 * PAGE; tabulate(); });
   offerSeconds();
+  offerWithin();
   offerViews();
+  recall();
 }
+
+// Paper shows all rows.
+window.addEventListener("beforeprint", () => {
+  [state.shown, state.shownAnswers] = [Infinity, Infinity];
+  if (data.tables.length) tabulate();
+  if (data.answers.length) listAnswers();
+});
 
 ready(async () => {
   if (data.answers.length) {

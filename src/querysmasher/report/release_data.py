@@ -58,13 +58,13 @@ def tables(release: Released) -> tuple[list[Table], int]:
     pairs.sort(key=lambda p: sizes[p[0]] * sizes[p[1]])
     with one_core():
         for place in range(len(sizes)):
-            found += _table(release, (place,))
+            found += own_table(release, (place,))
         for pair in pairs:
             size = sizes[pair[0]] * sizes[pair[1]]
             if size > MAX_CELLS or cells + size > PAGE_CELLS:
                 left_out += 1
                 continue
-            own = _table(release, pair)
+            own = own_table(release, pair)
             cells += size * len(own)
             found += own
     return found, left_out
@@ -72,7 +72,7 @@ def tables(release: Released) -> tuple[list[Table], int]:
 
 def total(release: Released) -> tuple[float, float] | None:
     """Return the number of records as released and its standard error, if it follows from the release."""
-    own = _table(release, ())
+    own = own_table(release, ())
     return (float(own[0].values[0]), float(own[0].std[0])) if own else None
 
 
@@ -110,7 +110,7 @@ def _answers(release: Released, group: Group) -> Iterator[Answer]:
         yield Answer(label, value, error)
 
 
-def _table(release: Released, places: tuple[int, ...]) -> list[Table]:
+def own_table(release: Released, places: tuple[int, ...]) -> list[Table]:
     """Return the table, or nothing if the release cannot answer it."""
     names = tuple(release.plan.schema.names[p] for p in places)
     (group,) = (

@@ -12,6 +12,7 @@ from querysmasher.formatting import count, number
 from querysmasher.html import Html, element, join, search_box
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
+from querysmasher.report.cross_data import CROSS, deep_tables, not_shown, percent_errors, total_data
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
 from querysmasher.report.words import epsilon_words, guarantee, schema_table, workload_table
@@ -19,19 +20,32 @@ from querysmasher.report.words import epsilon_words, guarantee, schema_table, wo
 Z95 = 1.959964
 """Half-width of a 95% interval, in standard errors."""
 
+PROVENANCE = {
+    "title": "title",
+    "organisation": "published by",
+    "contact": "contact",
+    "date": "date of release",
+    "data": "data",
+    "version": "version",
+    "spec_digest": "spec (SHA-256)",
+    "plan_digest": "plan (SHA-256)",
+}
+"""Words about the provenance of a release."""
+
 
 def write_release_report(release: Released, path: str | os.PathLike[str], title: str | None = None) -> Path:
     """Write the page about a release and return its path."""
     target = checked_path(path)
-    return write_page(target, release_page(release, title or "Private release"))
+    return write_page(target, release_page(release, title or release.provenance.title or "Private release"))
 
 
 def release_page(release: Released, title: str) -> str:
     """Return the page as text, which has only noisy numbers."""
     found, left_out = tables(release)
+    deep = deep_tables(release)
     answers, listed_of = planned_answers(release)
     sections = [
-        ("tables", "Tables", _tables(found, left_out)),
+        ("tables", "Tables", _tables(found, left_out, not_shown(release, [*found, *deep]))),
         ("answers", "Other planned queries", _answers(answers, listed_of)),
         ("guarantee", "The guarantee", _guarantee(release)),
         ("released", "What was released", _released(release)),
@@ -41,8 +55,13 @@ def release_page(release: Released, title: str) -> str:
     data = {
         "config": CONFIG,
         "charts": {"bars": cells_bars(), "band": cells_band(), "heat": cells_heat()},
+        "cross": CROSS,
+        "percent": percent_errors(release, found),
+        "deep": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in deep],
+        "total": total_data(release),
         "attributes": [
-            {"name": a.name, "ordered": a.ordered, "labels": _distinct(a.labels)} for a in release.plan.schema
+            {"name": a.heading, "ordered": a.ordered, "labels": _distinct(a.shown)}
+            for a in release.plan.schema
         ],
         "tables": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in found],
         "answers": [[a.label, *_numbers([a.value], [a.std]), *_shorter([a.std])] for a in answers],
@@ -91,15 +110,41 @@ def _simulation(release: Released) -> Html | None:
     )
 
 
-def _tables(found: Sequence[Table], left_out: int) -> Html:
+def _tables(found: Sequence[Table], left_out: int, missing: str | None) -> Html:
     if not found:
         return element("p", "No table on one or two attributes follows from this release.")
     control = element(
         "div",
         element("label", "Attribute ", element("select", id="first")),
         element("label", "by ", element("select", id="second")),
+        element("label", "within ", element("select", id="within")),
         element("label", "show ", element("select", id="view")),
         class_="control sticky",
+    )
+    percents = [("", "counts"), ("row", "% of row"), ("column", "% of column"), ("total", "% of total")]
+    cross = element(
+        "div",
+        element(
+            "div",
+            element(
+                "label",
+                "in cells ",
+                element("select", *(element("option", text, value=v) for v, text in percents), id="percent"),
+            ),
+            class_="control",
+        ),
+        element("div", element("table", id="cross"), class_="scroll"),
+        element("p", id="cross-note", class_="note"),
+        id="crossing",
+        hidden=True,
+    )
+    saving = element(
+        "div",
+        *(
+            element("button", text, type="button", id=f"save-{name}")
+            for name, text in (("csv", "Table as CSV"), ("svg", "Chart as SVG"), ("png", "Chart as PNG"))
+        ),
+        class_="control",
     )
     return join(
         [
@@ -109,8 +154,10 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
                 "the count in the table 95 times out of 100. Small counts may come out negative.",
             ),
             control,
+            cross,
             element("div", id="legend", class_="legend"),
             chart("chart", element("span", id="caption")),
+            saving,
             search_box("filter", "found", "Filter rows, e.g. by value", "Filter rows"),
             element("div", element("table", id="cells"), class_="scroll"),
             element("button", "Show more", type="button", id="more"),
@@ -121,6 +168,7 @@ def _tables(found: Sequence[Table], left_out: int) -> Html:
             )
             if left_out
             else None,
+            element("p", missing, class_="note") if missing else None,
         ]
     )
 
@@ -162,6 +210,7 @@ def _released(release: Released) -> Html:
         ("on", count(len(release.plan.measured), "attribute set")),
         ("noise", release.noise.description),
         ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
+        *((PROVENANCE[name], word) for name, word in release.provenance.to_json().items()),
     ]
     items = (join([element("dt", name), element("dd", value)]) for name, value in facts)
     return join(

@@ -45,6 +45,29 @@ function estimate(value, std) {
   return shown.replace(/^-(?=[0,.]*$)/, "").replace("-", "−");
 }
 
+// Rows in the order of what `by` returns; null keeps the order.
+function sorted(rows, by, down) {
+  if (!by) return rows;
+  const sign = down ? -1 : 1;
+  return rows.map((row, i) => [by(row), i, row]).sort(([one, i], [two, j]) =>
+    (typeof one === "string" ? sign * one.localeCompare(two, "en", { numeric: true }) : sign * (one - two)) || i - j).map(([, , row]) => row);
+}
+
+// The head of a table that sorts by the column clicked on; `titles` has [text, whether it is a number] or null.
+function heading(titles, sorting, redraw) {
+  const cell = (title, column) => {
+    if (!title) return null;
+    const chosen = sorting.sort === column;
+    const button = make("button", { type: "button", class: "sort" }, title[0]);
+    button.addEventListener("click", () => {
+      [sorting.sort, sorting.down] = [column, chosen ? !sorting.down : title[1]];
+      redraw();
+    });
+    return make("th", { class: title[1] ? "n" : null, "aria-sort": chosen ? (sorting.down ? "descending" : "ascending") : null }, button);
+  };
+  return make("thead", {}, make("tr", {}, ...titles.map(cell).filter(Boolean)));
+}
+
 async function draw(id, spec) {
   const place = byId(id);
   if (!place || !spec) return null;
@@ -52,6 +75,32 @@ async function draw(id, spec) {
   const options = { actions: false, renderer: "svg", config: data.config, tooltip: { theme: "custom" } };
   views[id] = await vegaEmbed(place, spec, options);
   return views[id].view;
+}
+
+// A file of what is on the page.
+function save(blob, name) {
+  const link = make("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// A chart as an SVG that stands alone: the page's colours are written out.
+async function picture(id) {
+  const style = getComputedStyle(document.documentElement);
+  const drawn = (await views[id].view.toSVG()).replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
+  const paper = style.getPropertyValue("--paper").trim();
+  return new Blob([drawn.replace(/(<svg[^>]*>)/, `$1<rect width="100%" height="100%" fill="${paper}"/>`)], { type: "image/svg+xml" });
+}
+
+// The same as a PNG, at twice the size.
+async function painted(svgBlob) {
+  const image = new Image();
+  const url = URL.createObjectURL(svgBlob);
+  await new Promise((resolve, reject) => { image.onload = resolve; image.onerror = reject; image.src = url; });
+  const canvas = make("canvas", { width: 2 * image.width, height: 2 * image.height });
+  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+  URL.revokeObjectURL(url);
+  return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
 }
 
 function setSignals(id, signals) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.totals import Total
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
+from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
+from querysmasher.workload.rows import Rows
 
 KINDS = {
     "categorical": "unordered values",
@@ -42,6 +44,9 @@ LARGE_DELTA = 1e-4
 """Thresholds above which ε and δ get a remark."""
 
 FALSE_ALARMS = (0.01, 0.05, 0.1)
+LEVELS = 60
+"""Maximum number of groups of a hierarchy that are listed."""
+
 MOST = 30
 """Maximum number of attributes listed on a page; the others are collapsed."""
 
@@ -58,10 +63,21 @@ def group_words(group: Group) -> str:
         pattern = PATTERNS.get(family.name)
         x = LETTERS[place] if place < len(LETTERS) else "·"
         if pattern is None:
-            said.append(f"{', '.join(names)} ({family})" if names else "")
+            said.append(_in_full(names, family))
         else:
             said.append(pattern.format(a=names[0], b=names[-1], x=x))
     return " and ".join(filter(None, said)) or "total"
+
+
+def _in_full(names: Sequence[str], family: Family) -> str:
+    """Return a predicate, or the levels of a hierarchy, in full; other rows by their title."""
+    labels = family.row_labels if isinstance(family, Rows) else None
+    if labels is None or len(labels) > LEVELS:
+        more = "" if labels is None else f", {len(labels):,} groups"
+        return f"{', '.join(names)} ({family}{more})" if names else ""
+    if len(labels) == 1:
+        return one_line(labels[0])
+    return one_line(f"{', '.join(names)} ({family}: {'; '.join(labels)})")
 
 
 def kind_words(group: Group) -> str:
@@ -95,7 +111,7 @@ def schema_table(schema: Schema) -> Html:
 def _such_as(attribute: Attribute) -> str:
     """Return some values and, if declared, the one that missing values count as."""
     stand_in = "" if attribute.missing is None else f" (missing values count as {attribute.missing})"
-    return preview(attribute.labels) + stand_in
+    return preview(attribute.shown) + stand_in
 
 
 def workload_words(groups: Iterable[Group]) -> list[tuple[int, str, int, int, str]]:
@@ -154,9 +170,9 @@ def scientific(value: float) -> str:
     return power if mantissa == "1" else f"{mantissa} × {power}"
 
 
-def promise(budget: Budget) -> str:
-    """Return the guarantee with the remarks about it."""
-    return " ".join([budget.describe(), *remarks(budget)])
+def promise(budget: Budget, person: str | None = None) -> str:
+    """Return the guarantee with the remarks about it; for `person` see `Unit.describe`."""
+    return " ".join([budget.describe(person), *remarks(budget)])
 
 
 def record_words(entry: Entry | None) -> str:

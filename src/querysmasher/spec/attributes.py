@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
-from querysmasher.attributes import KINDS, Attribute, Binned, Label, literal
+from querysmasher.attributes import KINDS, WORDS, Attribute, Binned, Label, literal
 from querysmasher.errors import SchemaError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Place, shown, within
@@ -45,7 +45,7 @@ def _attribute(kind: str, entry: Section) -> Attribute:
     if isinstance(entry, Bins):
         with within("edges"):
             attribute: Attribute = Binned(entry.name, edges=entry.edges)
-        return standing_in(attribute, entry.missing)
+        return _worded(standing_in(attribute, entry.missing), entry)
     assert isinstance(entry, Values)  # noqa: S101 - there is no third model
     if (entry.values is None) == (entry.range is None):
         given = "neither" if entry.values is None else "both"
@@ -54,7 +54,23 @@ def _attribute(kind: str, entry: Section) -> Attribute:
     with within("values" if entry.range is None else "range"):
         values = run(*entry.range) if entry.range else entry.values
         attribute = KINDS[kind](entry.name, values or ())
-    return standing_in(attribute, entry.missing)
+    return _worded(standing_in(attribute, entry.missing), entry)
+
+
+def _worded(attribute: Attribute, entry: Values | Bins) -> Attribute:
+    """Return the attribute with its title, description, unit and labels for readers."""
+    labels = entry.labels
+    if isinstance(labels, dict):  # TOML's keys are strings
+        with within("labels"):
+            by_text = dict(zip(attribute.labels, attribute.values, strict=True))
+            strangers = [key for key in labels if key not in by_text]
+            if strangers:
+                msg = f"attribute {attribute.name!r} has no value {literal(strangers[0])}"
+                raise SchemaError(msg)
+            labels = {by_text[key]: label for key, label in labels.items()}  # type: ignore[misc]
+    words = {key: getattr(entry, key) for key in WORDS}
+    with within("labels"):
+        return replace(attribute, value_labels=labels, **words)
 
 
 def standing_in(attribute: Attribute, missing: Label | None) -> Attribute:

@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from querysmasher.attributes import Label
+from querysmasher.attributes import WORDS, Label
 from querysmasher.errors import FileError, SpecError
 from querysmasher.schema import Schema
 from querysmasher.spec.attributes import build_schema, run
@@ -34,8 +34,10 @@ def read_codebook(path: str | os.PathLike[str]) -> Schema:
     means all integers from 0 to 99; for binned attributes the values are the edges. Lines with the
     same attribute are combined. Values are numbers if all are written as numbers (`01` is not), and dates if
     all are written as `2024-03-01` (`2024-01-01..2024-12-31` means all days), unless an optional column
-    `type` has the word `text`. A JSON file has a list of objects with `attribute`, `kind` and
-    `values`, `range` or `edges`.
+    `type` has the word `text`. The optional columns `title`, `description`, `unit` and `label` have words for
+    readers; labels are separated by semicolons like the values they stand for. A JSON file has a list of
+    objects with `attribute`, `kind` and `values`, `range` or `edges`, and the same words (`labels` as a list
+    or an object).
     """
     path = Path(path)
     title = f"codebook {path.name}"
@@ -79,6 +81,8 @@ def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
     lines.fieldnames = columns
     kinds: dict[str, str] = {}
     texts: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
+    words: dict[str, dict[str, str]] = {}
     as_text: set[str] = set()
     for line in lines:
         name, kind = (line["attribute"] or "").strip(), (line["kind"] or "").strip().lower()
@@ -88,18 +92,47 @@ def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
         if kind and kinds.setdefault(name, kind) != kind:
             msg = f"{title}, line {lines.line_num}: kind: {name!r} was {kinds[name]!r} before, got {kind!r}"
             raise SpecError(msg)
-        texts.setdefault(name, []).extend((line["values"] or "").split(";"))
+        own = (line["values"] or "").split(";")
+        texts.setdefault(name, []).extend(own)
+        labels.setdefault(name, []).extend(_labels(f"{title}, line {lines.line_num}", line.get("label"), own))
+        for key in WORDS:
+            said = (line.get(key) or "").strip()
+            if said and words.setdefault(name, {}).setdefault(key, said) != said:
+                msg = f"{title}, line {lines.line_num}: {key}: {name!r} had another one before"
+                raise SpecError(msg)
         if (line.get("type") or "").strip().casefold() == "text":
             as_text.add(name)
     if not texts:
         msg = f"{title}: it has no attribute"
         raise SpecError(msg)
-    return [_table(name, kinds.get(name, ""), texts[name], name in as_text) for name in texts]
+    return [
+        _table(title, name, kinds.get(name, ""), _values(texts[name], name in as_text), labels[name])
+        | words.get(name, {})
+        for name in texts
+    ]
 
 
-def _table(name: str, kind: str, texts: list[str], as_text: bool) -> dict[str, Any]:
-    key = "edges" if kind == "binned" else "values"
-    return {"name": name, "kind": kind, key: _values(texts, as_text)}
+def _table(title: str, name: str, kind: str, values: list[Label], labels: list[str]) -> dict[str, Any]:
+    found = {"name": name, "kind": kind, "edges" if kind == "binned" else "values": values}
+    if not any(labels):
+        return found
+    if kind == "binned":  # one label per bin, and one edge more
+        return {**found, "labels": labels[: len(values) - 1]}
+    if len(labels) != len(values):
+        msg = f"{title}: label: {name!r} has labels beside a range; write its values one by one"
+        raise SpecError(msg)
+    return {**found, "labels": {str(v): label for v, label in zip(values, labels, strict=True) if label}}
+
+
+def _labels(place: str, written: str | None, texts: list[str]) -> list[str]:
+    """Return the labels of one line: none, one per value, or those of its bins."""
+    if not (written or "").strip():
+        return [""] * len(texts)
+    labels = [label.strip() for label in str(written).split(";")]
+    if len(labels) not in (len(texts), len(texts) - 1):
+        msg = f"{place}: label: expected {len(texts)}, one per value, got {len(labels)}"
+        raise SpecError(msg)
+    return labels + [""] * (len(texts) - len(labels))
 
 
 def _values(texts: list[str], as_text: bool) -> list[Label]:

@@ -29,6 +29,10 @@ PATH = r"\A[^\x00]+\z"
 path = Field(default=None, description="a path as a string", pattern=PATH)
 
 stand_in = Field(default=None, description="one of the values, which missing ones count as")
+words = Field(default=None, description="a non-empty string", min_length=1)
+value_labels = Field(
+    default=None, description="a list of strings, one per value, or a table of values and labels"
+)
 
 
 class Section(BaseModel):
@@ -48,6 +52,7 @@ class File(Section):
     plan: dict[str, Any] = Field(default={}, description="a [plan] table")
     measure: dict[str, Any] = Field(default={}, description="a [measure] table")
     output: dict[str, Any] = Field(default={}, description="an [output] table")
+    about: dict[str, Any] = Field(default={}, description="an [about] table")
 
 
 class Values(Section):
@@ -62,6 +67,10 @@ class Values(Section):
         default=None, description="two or three numbers: first, last, step", min_length=2, max_length=3
     )
     missing: str | int | float | bool | date | None = stand_in
+    title: str | None = words
+    description: str | None = words
+    unit: str | None = words
+    labels: list[str] | dict[str, str] | None = value_labels
 
 
 class Bins(Section):
@@ -71,6 +80,10 @@ class Bins(Section):
     kind: str
     edges: list[int | float] = Field(description="a list of increasing numbers", min_length=2)
     missing: str | None = stand_in
+    title: str | None = words
+    description: str | None = words
+    unit: str | None = words
+    labels: list[str] | dict[str, str] | None = value_labels
 
 
 ATTRIBUTES: dict[str, type[Section]] = {
@@ -222,7 +235,17 @@ class OutputSection(Section):
     """The output files and their folder."""
 
     folder: str = Field(default="out", description="a path as a string", pattern=PATH)
-    answers: Literal["parquet", "csv", "none"] = "parquet"
+    answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] = "parquet"
+
+
+class AboutSection(Section):
+    """Who publishes the release, from which data: words for its readers."""
+
+    title: str | None = words
+    organisation: str | None = words
+    contact: str | None = words
+    data: str | None = words
+    version: str | None = words
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -231,4 +254,5 @@ SECTIONS: dict[str, type[Section]] = {
     "plan": PlanSection,
     "measure": MeasureSection,
     "output": OutputSection,
+    "about": AboutSection,
 }

@@ -20,6 +20,7 @@ from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unk
 from querysmasher.spec.ledger import LedgerPlace
 from querysmasher.spec.model import (
     SECTIONS,
+    AboutSection,
     BudgetSection,
     DataSection,
     File,
@@ -84,7 +85,9 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     assert isinstance(planning, PlanSection)  # noqa: S101
     assert isinstance(measuring, MeasureSection)  # noqa: S101
     assert isinstance(output, OutputSection)  # noqa: S101
-    return Spec(path, schema, entries, budget, planning, measuring, source, output, ledger)
+    about = sections["about"]
+    assert isinstance(about, AboutSection)  # noqa: S101
+    return Spec(path, schema, entries, budget, planning, measuring, source, output, ledger, about)
 
 
 def _top_keys() -> list[str]:

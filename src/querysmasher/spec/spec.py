@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.spec.ledger import LedgerPlace
-from querysmasher.spec.model import MeasureSection, OutputSection, PlanSection
+from querysmasher.spec.model import AboutSection, MeasureSection, OutputSection, PlanSection
 from querysmasher.spec.source import Source
 from querysmasher.spec.workloads import Entry
 from querysmasher.workload.workload import Workload
@@ -35,6 +35,7 @@ class Spec:
     source: Source | None
     output: OutputSection
     ledger: LedgerPlace | None = None
+    about: AboutSection = field(default_factory=AboutSection)
 
     @cached_property
     def workload(self) -> Workload:

@@ -82,7 +82,13 @@ max_records = 100000000           # a public cap on the number of records
 
 [output]
 folder = "out"
-answers = "parquet"               # answers to all queries as a table: parquet, csv or none
+answers = "parquet"               # answers to all queries: parquet, csv, csv.gz, arrow, json, xlsx or none
+
+# [about]                         # words for readers, in every file
+# title = "Counts of our members"
+# organisation = "Example Institute"
+# contact = "counts@example.org"
+# data = "register of members, 2024"
 """
 
 

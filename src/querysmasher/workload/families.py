@@ -16,6 +16,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.workload.names import written_name
 
 MAX_MATRIX_ENTRIES = 400_000_000
 """Maximum number of entries of a query matrix (3.2 GB)."""
@@ -90,6 +91,14 @@ class Family:
         """Return each query in words: attribute, operator, value."""
         raise NotImplementedError
 
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Return each query as a predicate that `where` accepts; in words if no predicate states it."""
+        return self.labels(attributes)
+
+    def values(self) -> list[int] | None:
+        """Return the index of the value that each query is about, or None if that is no single value."""
+        return None
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data, possibly with arrays."""
         return {"family": self.name, "shape": list(self.shape)}
@@ -140,6 +149,13 @@ class Identity(_OneAttribute):
         (a,) = attributes
         return [f"{a.name} == {v}" for v in a.literals]
 
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        return [f"{written_name(a.name)} == {v}" for v in a.literals]
+
+    def values(self) -> list[int]:
+        return list(range(self.n))
+
 
 @dataclass(frozen=True)
 class Prefix(_OneAttribute):
@@ -160,6 +176,15 @@ class Prefix(_OneAttribute):
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         return [f"{a.name} <= {v}" for v in a.literals]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        if not a.ordered:
+            return [one_of(a, a.literals[: place + 1]) for place in range(a.size)]
+        return [f"{written_name(a.name)} <= {v}" for v in a.literals]
+
+    def values(self) -> list[int]:
+        return list(range(self.n))
 
 
 @dataclass(frozen=True)
@@ -187,6 +212,10 @@ class Range(_OneAttribute):
         (a,) = attributes
         v = a.literals
         return [f"{v[b]} <= {a.name} <= {v[c]}" for b in range(self.n) for c in range(b, self.n)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        return [_between(a, b, c) for b in range(self.n) for c in range(b, self.n)]
 
 
 @dataclass(frozen=True)
@@ -217,6 +246,26 @@ class Circular(_OneAttribute):
         (a,) = attributes
         n, v = self.n, a.literals
         return [f"{a.name} in {v[s]} .. {v[(s + m) % n]}" for s in range(n) for m in range(n)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        return [_between(a, s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+
+
+def _between(attribute: Attribute, first: int, last: int) -> str:
+    """Return the predicate of all values from one to another, around the circle if the other comes first."""
+    v, name = attribute.literals, written_name(attribute.name)
+    if not attribute.ordered:
+        inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
+        return one_of(attribute, inside)
+    if first <= last:
+        return f"{v[first]} <= {name} <= {v[last]}"
+    return f"({name} >= {v[first]} or {name} <= {v[last]})"
+
+
+def one_of(attribute: Attribute, literals: Sequence[str]) -> str:
+    """Return the predicate of some values."""
+    return f"{written_name(attribute.name)} in [{', '.join(literals)}]"
 
 
 ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Identity, Prefix, Range, Circular)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,25 @@ class Group:
 
     def labels(self, schema: Schema) -> Iterator[str]:
         """Return every query in words, in order."""
-        each = [family.labels([schema[n] for n in names]) for names, family in self.parts()]
-        each = [list(map(one_line, words)) for words in each]
-        return (" and ".join(filter(None, words)) or "total" for words in itertools.product(*each))
+        return _joined(family.labels([schema[n] for n in names]) for names, family in self.parts())
+
+    def predicates(self, schema: Schema) -> Iterator[str]:
+        """Return every query as a predicate, in order; in words where no predicate states it."""
+        return _joined(family.predicates([schema[n] for n in names]) for names, family in self.parts())
+
+    @property
+    def kind(self) -> str:
+        """The families, named once if all are the same.
+
+        >>> from querysmasher.workload.families import Identity, Prefix
+        >>> Group(("a", "b"), (Identity((2,)), Prefix((3,)))).kind
+        'identity × prefix'
+        """
+        names = [str(family) for family in self.families]
+        return " × ".join(names if len(set(names)) > 1 else names[:1]) or "total"
+
+
+def _joined(families: Iterable[list[str]]) -> Iterator[str]:
+    """Join the words of every choice of one query per family."""
+    each = [list(map(one_line, words)) for words in families]
+    return (" and ".join(filter(None, words)) or "total" for words in itertools.product(*each))

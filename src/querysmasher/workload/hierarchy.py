@@ -12,7 +12,7 @@ from querysmasher.attributes import literal
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.rows import HIERARCHY, Rows
 
 
 def hierarchy(
@@ -61,4 +61,4 @@ def hierarchy(
     if leaves:
         rows.extend(np.eye(a.size))
         labels.extend(Identity((a.size,)).labels([a]))
-    return Rows((a.size,), np.array(rows), row_labels=tuple(labels), title="hierarchy")
+    return Rows((a.size,), np.array(rows), row_labels=tuple(labels), title=HIERARCHY)

@@ -11,6 +11,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.workload.families import Family
+from querysmasher.workload.names import written_name
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class Affine(Family):
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         a, b = attributes
         return [f"{a.name} + {b.name} <= {c}" for c in range(self.rows)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        if not _are_indexes(attributes):
+            return self.labels(attributes)
+        a, b = (written_name(one.name) for one in attributes)
+        return [f"{a} + {b} <= {c}" for c in range(self.rows)]
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,12 @@ class AbsDifference(Family):
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         a, b = attributes
         return [f"|{a.name} - {b.name}| <= {c}" for c in range(self.rows)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        if not _are_indexes(attributes):
+            return self.labels(attributes)
+        a, b = (written_name(one.name) for one in attributes)
+        return [f"-{c} <= {a} - {b} <= {c}" for c in range(self.rows)]
 
 
 @dataclass(frozen=True)
@@ -94,3 +107,8 @@ class Random(Family):
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "count": self.count, "p": self.p, "seed": self.seed}
+
+
+def _are_indexes(attributes: Sequence[Attribute]) -> bool:
+    """Return whether the values of all attributes are their indexes, which these families compare."""
+    return all(tuple(a.values) == tuple(range(a.size)) for a in attributes)

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date
+from functools import reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,11 +63,31 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
     >>> where(schema, "[hours-per-week] >= 40 and sex == 1").groups[0].attributes
     ('hours-per-week', 'sex')
     """
+    masks = conditions(schema, predicate)
+    attributes = tuple(schema.names[p] for places, _ in masks for p in places)
+    families = tuple(
+        Rows(mask.shape, mask.reshape(1, -1).astype(float), row_labels=(text,), title="where")
+        for (_, mask), text in zip(masks, [predicate.strip()] + [""] * len(masks), strict=False)
+    )
+    return Workload(schema, (Group(attributes, families, checked_weight(weight)),))
+
+
+def asked(schema: Schema, given: Workload | str | Sequence[str]) -> Workload:
+    """Return a workload: the one given, or that of a predicate or of several."""
+    if isinstance(given, str):
+        return where(schema, given)
+    if isinstance(given, list | tuple) and given:
+        return reduce(operator.add, (where(schema, one) for one in given))
+    return cast("Workload", given)  # its user checks that it is one
+
+
+def conditions(schema: Schema, predicate: str) -> list[Mask]:
+    """Return masks on disjoint attributes whose conjunction is the predicate."""
     if not isinstance(predicate, str) or not predicate.strip():
         msg = f"predicate: expected a string such as 'age >= 18', got {predicate!r}"
         raise PredicateError(msg)
     try:
-        masks = _Reader(schema, predicate).conditions()
+        return _Reader(schema, predicate).conditions()
     except (RecursionError, MemoryError):
         msg = f"predicate {predicate[:40] + '…'!r}: it is nested too deeply"
         raise PredicateError(msg) from None
@@ -75,12 +96,6 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
             msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
             raise PredicateError(msg) from None
         raise
-    attributes = tuple(schema.names[p] for places, _ in masks for p in places)
-    families = tuple(
-        Rows(mask.shape, mask.reshape(1, -1).astype(float), row_labels=(text,), title="where")
-        for (_, mask), text in zip(masks, [predicate.strip()] + [""] * len(masks), strict=False)
-    )
-    return Workload(schema, (Group(attributes, families, checked_weight(weight)),))
 
 
 class _Reader:

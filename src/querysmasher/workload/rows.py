@@ -13,7 +13,11 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.workload.checks import check_weights, frozen_array
-from querysmasher.workload.families import Family
+from querysmasher.workload.families import Family, one_of
+from querysmasher.workload.names import written_name
+
+HIERARCHY = "hierarchy"
+"""Title of the rows of a hierarchy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +90,15 @@ class Rows(Family):
             return list(self.row_labels)
         names = ", ".join(a.name for a in attributes)
         return [f"query {i} on {names}" for i in range(self.rows)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Return each query as a list of values if it counts some of them, unless the user has named it."""
+        named = self.row_labels is not None and self.title != HIERARCHY
+        if named or len(attributes) != 1 or not np.isin(self.array, (0, 1)).all():
+            return self.labels(attributes)
+        (a,) = attributes
+        chosen = ([a.literals[place] for place in np.flatnonzero(row)] for row in self.array)
+        return [f"{written_name(a.name)} == {own[0]}" if len(own) == 1 else one_of(a, own) for own in chosen]
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -90,6 +90,11 @@ class Workload:
         for group in self.groups:
             yield from group.labels(self.schema)
 
+    def predicates(self) -> Iterator[str]:
+        """Return every query as a predicate that `where` accepts, or in words if no predicate states it."""
+        for group in self.groups:
+            yield from group.predicates(self.schema)
+
     def __repr__(self) -> str:
         """Count the queries and the attribute sets, by number of attributes."""
         ways = Counter(len(g.attributes) for g in self.groups)

@@ -1,0 +1,162 @@
+"""A machine-readable description beside a file of answers: a Frictionless `datapackage.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from querysmasher.attributes import Attribute
+from querysmasher.files import replacing
+from querysmasher.release.released import Released
+from querysmasher.release.tidy import Tidy
+from querysmasher.text import escaped, one_line
+
+NAME = "datapackage.json"
+
+FORMATS = {
+    ".parquet": ("parquet", "application/vnd.apache.parquet"),
+    ".pq": ("parquet", "application/vnd.apache.parquet"),
+    ".csv": ("csv", "text/csv"),
+    ".csv.gz": ("csv", "text/csv"),
+    ".arrow": ("arrow", "application/vnd.apache.arrow.file"),
+    ".feather": ("arrow", "application/vnd.apache.arrow.file"),
+    ".json": ("json", "application/json"),
+    ".xlsx": ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+}
+"""Name and media type of each format."""
+
+COLUMNS = {
+    "table": "The attributes of the query; 'total' for all records.",
+    "kind": "The family of queries on each attribute: identity (equal to the value), prefix (up to it), …",
+    "query": "The query as a predicate.",
+    "value": "Unbiased estimate of the number of records, not rounded; it may be negative.",
+    "std": "Standard error of the noise.",
+    "low": "Lower end of the confidence interval for the noise.",
+    "high": "Upper end of the confidence interval for the noise.",
+    "cv": "Coefficient of variation: std divided by the absolute value; missing if the value is 0.",
+    "flag": "Range of the coefficient of variation.",
+}
+"""What the columns mean that are not attributes."""
+
+
+def about(release: Released, level: float) -> dict[str, Any]:
+    """Return where figures come from and what is guaranteed, as plain data."""
+    return {
+        **release.provenance.to_json(),
+        "guarantee": release.guarantee,
+        "private": release.noise.is_private,
+        "budget": release.plan.budget.to_json(),
+        "noise": release.noise.description,
+        "record": release.record,
+        "level": level,
+        "software": f"querysmasher {import_module('querysmasher').__version__}",
+    }
+
+
+def write_description(path: Path, tidy: Tidy, source: Mapping[str, Any]) -> None:
+    """Describe a file of answers in the `datapackage.json` of its folder, beside other files described there.
+
+    A `datapackage.json` that this library has not written is left alone; the description then has the
+    name of the file before its own.
+    """
+    target = path.with_name(NAME)
+    others = _others(target, path)
+    if others is None:
+        target = path.with_name(f"{path.name}.{NAME}")
+        others = []
+    ending = next(e for e in sorted(FORMATS, key=len, reverse=True) if path.name.lower().endswith(e))
+    name, media = FORMATS[ending]
+    resource = {
+        "name": _slug(path.name),
+        "path": path.name,
+        "format": name,
+        "mediatype": media,
+        **({"compression": "gz"} if ending.endswith(".gz") else {}),
+        "encoding": "utf-8",
+        "bytes": path.stat().st_size,
+        "schema": {"fields": _fields(tidy), "missingValues": [""]},
+        "querysmasher": dict(source),
+    }
+    package = {
+        "profile": "data-package",
+        "name": _slug(path.stem),
+        "title": source.get("title", "Private counts"),
+        "description": source["guarantee"],
+        **({"created": source["date"]} if "date" in source else {}),
+        **({"version": source["version"]} if "version" in source else {}),
+        **_contributors(source),
+        "querysmasher": dict(source),
+        "resources": [*others, resource],
+    }
+    with replacing(target) as temporary:
+        text = escaped(json.dumps(package, indent=2, ensure_ascii=False))
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def _others(target: Path, path: Path) -> list[Any] | None:
+    """Return what an existing description says of other files; None if it is not one of ours."""
+    if not target.exists():
+        return []
+    try:
+        found = json.loads(target.read_text(encoding="utf-8"))
+        resources = found["resources"]
+        if "querysmasher" not in found or not isinstance(resources, list):
+            return None
+        named = [(one, Path(one["path"]).name) for one in resources]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return [one for one, name in named if name != path.name and target.with_name(name).is_file()]
+
+
+def _contributors(source: Mapping[str, Any]) -> dict[str, Any]:
+    if "organisation" not in source and "contact" not in source:
+        return {}
+    contact = source.get("contact")
+    key = "email" if contact and "@" in contact else "path"
+    publisher = {"title": source.get("organisation", contact), "role": "publisher"}
+    return {"contributors": [{**publisher, **({key: contact} if contact else {})}]}
+
+
+def _fields(tidy: Tidy) -> list[dict[str, Any]]:
+    by_column = {column: tidy.workload.schema[name] for name, column in tidy.columns.items()}
+    found = []
+    for field in tidy.schema:
+        own: dict[str, Any] = {"name": one_line(field.name), "type": _type(field.type)}
+        if field.name in by_column:
+            own.update(_attribute(by_column[field.name]))
+        else:
+            own["description"] = COLUMNS[field.name]
+        found.append(own)
+    return found
+
+
+def _attribute(attribute: Attribute) -> dict[str, Any]:
+    """Return the words about an attribute, and the labels of its values."""
+    words = {
+        "title": attribute.title,
+        "description": attribute.description,
+        "unit": attribute.unit,
+    }
+    categories = [
+        {"value": value if isinstance(value, str | int | float) else str(value), "label": label}
+        for value, label in zip(attribute.values, attribute.shown, strict=True)
+    ]
+    given = {key: word for key, word in words.items() if word is not None}
+    return given | ({"categories": categories} if attribute.value_labels is not None else {})
+
+
+def _type(kind: Any) -> str:
+    names = {pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean", pa.date32(): "date"}
+    return names.get(kind, "string")
+
+
+def _slug(name: str) -> str:
+    """Return a name as Frictionless has it: lower case, digits, dots, dashes."""
+    return (
+        "".join(c if c.isascii() and (c.isalnum() or c in ".-_") else "-" for c in name.lower()) or "answers"
+    )

@@ -1,0 +1,63 @@
+"""Where a release comes from: who publishes it, when, from which data, by which plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import date as Date  # noqa: N812 - `date` is the name of a field
+from typing import Any, Self
+
+from querysmasher.errors import FileError
+from querysmasher.fields import word
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Words about a release for its readers. All are public, and none changes what is guaranteed."""
+
+    title: str | None = None
+    organisation: str | None = None
+    contact: str | None = None
+    """An address for questions."""
+    date: Date | None = None
+    """The day of the release."""
+    data: str | None = None
+    """A label of the table that was measured."""
+    version: str | None = None
+    """The version of the release, if the organisation numbers them."""
+    spec_digest: str | None = None
+    """SHA-256 of the spec file."""
+    plan_digest: str | None = None
+    """SHA-256 of the plan's file."""
+
+    def __post_init__(self) -> None:
+        """Check the words, and read the date if it is text."""
+        for field in fields(self):
+            given = getattr(self, field.name)
+            if field.name == "date":
+                object.__setattr__(self, "date", _day(given))
+            elif given is not None and not (isinstance(given, str) and given.strip()):
+                msg = f"{field.name}: expected a non-empty string, got {given!r}"
+                raise FileError(msg)
+
+    def to_json(self) -> dict[str, str]:
+        """Return the words that are given, as plain data."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Rebuild what `to_json` returned; refuse anything else."""
+        known = {field.name for field in fields(cls)}
+        given: dict[str, Any] = {name: word(data[name]) for name in data if name in known}
+        return cls(**given)
+
+
+def _day(given: object) -> Date | None:
+    if given is None or type(given) is Date:
+        return given
+    try:
+        return Date.fromisoformat(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        msg = f"date: expected a date such as '2024-03-01', got {given!r}"
+        raise FileError(msg) from None

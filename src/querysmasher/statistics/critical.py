@@ -1,0 +1,62 @@
+"""How many standard errors an interval reaches: for one figure, or for all figures of a table together.
+
+A pointwise interval at level 1 - α reaches z(1 - α/2) standard errors. n intervals hold together with
+probability at least 1 - α if each has level (1 - α)^(1/n): for jointly normal errors this is Šidák's
+inequality, whatever their correlation. If the correlation is known and n is small, the exact reach is the
+quantile of max |Z_i|, here found by simulation with a fixed seed (20,000 draws: the level is met within about
+0.3 percentage points), and never beyond Šidák's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import WorkloadError
+
+MAX_JOINT = 500
+"""Maximum number of figures whose joint distribution is simulated; Šidák's inequality serves beyond."""
+
+DRAWS = 20_000
+"""Number of simulated draws of max |Z_i|."""
+
+
+def checked_level(level: object) -> float:
+    """Return a level; refuse what is not a number between 0 and 1."""
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        msg = f"level: expected a number between 0 and 1, got {level!r}"
+        raise WorkloadError(msg)
+    return float(level)
+
+
+def pointwise(level: float) -> float:
+    """Return the reach of one interval."""
+    from scipy.special import ndtri  # noqa: PLC0415 - loads slowly, and only intervals need it
+
+    return float(ndtri(0.5 + checked_level(level) / 2))
+
+
+def sidak(level: float, count: int) -> float:
+    """Return a reach with which `count` intervals hold together, whatever the correlation."""
+    return pointwise(checked_level(level) ** (1 / max(count, 1)))
+
+
+def simultaneous(level: float, count: int, covariance: Array | None = None) -> float:
+    """Return a reach with which all intervals hold together.
+
+    `covariance` is that of the figures, up to the scale of each; without it, Šidák's inequality is used.
+    """
+    safe = sidak(level, count)
+    if covariance is None or count > MAX_JOINT:
+        return safe
+    scale = np.sqrt(np.maximum(np.diagonal(covariance), 0))
+    known = scale > 1e-9 * scale.max(initial=0.0)
+    if not known.any():
+        return pointwise(level)
+    correlation = covariance[np.ix_(known, known)] / np.outer(scale[known], scale[known])
+    values, vectors = np.linalg.eigh(correlation)
+    kept = values > 1e-10 * values[-1]
+    root = vectors[:, kept] * np.sqrt(values[kept])
+    draws = np.random.default_rng(20_240_229).standard_normal((DRAWS, root.shape[1]))
+    largest = np.abs(draws @ root.T).max(axis=1)
+    return float(np.clip(np.quantile(largest, level, method="higher"), pointwise(level), safe))

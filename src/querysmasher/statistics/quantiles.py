@@ -1,0 +1,180 @@
+"""Quantiles by group, with intervals from the joint covariance of the distribution function.
+
+Let F(x) be the number of records up to x and D that of all. The p-quantile is where g(x) = F(x) - p D passes
+zero. The estimate of g(x) is normal with a known variance s²(x), so {x : |g(x)| <= z s(x)} contains the true
+quantile with the stated probability: it is outside if and only if the noise at that one x exceeds z s(x).
+The interval is the hull of this set, from the first x where the upper band g + z s reaches zero to the last
+where the lower band g - z s is below it. This is what inverting the monotone hulls of the bands gives, so it
+covers at least as often; the two coincide where the distribution rises faster than its noise.
+
+With bins, F is linear between edges. In a bin, g is linear and s convex, so the ends follow from the bands at
+the edges. With separate values, a quantile is the first value v with F(v) >= p D, and the interval is
+conservative.
+
+The estimate itself uses the rearranged (sorted) distribution function, which is monotone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.attributes import Binned
+from querysmasher.errors import WorkloadError
+from querysmasher.statistics.figures import Column, Figures
+from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
+from querysmasher.statistics.moments import By
+from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers
+from querysmasher.statistics.ratios import TOO_CLOSE
+from querysmasher.statistics.selection import groups_by, rows_on
+from querysmasher.statistics.source import Source
+
+SEPARATE = "A quantile is the first value with at least that share of the records up to it."
+STD = "std is half the width of the 68% interval."
+HALVINGS = 60
+"""Steps of bisection for the end of an interval within a bin."""
+
+
+@dataclass(frozen=True, eq=False)
+class Crossings:
+    """g(x) = F(x) - p D as an array of (figures, points), which increases in truth but not as measured.
+
+    `variances` holds Var g at the points and `covariances` that between neighbouring points.
+    """
+
+    points: Array
+    g: Array
+    variances: Array
+    covariances: Array
+    continuous: bool
+
+    def estimate(self) -> Array:
+        """Return where the rearranged g passes zero, between the first and last place where g itself does."""
+        g = np.sort(self.g, axis=1)
+        last = len(self.points) - 1
+        if not self.continuous:
+            return self.points[np.minimum((g < 0).sum(axis=1), last)]
+        k = np.clip((g < 0).sum(axis=1), 1, last)
+        row = np.arange(len(g))
+        below, above = g[row, k - 1], g[row, k]
+        t = np.clip(np.divide(-below, above - below, out=np.zeros_like(below), where=above > below), 0, 1)
+        return np.clip(self.points[k - 1] + t * (self.points[k] - self.points[k - 1]), *self.interval(0.0))
+
+    def interval(self, reach: float) -> tuple[Array, Array]:
+        """Return the first point where the upper band reaches zero, and the last where the lower is below."""
+        s = reach * np.sqrt(np.maximum(self.variances, 0))
+        last = len(self.points) - 1
+        is_up, is_low = self.g + s >= 0, self.g - s < 0
+        first = np.where(is_up.any(axis=1), is_up.argmax(axis=1), last)
+        final = np.where(is_low.any(axis=1), last - is_low[:, ::-1].argmax(axis=1), -1)  # last below zero
+        if not self.continuous:
+            return self.points[first], self.points[np.minimum(final + 1, last)]
+        low = np.where(first > 0, self._within(np.maximum(first - 1, 0), reach), self.points[0])
+        high = np.where(final < last, self._within(np.clip(final, 0, last - 1), -reach), self.points[-1])
+        return low, np.where(final < 0, self.points[0], high)
+
+    def _within(self, k: NDArray[np.int64], reach: float) -> Array:
+        """Return where g + reach × s passes zero between points k and k + 1."""
+        row = np.arange(len(k))
+        g0, g1 = self.g[row, k], self.g[row, k + 1]
+        v0, v1, c = self.variances[row, k], self.variances[row, k + 1], self.covariances[row, k]
+        low, high = np.zeros(len(k)), np.ones(len(k))
+        for _ in range(HALVINGS):
+            t = (low + high) / 2
+            variance = (1 - t) ** 2 * v0 + 2 * t * (1 - t) * c + t**2 * v1
+            below = (1 - t) * g0 + t * g1 + reach * np.sqrt(np.maximum(variance, 0)) < 0
+            low, high = np.where(below, t, low), np.where(below, high, t)
+        return self.points[k] + high * (self.points[k + 1] - self.points[k])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Quantiles(Figures):
+    """Quantiles, whose intervals invert the band of the distribution function."""
+
+    crossings: Crossings = field(kw_only=True)
+    trusted: NDArray[np.bool_] = field(kw_only=True)
+
+    @property
+    def reliable(self) -> NDArray[np.bool_]:
+        """Whether the number of records of the group is more than two standard errors above zero."""
+        return self.trusted
+
+    def _interval(self, reach: float) -> tuple[Array, Array]:
+        return self.crossings.interval(reach)
+
+
+def quantile(
+    source: Source,
+    attribute: str,
+    probabilities: float | Sequence[float],
+    by: By = None,
+    where: str | None = None,
+    bins: str = "interpolation",
+) -> Quantiles:
+    """Return quantiles of an attribute in every group."""
+    schema = schema_of(source)
+    own = schema[attribute]
+    p = _checked(probabilities)
+    if bins not in ("interpolation", "midpoints"):
+        msg = f"bins: expected 'interpolation' or 'midpoints', got {bins!r}"
+        raise WorkloadError(msg)
+    found = increasing_numbers(own)
+    names = groups_by(schema, by, besides=[attribute])
+    continuous = isinstance(own, Binned) and bins == "interpolation"
+    prefix = np.tri(own.size)
+    # F at each value, F + F at the next, F + D
+    rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
+    answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, where)
+    points = np.array(own.edges, dtype=float) if isinstance(own, Binned) and continuous else found
+    crossings = _crossings(answers.values, answers.variances, p, points, continuous)
+    D, sd = answers.values[own.size - 1], np.sqrt(answers.variances[own.size - 1])
+    trusted = (TOO_CLOSE * sd < D).repeat(len(p))
+    low, high = crossings.interval(1.0)
+    values = np.where(D.repeat(len(p)) > 0, crossings.estimate(), np.nan)
+    groups = values.size // len(p)
+    columns = (
+        *answers.columns(len(p)),
+        Column("probability", tuple(p.tolist()), tuple(range(len(p))) * groups),
+    )
+    how = (INTERPOLATED if continuous else MIDPOINTS) if isinstance(own, Binned) else SEPARATE
+    title = described(f"Quantiles of {attribute}", names, where)
+    return Quantiles(
+        title, columns, values, (high - low) / 2, f"{how} {STD}", crossings=crossings, trusted=trusted
+    )
+
+
+def _crossings(values: Array, variances: Array, p: Array, points: Array, continuous: bool) -> Crossings:
+    """Return g for every group and probability, from F, F + next F and F + D by value and group."""
+    n = (len(values) + 1) // 3
+    F, vF, vD = values[:n], variances[:n], variances[n - 1]
+    between = (variances[n : 2 * n - 1] - vF[:-1] - vF[1:]) / 2
+    with_D = (variances[2 * n - 1 :] - vF - vD) / 2
+    D = F[-1]
+    if continuous:  # the left edge: no records, and no noise
+        nothing = np.zeros((1, F.shape[1]))
+        F, vF, between, with_D = (np.concatenate([nothing, a]) for a in (F, vF, between, with_D))
+    F, vF, between, with_D = (a.T[:, None] for a in (F, vF, between, with_D))  # groups, probabilities, points
+    D, vD, p = D[:, None, None], vD[:, None, None], p[None, :, None]
+    g = F - p * D
+    variances = vF - 2 * p * with_D + p**2 * vD
+    covariances = between - p * (with_D[..., :-1] + with_D[..., 1:]) + p**2 * vD
+    size = g.shape[0] * g.shape[1]
+    g, variances, covariances = (a.reshape(size, -1) for a in (g, variances, covariances))
+    return Crossings(points, g, variances, covariances, continuous)
+
+
+def _checked(probabilities: object) -> Array:
+    """Return probabilities as an array; refuse those that are not strictly between 0 and 1."""
+    given = list(probabilities) if isinstance(probabilities, Sequence | np.ndarray) else [probabilities]
+    if not given or not all(
+        isinstance(p, int | float | np.floating) and not isinstance(p, bool) and 0 < p < 1 for p in given
+    ):
+        msg = (
+            f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {probabilities!r}"
+        )
+        raise WorkloadError(msg)
+    return np.array(given, dtype=float)

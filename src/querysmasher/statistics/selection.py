@@ -1,0 +1,133 @@
+"""Queries of a statistic: rows on one attribute, for each group of others, among the records of a condition.
+
+A selection is a product of factors on disjoint attributes, like a group of queries. Factors that share an
+attribute (the mean age of those over 65) are multiplied cell by cell into one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.schema import Schema
+from querysmasher.workload.families import MAX_MATRIX_ENTRIES, Identity
+from querysmasher.workload.groups import Group
+from querysmasher.workload.predicates import conditions
+from querysmasher.workload.rows import Rows
+from querysmasher.workload.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """Rows over the cells of some attributes: an axis per name in `axes`, then one per attribute."""
+
+    axes: tuple[str, ...]
+    places: tuple[int, ...]
+    """Indexes of the attributes, increasing."""
+    rows: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of rows along each axis."""
+        return self.rows.shape[: len(self.axes)]
+
+    def times(self, other: Factor) -> Factor:
+        """Return the product: every row of one with every row of the other, multiplied cell by cell."""
+        places = tuple(sorted({*self.places, *other.places}))
+        ones = self._spread(places, after=len(other.axes))
+        others = other._spread(places, before=len(self.axes))
+        entries = math.prod(np.broadcast_shapes(ones.shape, others.shape))
+        if entries > MAX_MATRIX_ENTRIES:
+            msg = f"conditions tie {len(places)} attributes together: {entries:,} coefficients are too many"
+            raise TooLargeError(msg)
+        return Factor((*self.axes, *other.axes), places, ones * others)
+
+    def _spread(self, places: tuple[int, ...], before: int = 0, after: int = 0) -> Array:
+        sizes = dict(zip(self.places, self.rows.shape[len(self.axes) :], strict=True))
+        cells = [sizes.get(p, 1) for p in places]
+        return self.rows.reshape([1] * before + [*self.shape] + [1] * after + cells)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Factors on disjoint attributes; `axes` is the order in which answers are arranged."""
+
+    schema: Schema
+    factors: tuple[Factor, ...]
+    axes: tuple[str, ...]
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The queries, as one group."""
+        attributes, families = [], []
+        for factor in self.factors:
+            attributes += [self.schema.names[p] for p in factor.places]
+            cells = tuple(self.schema.sizes[p] for p in factor.places)
+            rows = factor.rows.reshape(-1, math.prod(cells))
+            is_identity = len(cells) == 1 and np.array_equal(rows, np.eye(*cells))
+            families.append(Identity(cells) if is_identity else Rows(cells, rows))
+        return Workload(self.schema, (Group(tuple(attributes), tuple(families)),))
+
+    def arranged(self, answers: NDArray[Any]) -> NDArray[Any]:
+        """Return answers to the workload with an axis per name of `axes`."""
+        found = [axis for factor in self.factors for axis in factor.axes]
+        shape = [n for factor in self.factors for n in factor.shape]
+        return answers.reshape(shape).transpose([found.index(axis) for axis in self.axes])
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """The index in the workload of each arranged answer."""
+        return self.arranged(np.arange(self.workload.query_count)).ravel()
+
+
+def select(schema: Schema, factors: Iterable[Factor], axes: Sequence[str]) -> Selection:
+    """Return a selection, with factors that share attributes multiplied."""
+    separate: list[Factor] = []
+    for given in factors:
+        merged = given
+        for other in [f for f in separate if set(f.places) & set(given.places)]:
+            separate.remove(other)
+            merged = other.times(merged)
+        separate.append(merged)
+    return Selection(schema, tuple(separate), tuple(axes))
+
+
+def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> Factor:
+    """Return rows over the values of one attribute."""
+    return Factor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
+
+
+def each_value(schema: Schema, names: Sequence[str]) -> list[Factor]:
+    """Return one factor per attribute that asks every value; the axis is called as the attribute."""
+    return [rows_on(schema, name, name, np.eye(schema[name].size)) for name in names]
+
+
+def among(schema: Schema, predicate: str | None) -> list[Factor]:
+    """Return the factors of a condition, without axes."""
+    if predicate is None:
+        return []
+    return [Factor((), places, mask.astype(float)) for places, mask in conditions(schema, predicate)]
+
+
+def groups_by(
+    schema: Schema, by: str | Sequence[str] | None, *, besides: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the names of grouping attributes; refuse repeated ones and those of the statistic itself."""
+    if by is not None and not isinstance(by, str | Sequence):
+        msg = f"by: expected the name of an attribute or a list of names, got {by!r}"
+        raise WorkloadError(msg)
+    names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+    schema.positions(names)
+    for name in names:
+        if name in besides:
+            msg = f"by: {name!r} is the attribute of the statistic itself; group by others"
+            raise WorkloadError(msg)
+    return names

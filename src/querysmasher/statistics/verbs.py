@@ -1,0 +1,103 @@
+"""The statistics of a release, as its methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from querysmasher.arrays import Array
+from querysmasher.release.answers import Answers
+from querysmasher.statistics import moments, quantiles, shares, table
+from querysmasher.statistics.cross_table import CrossTable
+from querysmasher.statistics.figures import Figures
+from querysmasher.statistics.moments import By
+from querysmasher.statistics.quantiles import Quantiles
+from querysmasher.statistics.ratios import Ratios
+from querysmasher.statistics.reliability import THRESHOLDS
+from querysmasher.statistics.table import Percent
+from querysmasher.workload.workload import Workload
+
+
+class Statistical:
+    """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
+
+    Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
+    interval is for the noise: it covers the figure that the table itself would give.
+    """
+
+    workload: Workload
+
+    def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
+        """Answer a workload."""
+        raise NotImplementedError
+
+    def covariance(self, workload: Workload) -> Array:
+        """Return the covariance matrix of the answers to a workload."""
+        raise NotImplementedError
+
+    def table(
+        self,
+        *attributes: str,
+        totals: bool = True,
+        percent: Percent = None,
+        thresholds: Sequence[float] = THRESHOLDS,
+        suppress: float | None = None,
+    ) -> CrossTable:
+        """Return the cross-table of one attribute or several; the last one forms the columns.
+
+        Args:
+            attributes: names of attributes.
+            totals: whether to add totals, the last entry of each axis.
+            percent: None for counts; "row", "column" or "total" for percentages of those.
+            thresholds: coefficients of variation at which cells are flagged.
+            suppress: coefficient of variation above which a cell is left out. This is computed from noisy
+                values and biases what remains: small counts survive where their noise is positive.
+        """
+        return table.table(
+            self, attributes, totals=totals, percent=percent, thresholds=thresholds, suppress=suppress
+        )
+
+    def mean(self, attribute: str, by: By = None, *, where: str | None = None) -> Ratios:
+        """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
+
+        Bins count as their mid-points. Intervals are Fieller's.
+        """
+        return moments.mean(self, attribute, by, where)
+
+    def total_of(self, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
+        """Return the sum of an ordinal or binned attribute over the records of each group.
+
+        Bins count as their mid-points.
+        """
+        return moments.total_of(self, attribute, by, where)
+
+    def share(self, predicate: str, of: str | None = None, by: By = None) -> Ratios:
+        """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
+        return shares.share(self, predicate, of, by)
+
+    def ratio(self, a: str | Workload, b: str | Workload) -> Ratios:
+        """Return the ratio of two counts, given as predicates, or query by query of two workloads."""
+        return shares.ratio(self, a, b)
+
+    def difference(self, a: str | Workload, b: str | Workload) -> Figures:
+        """Return the difference of two counts, given as predicates, or query by query of two workloads."""
+        return shares.difference(self, a, b)
+
+    def quantile(
+        self,
+        attribute: str,
+        probabilities: float | Sequence[float],
+        by: By = None,
+        *,
+        where: str | None = None,
+        bins: str = "interpolation",
+    ) -> Quantiles:
+        """Return quantiles of an ordinal or binned attribute, by group, among the records of a predicate.
+
+        Args:
+            attribute: an attribute with numbers as values, or a binned one.
+            probabilities: one probability or several.
+            by: grouping attributes.
+            where: a predicate.
+            bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points.
+        """
+        return quantiles.quantile(self, attribute, probabilities, by, where, bins)

@@ -1,0 +1,197 @@
+"""Cross-tables, percentages, third attributes, links and downloads of a release's page, in a real browser."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher.report import cross_data
+from querysmasher.report.cross_data import deep_tables, not_shown, percent_errors, planned_sets
+from querysmasher.report.release_data import tables
+from tests.report.conftest import data_of, table
+
+SCHEMA = qs.Schema(
+    [
+        qs.Categorical("region", ["north", "south", "=east()"]),
+        qs.Ordinal("age", range(30), unit="years"),
+        qs.Categorical("sex", [1, 2], title="Sex", value_labels={1: "Male", 2: "Female"}),
+        qs.Categorical("home", ["own", "rent"]),
+    ]
+)
+WORKLOAD = (
+    qs.all_kway(SCHEMA, [1, 2], "identity")
+    + qs.queries(SCHEMA, region="identity", sex="identity", home="identity")
+    + 0.1 * qs.queries(SCHEMA, dict.fromkeys(SCHEMA.names, "identity"))
+)
+
+
+@pytest.fixture(scope="module")
+def release():
+    plan = qs.plan(WORKLOAD, qs.zCDP(0.5), centering="uniform")
+    return qs.measure(plan, table(SCHEMA, records=5000))
+
+
+@pytest.fixture(scope="module")
+def page(release, tmp_path_factory):
+    return release.report(tmp_path_factory.mktemp("cross") / "page.html")
+
+
+@pytest.fixture
+def opened(browser, page):
+    browser.open(page)
+    return browser
+
+
+def choose(browser, **chosen):
+    for name, value in chosen.items():
+        browser.set(f"#{name}", value, "change")
+
+
+def cross(browser):
+    """The numbers of the cross-table, without their errors."""
+    rows = browser.run(
+        "[...document.querySelectorAll('#cross tbody tr')].map((row) => [...row.querySelectorAll('td')]"
+        ".map((cell) => cell.firstChild.textContent))"
+    )
+    return [[float(c.replace(",", "").replace("−", "-").rstrip("%")) for c in row] for row in rows]
+
+
+def errors(browser):
+    rows = browser.run(
+        "[...document.querySelectorAll('#cross tbody tr')].map((row) => [...row.querySelectorAll('small')]"
+        ".map((cell) => cell.textContent))"
+    )
+    return [[float(c.replace("±", "").replace(",", "") or 0) for c in row] for row in rows]
+
+
+def test_two_attributes_are_a_cross_table_with_totals(opened, release):
+    assert opened.run("document.querySelector('#crossing').hidden")
+    choose(opened, first="0", second="2")
+    expected = release.table("region", "sex")
+    np.testing.assert_allclose(cross(opened), expected.values, atol=0.51)
+    np.testing.assert_allclose(errors(opened), expected.std, rtol=6e-3)
+    assert opened.texts("#cross thead th") == ["region \\ Sex", "Male", "Female", "Total"]
+    assert opened.texts("#cross tbody th") == ["north", "south", "=east()", "Total"]
+    choose(opened, first="2", second="0")
+    np.testing.assert_allclose(cross(opened), release.table("sex", "region").values, atol=0.51)
+    choose(opened, first="0", second="1")  # 30 columns are too many
+    assert opened.run("document.querySelector('#crossing').hidden")
+    assert opened.complaints() == []
+
+
+@pytest.mark.parametrize("percent", ["row", "column", "total"])
+@pytest.mark.parametrize("order", [("region", "sex"), ("sex", "region")])
+def test_percentages_have_errors(opened, release, percent, order):
+    places = [str(SCHEMA.position(name)) for name in order]
+    choose(opened, first=places[0], second=places[1], percent=percent)
+    expected = release.table(*order, percent=percent)
+    np.testing.assert_allclose(cross(opened), expected.values, atol=0.06)
+    np.testing.assert_allclose(errors(opened), expected.std, rtol=6e-3, atol=1e-9)
+
+
+def test_a_third_attribute_leaves_no_table_out(opened, release):
+    choose(opened, first="0", second="3")
+    choose(opened, within="2,1")
+    truth = release.marginal("region", "home", "sex")[:, :, 1]
+    shown = np.array(cross(opened))
+    np.testing.assert_allclose(shown[:-1, :-1], truth, atol=0.51)
+    np.testing.assert_allclose(shown[-1, -1], release.marginal("sex")[1], atol=0.51)
+    assert "within Sex = Female" in opened.texts("#caption")[0]
+    choose(opened, percent="row")
+    np.testing.assert_allclose(np.array(cross(opened))[:, -1], 100)
+    assert "release.share" in opened.texts("#cross-note")[0]
+    assert opened.complaints() == []
+
+
+def test_what_is_not_shown_is_said(release, page, monkeypatch):
+    text = page.read_text(encoding="utf-8")
+    assert "Planned, but not shown here: region × age × sex × home." in text
+    found = tables(release)[0]
+    assert planned_sets(release)[-2:] == [(0, 2, 3), (0, 1, 2, 3)]
+    assert [t.attributes for t in deep_tables(release)] == [(0, 2, 3)]
+    assert not_shown(release, found).count(";") == 1
+    monkeypatch.setattr(cross_data, "DEEP_CELLS", 3)
+    assert deep_tables(release) == []
+    simple = qs.measure(qs.plan(qs.marginals(SCHEMA, 1), qs.zCDP(1), centering="uniform"), table(SCHEMA))
+    assert not_shown(simple, tables(simple)[0]) is None
+
+
+def test_only_small_tables_have_percentages(release, page):
+    keys = set(percent_errors(release, tables(release)[0]))
+    assert keys == {"0,2", "0,3", "2,3"} == set(data_of(page.read_text(encoding="utf-8"))["percent"])
+
+
+def test_a_link_opens_the_same_table(opened, page, release):
+    choose(opened, first="0", second="3", within="2,1", percent="column")
+    link = opened.run("location.hash")
+    assert link.startswith("#tables?")
+    shown = cross(opened)
+    opened.open(page)
+    assert opened.run("document.querySelector('#second').value") == ""
+    opened.run(f"location.hash = {link!r}; location.reload()")
+    opened.until(
+        "document.documentElement?.dataset.ready === 'yes' "
+        "&& document.querySelector('#second')?.value === '3'"
+    )
+    assert opened.run("document.querySelector('#within').value") == "2,1"
+    assert cross(opened) == shown
+
+
+def test_tables_and_charts_can_be_saved(opened, release):
+    choose(opened, first="0", second="2")
+    rows = list(csv.reader(io.StringIO(opened.run("tableAsCsv()"))))
+    assert rows[0] == ["region", "Sex", "value", "std", "low", "high", "cv"]
+    assert rows[1][:2] == ["north", "Male"]
+    assert rows[-1][0] == "'=east()", "no cell is a formula"
+    np.testing.assert_allclose(
+        [float(row[2]) for row in rows[1:]], release.marginal("region", "sex").ravel(), atol=0.1
+    )
+    drawn = opened.run("picture('chart').then((blob) => blob.text())")
+    assert drawn.startswith("<svg")
+    assert "var(--" not in drawn, "the picture stands alone"
+    kind, size = opened.run("picture('chart').then(painted).then((blob) => [blob.type, blob.size])")
+    assert kind == "image/png"
+    assert size > 1000
+    assert opened.complaints() == []
+
+
+def test_heat_maps_have_a_key_titles_and_even_labels(opened):
+    choose(opened, first="1", second="0", view="heat")
+    opened.until("document.querySelectorAll('#chart .role-legend-label text').length > 2")
+    assert opened.texts("#chart .role-axis-title text") == ["region", "age (years)"]
+    choose(opened, first="0", second="1", view="heat")
+    opened.until("document.querySelector('#chart .role-axis-title')?.textContent === 'age (years)'")
+    labels = [int(t) for t in opened.texts("#chart .role-axis-label text") if t.isdigit()]
+    assert len(labels) >= 3
+    assert len(set(np.diff(labels).tolist())) == 1, "even steps"
+    choose(opened, first="1", second="2", view="compare")
+    opened.until("document.querySelectorAll('#chart .mark-area path').length === 2")
+    assert opened.texts("#legend b") == ["Sex"]
+
+
+def test_one_huge_cell_does_not_hide_the_others(browser, tmp_path):
+    schema = qs.Schema([qs.Categorical("a", range(15)), qs.Categorical("b", range(15))])
+    frame = table(schema, records=3000)
+    frame.loc[frame.index < 1, :] = 0
+    huge = qs.measure(
+        qs.plan(qs.marginals(schema, 2), qs.zCDP(1), centering="uniform"),
+        frame.loc[frame.index.repeat(np.where(frame.index == 0, 30_000, 1))],
+    )
+    browser.open(huge.report(tmp_path / "huge.html"))
+    choose(browser, second="1", view="heat")
+    browser.until("document.querySelectorAll('#chart .mark-rect path').length === 225")
+    opacities = browser.run(
+        "[...document.querySelectorAll('#chart .mark-rect path')]"
+        ".map((path) => Number(path.getAttribute('opacity')))"
+    )
+    assert max(opacities) > 0.95
+    assert np.median(opacities) > 0.03
+
+
+def test_paper_shows_all_rows(opened):
+    choose(opened, first="1", second="0")
+    assert len(opened.texts("#cells tbody tr")) == 60
+    opened.run("window.dispatchEvent(new Event('beforeprint'))")
+    assert len(opened.texts("#cells tbody tr")) == 90

@@ -1,0 +1,1 @@
+# ruff: noqa: A005 - the folder mirrors the package

@@ -1,0 +1,98 @@
+"""Quantiles against a search over a fine grid of the band of the distribution function."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS
+from tests.statistics.dense import Dense, exact
+from tests.strategies import integer_arrays
+
+EDGES = np.array([0.0, 1, 3, 4, 8])
+SCHEMA = qs.Schema([qs.Categorical("g", ["x", "y"]), qs.Binned("b", edges=EDGES.tolist())])
+VALUES = [-3, 0, 2.5, 10]
+STEPS = qs.Schema([qs.Categorical("g", ["x", "y"]), qs.Ordinal("b", VALUES)])
+
+
+@st.composite
+def noisy(draw, schema):
+    """Counts that may be far below their noise, even negative."""
+    counts = draw(integer_arrays((8,), -4, 30))
+    root = draw(integer_arrays((8, 2), -2, 2))
+    return Dense(schema, counts, 4 * np.eye(8) + root @ root.T)
+
+
+def band(release, group, points, p, reach):
+    """g and reach × its standard error at any points, by rows over all cells."""
+    inside = np.clip((points[:, None] - EDGES[:-1]) / np.diff(EDGES), 0, 1) - p
+    rows = np.zeros((len(points), 2, 4))
+    rows[:, group] = inside
+    rows = rows.reshape(len(points), 8)
+    variance = np.einsum("ij,jk,ik->i", rows, release.cell_covariance, rows)
+    return rows @ release.cells, reach * np.sqrt(variance)
+
+
+@given(noisy(SCHEMA), st.sampled_from([0.1, 0.5, 0.9]), st.sampled_from([0.5, 0.95]))
+def test_intervals_within_bins(release, p, level):
+    """The interval is the hull of all x that the data do not reject."""
+    found = release.quantile("b", p, by="g")
+    low, high = found.interval(level)
+    grid = np.linspace(0, 8, 801)
+    for group in range(2):
+        g, s = band(release, group, grid, p, found.reach(level))
+        above, below = np.flatnonzero(g + s >= 0), np.flatnonzero(g - s < 0)
+        first = grid[above[0]] if above.size else 8.0
+        last = grid[below[-1]] if below.size else 0.0
+        assert abs(low[group] - first) <= 0.0101
+        assert abs(high[group] - last) <= 0.0101
+        if release.cells.reshape(2, 4)[group].sum() > 0:
+            assert low[group] - 1e-9 <= found.values[group] <= high[group] + 1e-9
+
+
+@given(noisy(STEPS), st.sampled_from([0.1, 0.5, 0.9]))
+def test_intervals_of_separate_values(release, p):
+    found = release.quantile("b", p, by="g")
+    low, high = found.interval(0.9)
+    for group in range(2):
+        rows = np.zeros((4, 2, 4))
+        rows[:, group] = np.tri(4) - p
+        rows = rows.reshape(4, 8)
+        g = rows @ release.cells
+        s = found.reach(0.9) * np.sqrt(np.diagonal(rows @ release.cell_covariance @ rows.T))
+        # a value is possible if F up to it may reach p D, and F before it may not
+        possible = [k for k in range(4) if g[k] + s[k] >= 0 and (k == 0 or g[k - 1] - s[k - 1] < 0)]
+        if possible:
+            assert low[group] <= VALUES[possible[0]]
+            assert high[group] >= VALUES[possible[-1]]
+        assert {low[group], high[group]} <= {*VALUES}
+
+
+@given(integer_arrays((8,), 0, 9).filter(lambda c: c[:4].any() and c[4:].any()))
+def test_quantiles_of_exact_counts(counts):
+    """Without noise: the usual quantiles, inverse of the distribution function."""
+    found = exact(STEPS, counts).quantile("b", [0.2, 0.5, 0.77], by="g")
+    for group in range(2):
+        people = np.repeat(VALUES, counts.reshape(2, 4)[group])
+        expected = np.quantile(people, [0.2, 0.5, 0.77], method="inverted_cdf")
+        np.testing.assert_array_equal(found.values.reshape(2, 3)[group], expected)
+    assert (found.std == 0).all()
+    bins = exact(SCHEMA, counts).quantile("b", [0.2, 0.5, 0.77], by="g")
+    for group in range(2):
+        F = np.concatenate([[0], counts.reshape(2, 4)[group].cumsum()])
+        for p, x in zip([0.2, 0.5, 0.77], bins.values.reshape(2, 3)[group], strict=True):
+            assert np.interp(x, EDGES, F) == pytest.approx(p * F[-1], abs=1e-9)
+
+
+def test_columns_and_words():
+    release = Dense(SCHEMA, np.full(8, 50), np.eye(8))
+    found = release.quantile("b", [0.1, 0.9], by="g")
+    frame = found.to_frame("pandas")
+    assert frame["g"].tolist() == ["x", "x", "y", "y"]
+    assert frame["probability"].tolist() == [0.1, 0.9, 0.1, 0.9]
+    assert INTERPOLATED in repr(found)
+    middle = release.quantile("b", 0.5, bins="midpoints")
+    assert MIDPOINTS in repr(middle)
+    assert middle.value in (0.5, 2, 3.5, 6)
+    assert found[1].about == {"g": "x", "probability": 0.9}

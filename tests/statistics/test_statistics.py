@@ -1,0 +1,273 @@
+"""Every statistic against the obvious formula: all cells written out, derivatives taken numerically."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import (
+    OutsideMeasuredSpaceError,
+    PredicateError,
+    UnknownAttributeError,
+    WorkloadError,
+)
+from tests.builders import UNIFORM
+from tests.release.tables import random_counts, simulate
+from tests.statistics.dense import Dense, exact
+from tests.strategies import integer_arrays
+
+SCHEMA = qs.Schema(
+    [
+        qs.Categorical("sex", ["F", "M"]),
+        qs.Ordinal("age", [20, 30, 45, 70]),
+        qs.Binned("income", edges=[0, 10, 30, 100]),
+    ]
+)
+SIZE = 24
+SHAPE = (2, 4, 3)
+AGE = np.array([20.0, 30, 45, 70])
+INCOME = np.array([5.0, 20, 65])
+
+
+@st.composite
+def dense(draw):
+    """Counts well above their noise, whose covariance is anything."""
+    counts = draw(integer_arrays((SIZE,), 30, 90))
+    root = draw(integer_arrays((SIZE, 3), -2, 2))
+    return Dense(SCHEMA, counts, np.eye(SIZE) + root @ root.T)
+
+
+def jacobian(f, x, step=1e-4):
+    """Central differences of a function of the cells."""
+    columns = [(f(x + step * e) - f(x - step * e)).ravel() / (2 * step) for e in np.eye(len(x))]
+    return np.array(columns).T
+
+
+def table(x, axes):
+    """The marginal on the axes, with totals last."""
+    t = x.reshape(SHAPE).sum(axis=tuple(a for a in range(3) if a not in axes))
+    for axis in range(t.ndim):
+        t = np.concatenate([t, t.sum(axis=axis, keepdims=True)], axis=axis)
+    return t
+
+
+def by_sex(x, weights):
+    """Weighted sums over age and income, by sex."""
+    return (x.reshape(SHAPE) * weights).sum(axis=(1, 2))
+
+
+OLD = np.array([0, 0, 1.0, 1])[:, None]
+RICH = np.array([0, 1.0, 1])
+CASES = {
+    "counts": (lambda r: r.table("sex", "age"), lambda x: table(x, (0, 1))),
+    "three attributes": (lambda r: r.table("sex", "age", "income"), lambda x: table(x, (0, 1, 2))),
+    "row": (
+        lambda r: r.table("sex", "age", percent="row"),
+        lambda x: 100 * table(x, (0, 1)) / table(x, (0, 1))[:, -1:],
+    ),
+    "column": (
+        lambda r: r.table("sex", "age", percent="column"),
+        lambda x: 100 * table(x, (0, 1)) / table(x, (0, 1))[-1:],
+    ),
+    "of the total": (
+        lambda r: r.table("age", percent="total"),
+        lambda x: 100 * table(x, (1,)) / table(x, (1,))[-1],
+    ),
+    "row of three": (
+        lambda r: r.table("sex", "age", "income", percent="row"),
+        lambda x: 100 * table(x, (0, 1, 2)) / table(x, (0, 1, 2))[..., -1:],
+    ),
+    "column of three, no totals": (
+        lambda r: r.table("sex", "age", "income", percent="column", totals=False),
+        lambda x: (100 * table(x, (0, 1, 2)) / table(x, (0, 1, 2))[-1:, -1:])[:-1, :-1, :-1],
+    ),
+    "mean": (
+        lambda r: r.mean("age", by="sex"),
+        lambda x: by_sex(x, AGE[:, None]) / by_sex(x, np.ones((4, 3))),
+    ),
+    "mean of bins": (lambda r: r.mean("income"), lambda x: np.array([by_sex(x, INCOME).sum() / x.sum()])),
+    "mean among the old": (
+        lambda r: r.mean("age", by=["sex"], where="age >= 45 and income >= 10"),
+        lambda x: by_sex(x, AGE[:, None] * OLD * RICH) / by_sex(x, OLD * RICH),
+    ),
+    "total": (lambda r: r.total_of("income", by="sex"), lambda x: by_sex(x, INCOME * np.ones((4, 1)))),
+    "share": (
+        lambda r: r.share("age >= 45", of="income >= 10", by="sex"),
+        lambda x: by_sex(x, OLD * RICH) / by_sex(x, RICH * np.ones((4, 1))),
+    ),
+    "share of a tie": (
+        lambda r: r.share("age >= 45 or income >= 10", of="age >= 30"),
+        lambda x: np.array(
+            [
+                by_sex(x, np.maximum(OLD, RICH) * np.array([0, 1.0, 1, 1])[:, None]).sum()
+                / by_sex(x, np.array([0, 1.0, 1, 1])[:, None] * np.ones(3)).sum()
+            ]
+        ),
+    ),
+    "share of the grouping attribute": (
+        lambda r: r.share("sex == 'F'", by="age"),
+        lambda x: x.reshape(SHAPE)[0].sum(axis=1) / x.reshape(SHAPE).sum(axis=(0, 2)),
+    ),
+    "ratio": (
+        lambda r: r.ratio("sex == 'F'", "age >= 45"),
+        lambda x: np.array([x[:12].sum() / by_sex(x, OLD * np.ones(3)).sum()]),
+    ),
+    "ratio to one": (
+        lambda r: r.ratio(qs.queries(SCHEMA, age="identity"), "sex == 'F'"),
+        lambda x: x.reshape(SHAPE).sum(axis=(0, 2)) / x[:12].sum(),
+    ),
+    "difference": (
+        lambda r: r.difference(qs.queries(SCHEMA, sex="identity"), qs.where(SCHEMA, "age >= 45")),
+        lambda x: by_sex(x, np.ones((4, 3))) - by_sex(x, OLD * np.ones(3)).sum(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(data=st.data())
+def test_values_and_errors(name, data):
+    release = data.draw(dense())
+    ask, formula = CASES[name]
+    found = ask(release)
+    np.testing.assert_allclose(found.values, formula(release.cells), rtol=1e-9)
+    J = jacobian(formula, release.cells)
+    covariance = J @ release.cell_covariance @ J.T
+    std = np.sqrt(np.diagonal(covariance)).reshape(found.values.shape)
+    np.testing.assert_allclose(found.std, std, rtol=1e-5, atol=1e-6)
+    # what simultaneous intervals stand on is proportional to the same covariance
+    joint = getattr(found, "figures", found).joint()
+    known = std.ravel() > 1e-4
+    scale = np.sqrt(np.diagonal(joint))[known]
+    correlation = covariance[np.ix_(known, known)] / np.outer(std.ravel()[known], std.ravel()[known])
+    np.testing.assert_allclose(joint[np.ix_(known, known)] / np.outer(scale, scale), correlation, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "share" in name or "mean" in name])
+@given(data=st.data())
+def test_the_ends_of_an_interval_are_just_compatible_with_the_data(name, data):
+    """Fieller: at both ends N - r D is exactly z standard errors from zero."""
+    release = data.draw(dense())
+    found = CASES[name][0](release)
+    parts = found.parts
+    for end in found.interval(0.9):
+        r = parts.ratio + (end - found.values) / parts.scale
+        distance = parts.numerator - r * parts.denominator
+        variance = parts.numerator_variance - 2 * r * parts.covariance + r**2 * parts.denominator_variance
+        np.testing.assert_allclose(distance**2, 1.6448536269514722**2 * variance, rtol=1e-6)
+    low, high = found.interval(0.9)
+    assert (low < found.values).all()
+    assert (found.values < high).all()
+
+
+PLANS = {
+    "pairs": (qs.all_kway(SCHEMA, [1, 2], "identity"), UNIFORM),
+    "best centres": (qs.all_kway(SCHEMA, [1, 2]), {"centering": "optimized"}),
+    "whole": (qs.queries(SCHEMA, age="prefix", sex="identity"), {"mechanism": "whole", **UNIFORM}),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_any_plan_serves(name, neighbours):
+    """Statistics stand on answers and covariance, so they hold for every kind of plan."""
+    workload, options = PLANS[name]
+    plan = qs.plan(workload, qs.zCDP(0.5, neighbours=neighbours), **options)
+    counts = random_counts(SCHEMA, 3, 4000)
+    release = simulate(plan, counts, 5)
+    pairs = qs.queries(SCHEMA, sex="identity", age="identity")
+    cells = release.answer(pairs).values
+    two = qs.Schema(SCHEMA.attributes[:2])
+    reference = Dense(two, cells, release.covariance(pairs))
+    asked = [
+        lambda r: r.table("sex", "age", percent="row"),
+        lambda r: r.table("age", "sex", percent="total"),
+        lambda r: r.mean("age", by="sex"),
+        lambda r: r.share("age >= 45", of="sex == 'F'"),
+        lambda r: r.quantile("age", [0.3, 0.5], by="sex"),
+    ]
+    for ask in asked:
+        found, expected = ask(release), ask(reference)
+        np.testing.assert_allclose(found.values, expected.values, rtol=1e-7)
+        np.testing.assert_allclose(found.std, expected.std, rtol=1e-6, atol=1e-6)
+        ends = zip(found.interval(0.9), expected.interval(0.9), strict=True)
+        for own, other in ends:
+            np.testing.assert_allclose(own, other, rtol=1e-6)
+
+
+def test_a_planned_mean_needs_no_more_than_itself():
+    """What can be answered depends on what was planned: a mean is one query, a quantile is not."""
+    workload = qs.queries(SCHEMA, age=[AGE.tolist(), [1, 1, 1, 1]], sex="identity")
+    release = simulate(qs.plan(workload, qs.zCDP(0.5), **UNIFORM), random_counts(SCHEMA, 3), 5)
+    assert release.mean("age", by="sex").values.shape == (2,)
+    with pytest.raises(OutsideMeasuredSpaceError, match="age, sex"):
+        release.quantile("age", 0.5, by="sex")
+    with pytest.raises(OutsideMeasuredSpaceError, match="income"):
+        release.mean("income")
+
+
+def test_mistakes(refuses):
+    release = exact(SCHEMA, np.ones(SIZE))
+    cases = [
+        (WorkloadError, "sex", lambda: release.mean("sex")),
+        (WorkloadError, "categorical", lambda: release.quantile("sex", 0.5)),
+        (WorkloadError, "probabilities", lambda: release.quantile("age", 1)),
+        (WorkloadError, "probabilities", lambda: release.quantile("age", [])),
+        (WorkloadError, "probabilities", lambda: release.quantile("age", ["a"])),
+        (WorkloadError, "bins", lambda: release.quantile("income", 0.5, bins="middle")),
+        (WorkloadError, "by", lambda: release.mean("age", by="age")),
+        (WorkloadError, "by", lambda: release.mean("age", by=3)),
+        (WorkloadError, "percent", lambda: release.table("sex", "age", percent="rows")),
+        (WorkloadError, "percent", lambda: release.table("sex", percent="row")),
+        (WorkloadError, "attributes", release.table),
+        (
+            WorkloadError,
+            "b: expected",
+            lambda: release.ratio(qs.queries(SCHEMA, sex="identity"), qs.queries(SCHEMA, age="identity")),
+        ),
+        (WorkloadError, "a: expected", lambda: release.difference(3, "age >= 45")),
+        (WorkloadError, "level", lambda: release.mean("age").interval(2)),
+        (WorkloadError, "level", lambda: release.mean("age").interval(2, simultaneous=True)),
+        (WorkloadError, "thresholds", lambda: release.table("sex", thresholds=(0.3, 0.2))),
+        (WorkloadError, "thresholds", lambda: release.table("sex", thresholds=0.3)),
+        (WorkloadError, "suppress", lambda: release.table("sex", suppress=-1)),
+        (WorkloadError, "value: there are 2", lambda: float(release.mean("age", by="sex"))),
+        (PredicateError, "age", lambda: release.share("age")),
+    ]
+    for error, word, call in cases:
+        with refuses(error, ValueError, word):
+            call()
+    with refuses(UnknownAttributeError, KeyError, "sx"):
+        release.mean("age", by="sx")
+    odd = qs.Schema([qs.Ordinal("o", [3, 1, 2]), qs.Ordinal("t", ["low", "high"]), qs.Cyclic("h", [1, 2])])
+    with refuses(WorkloadError, ValueError, "do not increase"):
+        exact(odd, np.ones(12)).quantile("o", 0.5)
+    with refuses(WorkloadError, ValueError, "not numbers"):
+        exact(odd, np.ones(12)).mean("t")
+    with refuses(WorkloadError, ValueError, "cyclic"):
+        exact(odd, np.ones(12)).mean("h")
+
+
+def test_unreliable_where_the_denominator_is_near_zero():
+    counts = np.zeros(SHAPE)
+    counts[0] = 100
+    counts[1, 0, 0] = 20
+    release = Dense(SCHEMA, counts, 10 * np.eye(SIZE))  # the men: 20, with a standard error of 11
+    for found in (
+        release.mean("age", by="sex"),
+        release.share("age >= 45", by="sex"),
+        release.quantile("age", 0.5, by="sex"),
+        release.quantile("income", 0.5, by="sex"),
+    ):
+        assert found.reliable.tolist() == [True, False]
+        assert found.flags().tolist()[1] == "unreliable"
+        assert "unreliable" in repr(found)
+        assert found.to_frame()["flag"].to_pylist()[1] == "unreliable"
+    low, high = release.mean("age", by="sex").interval(0.95)
+    assert (low[1], high[1]) == (-np.inf, np.inf)
+    assert "?: unreliable" in repr(release.table("sex", "age", percent="row"))
+    nobody = exact(SCHEMA, np.zeros(SIZE)).mean("age")
+    assert np.isnan(nobody.values[0])
+    assert nobody.interval()[0][0] == -np.inf
+    assert not nobody.reliable[0]
+    assert nobody.to_frame().to_pylist()[0]["value"] is None
