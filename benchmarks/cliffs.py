@@ -53,7 +53,7 @@ ROWS = [
     Row("300 random rows, 60 × 60", "random", (60, 300), 0.01, 5, "eigh", eigh=3600),
     Row("prefix + affine + abs, 100 × 100", "sums", ("paa", 100), 0.02, 10),
     Row("identity + prefix + range, 100 × 100", "sums", ("ipr", 100), 0.02, 60),
-    Row("the same + affine, 200 × 200", "sums", ("ipra", 200), 0.02, 60, slow=True),
+    Row("the same + affine, 200 × 200", "sums", ("ipra", 200), 0.02, 60, "eigh", eigh=2000, slow=True),
     Row("affine, 100 × 100", "joint", ("affine", 100), 0.02, None, "uniform", 3),
     Row("census, 1-way", "census", (1,), None, None, "uniform", 2, slow=True),
     Row("census, 1+2-way", "census", (2,), None, None, "uniform", 2, slow=True),
