@@ -107,8 +107,6 @@ def test_a_release_is_recorded_and_says_so(run, spec, folder):
     summary = json.loads((folder / "out" / "summary.json").read_text())
     assert summary["ledger"] == {**entry.to_json(), "previous": entry.previous, "digest": entry.digest}
     assert entry.digest in summary["record"]
-    run("report", "out")
-    assert entry.digest in (folder / "report.html").read_text()
     run("release", "--out", "again")
     ran = run("release", "--out", "more", code=3)
     assert "allows a privacy cost of 2 in total" in ran.err
@@ -121,7 +119,16 @@ def test_without_a_ledger_every_output_says_that_it_was_not_recorded(run, folder
     summary = json.loads((folder / "out" / "summary.json").read_text())
     assert summary["ledger"] is None
     assert summary["record"].startswith("Not recorded in a ledger")
+
+
+@pytest.mark.slow
+def test_the_page_says_it_too(run, spec, folder):
+    run("release")
     run("report", "out")
+    assert qs.Ledger("people.ledger").entries[0].digest in (folder / "report.html").read_text()
+    spec(SPEC)
+    run("release", "--out", "other")
+    run("report", "other", "--force")
     assert "Not recorded in a ledger" in (folder / "report.html").read_text()
 
 
@@ -152,6 +159,17 @@ def test_bad_sections(run, spec, folder, text, code, words):
     (folder / "release.toml").write_text(with_ledger(text))
     assert words in run("release", code=code).err
     assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_the_plan_says_what_is_left(run, spec):
+    assert "Ledger" not in run("plan").out
+    run("release")
+    assert "has rho = 0.5 left; this spends up to 0.5" in run("plan").words
+    run("release", "--out", "two")
+    said = "left; this spends up to 0.5, which is more"
+    assert said in run("plan").words
+    assert said in run("plan", "--json").json["ledger"]
+    assert "will probably be refused" in run("release", "--out", "three", code=3).err
 
 
 def test_planning_needs_no_ledger(run, spec, folder):

@@ -29,6 +29,12 @@ def test_at_most_so_many_records_of_each_household_are_counted(run, spec, folder
     assert summary["person"] == "household"
 
 
+def test_the_plan_makes_the_same_promise(run, spec):
+    said = "one person (a value of 'household'), of which at most 2 are counted"
+    assert said in run("plan").words
+    assert said in run("plan", "--json").json["guarantee"]
+
+
 def test_a_missing_column_is_told_by_check_and_release(run, spec, folder):
     (folder / "people.csv").write_text(PEOPLE)
     assert "no column 'household' that says to whom" in run("check", code=5).out

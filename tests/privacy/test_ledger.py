@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +26,7 @@ from querysmasher.privacy.budget import KINDS
 from querysmasher.privacy.digests import canonical, plan_digest
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.entries import Chain, Entry, linked
+from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.rates import epsilon, zcdp_epsilon
 from querysmasher.privacy.totals import Total
 
@@ -142,6 +145,24 @@ def test_the_table_stays_closed_if_the_plan_costs_more_than_its_budget(ledger):
     assert ledger.entries == ()
 
 
+def test_a_measurement_that_costs_nothing_is_an_entry_too(path):
+    """The number of records under replace-one neighbours, which is public."""
+    ledger = qs.Ledger(path, limit=qs.zCDP(1, neighbours="replace_one"))
+    schema = qs.Schema.of(a=2)
+    plan = IntegerPlan(schema, qs.zCDP(1, neighbours="replace_one"), (), (), 1000)
+    assert ledger.charge(plan, ROUNDED).cost == 0
+    assert len(ledger.entries) == 1
+
+
+def test_what_could_not_be_read_again_is_not_written(ledger):
+    for person in ("x" * 1001, "", 3):
+        with pytest.raises(FileError):
+            ledger.charge(costing(TENTH), ROUNDED, person)
+    assert ledger.entries == ()
+    ledger.charge(costing(TENTH), ROUNDED, "line\nbreak \ud800 é")
+    assert ledger.entries[0].person == "line\nbreak \ud800 é"
+
+
 def test_noise_that_protects_nobody_is_refused(ledger):
     with pytest.raises(PrivacyError, match="protects nobody"):
         ledger.charge(costing(TENTH), DISTRIBUTIONS["gaussian"])
@@ -248,6 +269,49 @@ def test_an_edited_past_is_found(ledger, path, kind):
     for look in (ledger.verify, lambda: ledger.charge(costing(TENTH), ROUNDED), lambda: qs.Ledger(path)):
         with pytest.raises(FileError, match=r"changed or removed|no first entry"):
             look()
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.just("0" * 64),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """The stored entries of a ledger."""
+    ledger = qs.Ledger(tmp_path_factory.mktemp("x") / "x", limit=qs.PrivacyCost(1.0))
+    for _ in range(2):
+        ledger.charge(costing(TENTH), ROUNDED, "household")
+    return rows(ledger.path)
+
+
+@given(st.data())
+def test_foreign_contents_with_right_digests_are_refused(three, data):
+    """Whoever rewrites the whole chain must still write entries that could have been written."""
+    contents = [json.loads(content) for _, content, _ in three]
+    place = data.draw(st.integers(0, 2))
+    key = data.draw(st.sampled_from([*contents[place], "more"]))
+    value = data.draw(anything)
+    changed = canonical(value) != canonical(contents[place].get(key))
+    contents[place][key] = value
+    before, chain = "", []
+    for number, content in enumerate(contents):
+        before = linked(before, content)
+        chain.append((number, canonical(content), before))
+    free = ("time",) if place else ("time", "ledger", "label", "limit")
+    try:
+        Chain.of(chain, "x")
+    except FileError:
+        assert changed
+    else:
+        assert not changed or key in (*free, "plan", "noise", "cost")
 
 
 def test_a_cut_end_or_a_rewritten_chain_is_found_by_a_digest_noted_before(ledger, path):
@@ -380,6 +444,22 @@ def test_a_file_replaced_or_removed_while_open(ledger, path):
         ledger.charge(costing(TENTH), ROUNDED)
 
 
+def test_threads_take_turns(ledger):
+    """Twelve at once, for eight eighths: eight succeed."""
+    with ThreadPoolExecutor(12) as pool:
+        ends = list(pool.map(lambda _: attempt(ledger), range(12)))
+    assert sum(ends) == 8
+    assert ledger.total.cost == 1
+
+
+def attempt(ledger):
+    try:
+        ledger.charge(costing(TENTH), ROUNDED)
+    except PrivacyError:
+        return False
+    return True
+
+
 def test_a_locked_file_is_waited_for_and_then_refused(ledger, path, monkeypatch):
     other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
@@ -419,27 +499,36 @@ def test_a_full_disk_charges_nothing(ledger, path):
     assert len(ledger.entries) == 3
 
 
-@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="changes to a user without rights")
-def test_a_user_without_the_right_to_write_can_look_and_not_charge(ledger, path, tmp_path):
-    ledger.charge(costing(TENTH), ROUNDED)
-    path.chmod(0o444)
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.owner() == "root" and str(folder).startswith("/tmp/"):  # noqa: S108 - pytest's own folders
-            folder.chmod(0o755)
+def without_rights(work):
+    """Do something as a user who owns nothing, and return whether it went well."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.setuid(65534)
-            seen = len(ledger.entries), len(qs.Ledger(path, limit=qs.PrivacyCost(1.0)).entries)
-            try:
-                ledger.charge(costing(TENTH), ROUNDED)
-            except FileError as error:
-                code = 0 if seen == (1, 1) and "nothing was measured" in str(error) else 2
+            code = 0 if work() else 2
         finally:
             os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    assert len(ledger.entries) == 1
+    return os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="changes to a user without rights")
+@pytest.mark.parametrize("folder_mode", [0o755, 0o777])
+def test_a_user_without_the_right_to_write_can_look_and_not_charge(folder_mode):
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = qs.Ledger(f"{folder}/x", limit=qs.PrivacyCost(1.0))
+        ledger.charge(costing(TENTH), ROUNDED)
+        Path(folder).chmod(folder_mode)
+        ledger.path.chmod(0o644)
+
+        def work():
+            with pytest.raises(FileError, match="nothing was measured"):
+                ledger.charge(costing(TENTH), ROUNDED)
+            return len(ledger.entries) == len(qs.Ledger(ledger.path, limit=qs.PrivacyCost(1.0)).entries) == 1
+
+        assert without_rights(work)
+        assert [p.name for p in Path(folder).iterdir()] == ["x"]  # nothing that would stop others
+        ledger.charge(costing(TENTH), ROUNDED)
 
 
 def test_the_words(ledger):

@@ -66,6 +66,16 @@ class Expectations:
             f"privacy cost {cost:.4g}"
         )
 
+    def ledger(self) -> str | None:
+        """Return what the ledger of the spec has left, if it has one that exists."""
+        place, noise = self.spec.ledger, distribution_of(self.spec.measuring.noise)
+        left = None if place is None else place.left()
+        if place is None or left is None:
+            return None
+        cost = noise.allowed_cost(self.plan.budget)
+        less = ", which is more" if cost > left else ""
+        return f"{str(place.path)!r} has rho = {left / 2:.6g} left; this spends up to {cost / 2:.6g}{less}"
+
     def to_json(self, every: bool) -> dict[str, Any]:
         """Return plain data."""
         plan = self.plan
@@ -73,10 +83,11 @@ class Expectations:
             "queries": plan.workload.query_count,
             "expected_error": self.rmse,
             "gap": plan.gap,
-            "guarantee": promise(plan.budget),
+            "guarantee": promise(plan.budget, self.spec.measuring.person),
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),
+            "ledger": self.ledger(),
             "noise": self.spec.measuring.noise,
             "measurements": plan.measurements,
             "groups": [

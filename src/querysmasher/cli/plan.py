@@ -83,7 +83,7 @@ def show(expected: Expectations, every: bool) -> None:
     """Print what is planned."""
     from querysmasher.report.expectations import HEADER, facts
 
-    planned, source = expected.plan, expected.spec.source
+    planned, source, person = expected.plan, expected.spec.source, expected.spec.measuring.person
     workload = planned.workload
     print_pairs(
         [
@@ -91,8 +91,9 @@ def show(expected: Expectations, every: bool) -> None:
                 "Asked",
                 f"{count(len(workload), 'query', 'queries')} in {count(len(workload.groups), 'group')}",
             ),
-            *((name.capitalize(), text) for name, text in facts(planned, expected.factor)),
+            *((name.capitalize(), text) for name, text in facts(planned, expected.factor, person)),
             ("In other words", expected.equivalents()),
+            *([("Ledger", said)] if (said := expected.ledger()) else []),
             ("Data", str(source.path) if source else "none named in the spec; pass `release --data`"),
         ]
     )

@@ -145,6 +145,8 @@ def _with_data(read: Spec, data: Path | None) -> Spec:
 
 def _check_ledger(read: Spec, seed: int | None) -> None:
     """Open the ledger before planning, which may take long, and refuse a simulation."""
+    from querysmasher.privacy.distributions import distribution_of
+
     if read.ledger is None:
         return
     if seed is not None:
@@ -154,6 +156,12 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
         )
         raise PrivacyError(msg)
     read.ledger.open().check_unit(read.budget)
+    left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
+    if left is not None and left < cost:
+        note(
+            f"The ledger has rho = {left / 2:.6g} left, and the budget is {cost / 2:.6g}: the measurement "
+            "will probably be refused."
+        )
 
 
 def _planned(read: Spec) -> Plan:

@@ -32,7 +32,6 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
 from querysmasher.planning.strategies import Strategy
-from querysmasher.planning.whole import WholePredictor
 from querysmasher.workload.groups import Group
 
 UNKNOWN = 1e-11
@@ -128,8 +127,8 @@ class CombinedPredictor(Predictor):
         """What all whole rows leave on sets that residual measurements know, on their cells."""
         self.known: dict[Place, Array] = {}
         """Their covariances with what is known: C Rᵀ, as residuals."""
-        self._maps: dict[Place, tuple[Integers, ...]] = {}
-        self._unknown: dict[Place, Array] = {}
+        self._unmeasured: dict[Place, Array] = {}
+        self._classes: dict[Place, tuple[Array, Sequence[Integers]]] = {}
         self.spread = np.zeros((self.count, self.count))
         """R C Rᵀ."""
         self.gram = np.zeros((self.count, self.count))
@@ -157,11 +156,23 @@ class CombinedPredictor(Predictor):
             attributes = tuple(whole.attributes[axis] for axis in kept)
             maps = [whole.maps[axis] for axis in kept]
             tensor = rows.reshape(-1, *(len(centres[axis]) for axis in kept))
-            for place, own in enumerate(maps, start=1):
-                tensor = tensor.take(own, axis=place)
+            if len(self.wholes) == 1 and attributes not in self.residual.measured and attributes:
+                self._add_classes(attributes, tensor, maps)
+                continue
+            tensor = _on_values(tensor, maps)
             if attributes not in self.rows:
                 self.rows[attributes] = np.zeros((self.count, *tensor.shape[1:]))
             self.rows[attributes][every] = tensor
+
+    def _add_classes(self, attributes: Place, rows: Array, maps: Sequence[Integers]) -> None:
+        """Add what the only whole rows leave on a set that is not measured, without writing values out."""
+        sizes: Array = np.ones(())
+        for own in maps:
+            sizes = np.multiply.outer(sizes, np.bincount(own))
+        left = (rows * np.sqrt(sizes)).reshape(self.count, -1)
+        self._squares += (left**2).sum(axis=1)
+        self.gram += left @ left.T
+        self._classes[attributes] = (rows, maps)
 
     def _add(self, attributes: Place, rows: Array) -> None:
         """Add what the rows leave on one set to what is known, and to what is not."""
@@ -169,17 +180,25 @@ class CombinedPredictor(Predictor):
             return  # exactly known
         flat = rows.reshape(self.count, -1)
         self._squares += (flat**2).sum(axis=1)
-        centres = [self.centres[a] for a in attributes]
         unknown: Array | None = rows
         if attributes in self.residual.measured:
             known = self.residual.covary(attributes, rows)
-            self.known[attributes] = centred(known, centres, first=1)
+            self.known[attributes] = self._centred(attributes, known)
             self.spread += flat @ known.reshape(self.count, -1).T
             unknown = self.residual.outside(attributes, rows)
         if unknown is not None:
             left = unknown.reshape(self.count, -1)
             self.gram += left @ left.T
-            self._unknown[attributes] = centred(unknown, centres, first=1)
+            self._unmeasured[attributes] = unknown
+
+    def _centred(self, attributes: Place, rows: Array) -> Array:
+        return centred(rows, [self.centres[a] for a in attributes], first=1)
+
+    @cached_property
+    def _unknown(self) -> dict[Place, Array]:
+        """What the whole rows leave on sets that residual measurements do not know, as residuals."""
+        written = {place: _on_values(rows, maps) for place, (rows, maps) in self._classes.items()}
+        return {place: self._centred(place, rows) for place, rows in (self._unmeasured | written).items()}
 
     @cached_property
     def _eliminated(self) -> tuple[Array, Array]:
@@ -277,15 +296,6 @@ class CombinedPredictor(Predictor):
         (tables,) = self._tables(group, self.known, most=self.count)
         return _gram(group, tables, weighted=True)
 
-    def as_rows(self, group: Group, number: int) -> Array:
-        """Return the group's queries as combinations of one whole measurement's rows, among all rows."""
-        whole, start = self.wholes[number], self._starts[number]
-        alone = {whole.attributes: whole.noises}
-        predictor = WholePredictor(self.schema, self.centres, self.strategies, alone, self.public_total)
-        result = np.zeros((group.rows, self.count))
-        ((_, result[:, start : start + len(whole.rows)]),) = predictor.images(group)
-        return result
-
     def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the measurements, with the coefficients of their answers for every query, as rows."""
         known, unknown = self.covariances(group)
@@ -324,6 +334,13 @@ class CombinedPredictor(Predictor):
             some = slice(start, min(start + step, count))
             own = {place: part[some] for place, part in parts.items() if set(place) <= set(places)}
             yield lifted(own.get, places, self.centres, (some.stop - start,))
+
+
+def _on_values(rows: Array, maps: Sequence[Integers]) -> Array:
+    """Return rows over classes on the values of these classes."""
+    for place, own in enumerate(maps, start=1):
+        rows = rows.take(own, axis=place)
+    return rows
 
 
 def _answered(group: Group, tables: Array) -> Array:

@@ -66,6 +66,8 @@ class PlanningLimits:
     """Maximum number of cells for the interior-point method; beyond, it runs on the active ones only."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
+    bounded_work: float = 1e8
+    """Maximum of cells × queries² of a larger one, for its queries that tie attributes together."""
     blends: tuple[float, ...] = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
     """Shares of the strongest term's Gram that structured strategies try in the blend of an axis."""
     rotations: int = 3
@@ -77,9 +79,11 @@ class PlanningLimits:
 
     wide_steps: int = 20
     """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
-    wide_work: float = 1e11
+    wide_work: float = 2e10
     """The same, in cells × queries² of all steps: where these take little time."""
-    light_work: float = 1e6
+    middle_work: float = 3e8
+    """Maximum of cells × queries² of one step up to which a stalled search is begun anew, more exactly."""
+    light_work: float = 1e7
     """Cells × queries² of a design that takes milliseconds."""
 
     # --- choosing centres ---
@@ -124,7 +128,13 @@ class PlanningLimits:
 
     # --- the limit of all mechanisms ---
     limit_dimension: int = 4_200
-    """Maximum dimension of the matrix to decompose; beyond, the limit is not computed."""
+    """Maximum dimension of the matrix to decompose; beyond, the limit is bounded by products."""
+    product_cells: int = 200_000
+    """Maximum number of cells of the attributes asked about for that bound."""
+    product_work: float = 8e9
+    """Maximum of cells × queries² for queries that tie attributes together, in that bound."""
+    product_terms: int = 100
+    """Maximum number of other groups in that bound."""
     large_limit_dimension: int = 1_200
     """Maximum dimension for which mixtures are tried; beyond, the search also takes fewer steps."""
     limit_steps: int = 60

@@ -33,14 +33,16 @@ class Unsplit:
     attributes: tuple[int, ...]
     """Indexes of their attributes in the schema, increasing."""
     solution: Solution
+    queries: Array
+    """The groups' queries, as combinations of the strategy's rows."""
 
 
-STEPS = 16
+STEPS = 10
 """Number of shares that are tried."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
-LEAST, MOST = -6.0, 6.0
+LEAST, MOST = -4.0, 4.0
 """Range of the logarithm of the ratio of both shares."""
 
 
@@ -126,9 +128,13 @@ class Mixture:
         for group in split:
             gram += predictor.known_gram(group)
         base = math.fsum(m.variance * m.root_loss**2 for m in plan.measured[:count])
-        whole = [(i, plan.workload.groups[place]) for i, own in enumerate(unsplit) for place in own.places]
-        queries = np.concatenate([predictor.as_rows(group, i) for i, group in whole])
-        return cls(predictor, base, gram, queries, np.concatenate([g.query_weights() for _, g in whole]))
+        groups = [plan.workload.groups[place] for own in unsplit for place in own.places]
+        queries, start, stop = np.zeros((sum(g.rows for g in groups), predictor.count)), 0, 0
+        for own in unsplit:
+            rows, columns = own.queries.shape
+            queries[start : start + rows, stop : stop + columns] = own.queries
+            start, stop = start + rows, stop + columns
+        return cls(predictor, base, gram, queries, np.concatenate([g.query_weights() for g in groups]))
 
     def loss(self, residual: float = 1.0, whole: float = 1.0) -> float:
         """Return the weighted loss if the noise variances were these multiples of theirs."""

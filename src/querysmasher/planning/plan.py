@@ -22,6 +22,7 @@ from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
+from querysmasher.planning.product_limit import product_bound
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget
@@ -160,18 +161,18 @@ class Plan:
         """Return a certified limit: a lower bound on the RMSE of *every* matrix mechanism within the budget.
 
         It is known for add/remove neighbours. A plan that measures all queries as they are carries it. Else
-        it is computed from a product distribution, for up to about 4,000 measured numbers, in up to a few
-        minutes; otherwise the result says why not.
+        it is computed from a product distribution, for up to about 4,000 measured numbers or 200,000 cells,
+        in up to a few minutes; otherwise the result says why not.
         """
         if self.budget.unit.total_is_public:
             return Limit(None, None, "it is known for add/remove neighbours only")
         size, most = dimension(self.workload), limits().limit_dimension
         if len(self.whole) == len(self.workload.groups) and len(self.measured) == 1:
-            bound = self.solutions[0].bound
-        elif size > most:
-            return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
+            bound: float | None = self.solutions[0].bound
         else:
-            bound = root_loss_bound(self.workload)
+            bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
+        if bound is None:
+            return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
         cost = self.budget.privacy_cost / self.budget.unit.squared_change()
         rmse = bound / math.sqrt(cost * self.workload.query_count)
         return Limit(rmse, self.weighted_rmse / rmse - 1, "")

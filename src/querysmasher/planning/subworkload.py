@@ -88,6 +88,11 @@ class Part:
         """Rows whose Gram is the part's."""
         return self.content if self.thin else square_root(self.content, 1e-14)
 
+    @property
+    def gram(self) -> Array:
+        """The Gram matrix."""
+        return self.content.T @ self.content if self.thin else self.content
+
     @cached_property
     def trace(self) -> float:
         """The trace of the Gram matrix: the energy of the queries."""

@@ -26,6 +26,9 @@ WORTHWHILE = 0.99
 """A plan that measures queries whole must have less than this fraction of the split plan's loss."""
 
 
+COARSE = 4
+"""Beside other queries, the tolerance is this many times larger."""
+
 Planned = Callable[[Sequence[Unsplit]], Plan]
 """Plans the workload with some groups unsplit and the others split."""
 
@@ -102,7 +105,9 @@ def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -
 def solve_unsplit(merged: MergedRows, places: Iterable[int], tolerance: float) -> Unsplit:
     """Return the optimum for some groups alone."""
     with one_core():
-        return Unsplit(tuple(places), merged.attributes, solve_whole(merged, tolerance))
+        solution = solve_whole(merged, tolerance)
+        queries = solution.strategy.combinations(merged.rows)
+    return Unsplit(tuple(places), merged.attributes, solution, queries)
 
 
 def _beside(workload: Workload, few: Sequence[int], tolerance: float) -> Iterator[Unsplit]:
@@ -116,7 +121,7 @@ def _beside(workload: Workload, few: Sequence[int], tolerance: float) -> Iterato
         if 0 < len(arrangement) <= limits().most_unsplit:
             found = [(own, _small_enough(workload, own)) for own in arrangement if own]
             if any(merged is not None for _, merged in found):
-                yield from (solve_unsplit(m, own, tolerance) for own, m in found if m is not None)
+                yield from (solve_unsplit(m, own, COARSE * tolerance) for own, m in found if m is not None)
                 return
 
 

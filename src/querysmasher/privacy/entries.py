@@ -141,7 +141,7 @@ class Entry:
             None if data["person"] is None else _match(_NAME, data["person"]),
             _match(_HEX, previous),
         )
-        if entry.to_json() != dict(data) or entry.cost <= 0:
+        if entry.to_json() != dict(data):
             raise ValueError
         return entry
 

@@ -131,6 +131,9 @@ class Ledger:
                 chain.head,
             )
             insert(connection, entry)
+            if chain_of(connection, self.path).entries != (*chain.entries, entry):
+                msg = f"ledger: the entry cannot be written to {str(self.path)!r}; nothing was measured"
+                raise FileError(msg)
             connection.execute("COMMIT")
         return entry
 

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from querysmasher.errors import FileError, Remedy
@@ -70,6 +70,7 @@ def create(file: Path, opening: Opening) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             insert(connection, opening)
+            chain_of(connection, file)  # what cannot be read again is not written
         connection.execute("COMMIT")
 
 
@@ -127,6 +128,9 @@ def chain_of(connection: sqlite3.Connection, file: Path) -> Chain:
 @contextmanager
 def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
     """Open the file for one transaction; what is not committed at the end is undone."""
+    if mode != "ro" and file.exists() and not _is_writable(file):  # or SQLite would leave files beside it
+        msg = f"ledger: {str(file)!r}, or its folder, may not be written; nothing was measured"
+        raise FileError(msg)
     try:
         with closing(_connected(file, mode)) as connection:
             yield connection
@@ -141,14 +145,13 @@ def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _connected(file: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{file.as_uri()}?mode={mode}", uri=True, timeout=WAIT, isolation_level=None)
+    connection = sqlite3.connect(
+        f"{file.as_uri()}?mode={mode}{'' if mode != 'ro' or _has_log(file) else '&immutable=1'}",
+        uri=True,
+        timeout=WAIT,
+        isolation_level=None,
+    )
     try:
-        if mode == "ro":
-            with suppress(sqlite3.OperationalError):
-                connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-                return connection
-            connection.close()
-            return _without_log(file)
         for pragma in ("synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
             connection.execute(f"PRAGMA {pragma}")
     except BaseException:
@@ -157,10 +160,11 @@ def _connected(file: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _without_log(file: Path) -> sqlite3.Connection:
-    """Read a file in a folder that cannot be written, for which SQLite must be told that nobody writes it."""
+def _has_log(file: Path) -> bool:
+    """Return whether entries are in the log beside the file.
+
+    If not, a reader without the right to write tells SQLite so: it would otherwise need a log of its own,
+    which the writers might then not be allowed to use.
+    """
     log = file.with_name(f"{file.name}-wal")
-    if log.exists() and log.stat().st_size:
-        msg = f"ledger: entries of {str(file)!r} are still in {log.name!r}, which cannot be read here"
-        raise FileError(msg)
-    return sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)
+    return log.exists() and log.stat().st_size > 0

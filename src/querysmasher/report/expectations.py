@@ -131,17 +131,17 @@ STOPPED = "the search for better centres stopped early, because each of its step
 """What is said of a plan whose centres could still gain."""
 
 
-def facts(plan: Planned, factor: float = 1.0) -> list[tuple[str, str]]:
+def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
-    `factor` is how much larger the noise is than planned.
+    `factor` is how much larger the noise is than planned; for `person` see `Unit.describe`.
     """
     methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
     used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
     sets = count(len(plan.measured), "attribute set")
     certified = f"certified at most {share(plan.gap)} above {optimum(plan)}"
     return [
-        ("guarantee", promise(plan.budget)),
+        ("guarantee", promise(plan.budget, person)),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries), {certified}"),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),

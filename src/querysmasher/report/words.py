@@ -170,9 +170,9 @@ def scientific(value: float) -> str:
     return power if mantissa == "1" else f"{mantissa} × {power}"
 
 
-def promise(budget: Budget) -> str:
-    """Return the guarantee with the remarks about it."""
-    return " ".join([budget.describe(), *remarks(budget)])
+def promise(budget: Budget, person: str | None = None) -> str:
+    """Return the guarantee with the remarks about it; for `person` see `Unit.describe`."""
+    return " ".join([budget.describe(person), *remarks(budget)])
 
 
 def record_words(entry: Entry | None) -> str:

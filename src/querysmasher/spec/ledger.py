@@ -17,6 +17,10 @@ class LedgerPlace:
     limit: Budget | None = None
     label: str | None = None
 
+    def left(self) -> float | None:
+        """Return the privacy cost that is left, or None if the ledger does not exist yet."""
+        return float(Ledger(self.path).left) if self.path.exists() else None
+
     def open(self) -> Ledger:
         """Open the ledger, or create it if its limit is stated."""
         return Ledger(self.path, limit=self.limit, label=self.label)

@@ -80,8 +80,11 @@ def solve_whole(merged: MergedRows, tolerance: float) -> Solution:
         raise PlanError(msg)
     count, columns = merged.rows.shape
     tame = float(own.max()) <= FAR * float(own[own > 0].min())
-    if tame and columns > WIDE * count and columns * count**2 > limits().light_work:
-        return _solve_wide(merged, scales, tolerance / 4)
+    work = columns * count**2
+    if tame and columns > WIDE * count and work > limits().light_work:
+        found = _solve_wide(merged, scales, tolerance / 4)
+        if found.gap <= tolerance or work > limits().middle_work:
+            return found  # else the optimum is on few cells, which the other method finds better
     root = _root(merged.rows * scales[:, None])
     design = solve_design(root, np.full(columns, 1.0), tolerance / 4)
     matrix, reached = design.strategy(), design.upper

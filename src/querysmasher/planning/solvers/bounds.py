@@ -2,7 +2,8 @@
 
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of the sum is at least
 the sum of the terms' own optima, and those are known or bounded. In addition, uniform weights of the
-cells bound the optimum of any block small enough to write out (see `design`).
+cells bound the optimum of any block small enough to write out (see `design`), and weights that are a product
+over the axes that of a larger one (see `trace_root`).
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, square_root
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
 from querysmasher.planning.solvers.dense import solve_dense
-from querysmasher.planning.solvers.roots import block_root
+from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.roots import RANK, block_root
+from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
 from querysmasher.planning.subworkload import Block, Part, Term
+
+AXIS_GAP = 1e-3
+"""Gap to which the weights of one axis are found; any weights bound the loss."""
 
 _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
 """Bounds of parts that are still in use: a few parts recur in many blocks."""
@@ -28,7 +34,35 @@ def lower_bound(block: Block) -> float:
     bound = math.sqrt(sum(_term_bound(term) for term in block.terms))
     if len(block.terms) > 1 and block.cells <= limits().bounded_cells:
         bound = max(bound, _trace_root(block_root(block)))
+    elif len(block.terms) > 1:
+        gram = _product_sum(block)
+        if gram is not None:
+            bound = max(bound, trace_root_bound(gram, axis_weights(gram)))
     return bound
+
+
+def axis_weights(gram: ProductSum) -> list[Array]:
+    """Return the best weights of every axis for all queries, traced over the other axes."""
+    return [
+        solve_design(square_root(gram.blend(axis), RANK), np.full(size, 1.0 / size), AXIS_GAP).weights
+        for axis, size in enumerate(gram.shape)
+    ]
+
+
+def _product_sum(block: Block) -> ProductSum | None:
+    """Return the block as products over single axes and few rows, if that is what it is."""
+    products, rows = [], [np.zeros((0, block.cells))]
+    for term in block.terms:
+        if all(len(piece.axes) == 1 for piece in term.pieces):
+            grams = {piece.axes[0]: piece.part.gram for piece in term.pieces}
+            products.append((term.coefficient, tuple(grams[axis] for axis in range(len(block.shape)))))
+        elif len(term.pieces) == 1 and term.pieces[0].part.thin:
+            rows.append(math.sqrt(term.coefficient) * term.pieces[0].part.content)
+        else:
+            return None
+    if block.cells * sum(map(len, rows)) ** 2 > limits().bounded_work:
+        return None
+    return ProductSum(tuple(products), np.concatenate(rows), block.shape)
 
 
 def _term_bound(term: Term) -> float:

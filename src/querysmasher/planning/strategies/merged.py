@@ -178,6 +178,10 @@ class MergedStrategy(Strategy):
     def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
         return self.maps, np.take(self.matrix, self.labels, axis=1)
 
+    def combinations(self, rows: Array) -> Array:
+        parts = [self._span.coefficients(rows[part] * self._root_sizes) for part in _parts(rows)]
+        return np.concatenate(parts)
+
     @property
     def spread(self) -> float:
         lengths = self._span.lengths

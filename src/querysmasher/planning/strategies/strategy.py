@@ -86,6 +86,11 @@ class Strategy(ABC):
         msg = f"{self.kind}: its rows distinguish all values"
         raise NotImplementedError(msg)
 
+    def combinations(self, rows: Array) -> Array:
+        """Return rows over the distinct columns as combinations of the strategy's: only if `whole`."""
+        msg = f"{self.kind}: its rows distinguish all values"
+        raise NotImplementedError(msg)
+
     @abstractmethod
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         """Return integer rows close to a multiple of the strategy's, at most about 2^bits in size.

@@ -52,8 +52,8 @@ class Matrix(Factor):
 
     def squared_column(self) -> int:
         if self.largest**2 * self.rows >= 2**62:
-            # Each sum of squares of doubles has a relative error below (rows + 3)·2⁻⁵³ < NEAR / 4, so a column
-            # that is shorter by NEAR in floating point is shorter. The others are squared exactly.
+            # Sums of squares of doubles have relative errors below (rows + 3)·2⁻⁵³ < NEAR / 4. So a column
+            # that is shorter by NEAR in floating point is shorter; the others are squared exactly.
             lengths = np.einsum("kj,kj->j", *[self.entries.astype(float)] * 2)
             longest = lengths >= (1 - NEAR) * lengths.max()
             return max(sum(int(b) ** 2 for b in column) for column in self.entries.T[longest])
