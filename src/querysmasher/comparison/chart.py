@@ -68,7 +68,10 @@ def _spec(bars: Sequence[Bar], title: str) -> dict[str, Any]:
         }
         for (name, error), percent in zip(bars, above, strict=True)
     ]
-    axis = alt.Axis(labelLimit=260, labelColor=INK, ticks=False, domain=False, labelPadding=8)
+    wide = 7.6 * max((len(name) for name, _ in bars), default=0)  # as wide as any reader's font
+    axis = alt.Axis(
+        labelLimit=260, minExtent=min(wide, 260), labelColor=INK, ticks=False, domain=False, labelPadding=8
+    )
     y = alt.Y("mechanism:N", sort=None, title=None, axis=axis)
     percents = alt.Axis(labelExpr="datum.label + '%'", tickCount=5)
     room = alt.Scale(domain=[0, 1.35 * max(above, default=0.0) or 1], nice=False)
