@@ -30,6 +30,7 @@ def main():
     from benchmarks import (  # noqa: PLC0415
         accuracy,
         centres,
+        cliffs,
         measuring,
         mechanisms,
         scale,
@@ -49,6 +50,7 @@ def main():
         "scale": [scale.scale],
         "mechanisms": [mechanisms.mechanisms],
         "centres": [centres.errors, centres.limits],
+        "cliffs": [cliffs.cliffs],
         "measuring": [measuring.measuring],
         "spark": [spark.spark],
         "start_up": [start_up.start_up],

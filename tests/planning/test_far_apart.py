@@ -4,6 +4,7 @@ The reference computes in fractions, hence without rounding error, from the plan
 """
 
 import math
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -346,6 +347,16 @@ def rounded_predictor(plan, integers):
 HADAMARD = np.array([[1.0]])
 for _ in range(3):
     HADAMARD = np.block([[HADAMARD, HADAMARD], [HADAMARD, -HADAMARD]])
+
+
+def test_roots_of_few_long_rows_take_little_memory():
+    rows = np.random.default_rng(0).integers(0, 2, (3, 20_000)) * np.array([[1.0], [1e6], [1e-6]])
+    tracemalloc.start()
+    root = graded_root(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6  # 20,000² numbers would take 3.2 GB
+    np.testing.assert_allclose((root.T @ root)[:50, :50], (rows.T @ rows)[:50, :50], rtol=1e-9, atol=1e-3)
 
 
 @settings(max_examples=40, deadline=None)

@@ -136,6 +136,17 @@ def test_a_plan_on_disk(tmp_path):
             qs.Plan.load(tmp_path / "other")
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_whole_plan_on_disk_predicts_the_same_bits(tmp_path, seed):
+    schema = qs.Schema.of(a=7, b=8)
+    rows = np.random.default_rng(seed).integers(-2, 3, (3 + seed, 56))
+    plan = qs.plan(qs.linear(schema, ("a", "b"), rows) + qs.affine(schema, "b", "a"), COST)
+    assert len(plan.whole) == 2
+    plan.save(tmp_path / "plan")
+    again = qs.Plan.load(tmp_path / "plan")
+    assert np.array_equal(again.variances(plan.workload), plan.variances(plan.workload))
+
+
 def test_a_plan_says_what_is_whole():
     plan = plan_beside(mixed())
     text = repr(plan)

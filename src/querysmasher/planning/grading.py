@@ -70,7 +70,7 @@ def graded_root(rows: Array) -> Array:
     order = np.argsort(-own, kind="stable")
     order = order[own[order] > 0]
     own, left = own[order], rows[order]
-    basis: Array = np.eye(rows.shape[1])
+    basis: Array | None = None  # the unit vectors: writing these out would take cells²
     while True:
         turn, triangle, pivots = scipy.linalg.qr(left.T, mode="economic", pivoting=True, check_finite=False)
         left = np.empty_like(triangle.T)
@@ -79,7 +79,8 @@ def graded_root(rows: Array) -> Array:
         left[tails <= NOTHING * own[:, None]] = 0.0
         clean = bool(left[pivots[: left.shape[1]], np.arange(left.shape[1])].all())
         used = left.any(axis=0)
-        basis, left = turn[:, used].T @ basis, left[:, used]
+        own_basis = np.asarray(turn[:, used].T, dtype=float)
+        basis, left = own_basis if basis is None else own_basis @ basis, left[:, used]
         if clean:
             return np.asarray(np.linalg.qr(left, mode="r"), dtype=float) @ basis
 

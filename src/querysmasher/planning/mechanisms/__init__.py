@@ -21,8 +21,8 @@ MECHANISMS = {
         Mechanism(
             "querysmasher",
             "QuerySmasher",
-            "the best strategy for every attribute set, around centres chosen for the workload; few queries as "
-            "they are, where that is better",
+            "the best strategy for every attribute set, around centres chosen for the workload; few queries "
+            "as they are, where that is better",
             "no reason below applies",
             "",
             solve_separately(lambda task: partial(solve, solver=task.solver)),

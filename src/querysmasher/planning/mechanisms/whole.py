@@ -103,7 +103,8 @@ def _solve_wide(merged: MergedRows, scales: Array, tolerance: float) -> Solution
 
 
 def _strategy(merged: MergedRows, matrix: Array, lattice: Integers | None) -> MergedStrategy:
-    return MergedStrategy(merged.shape, merged.maps, merged.labels, matrix, lattice)
+    rows = np.ascontiguousarray(matrix)  # as files store it, so that loaded plans predict the same bits
+    return MergedStrategy(merged.shape, merged.maps, merged.labels, rows, lattice)
 
 
 def _root(rows: Array) -> Array:

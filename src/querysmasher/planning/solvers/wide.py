@@ -44,6 +44,9 @@ ACTIVE = 30
 JOINING = 12
 """Maximum number of cells per independent query that join at a time."""
 
+PATIENCE, SLOW = 8, 0.95
+"""The search ends after this many rounds in a row that leave more than this fraction of the gap."""
+
 FAINT = 1e-4
 """Cells with less than this fraction of the largest weight leave."""
 
@@ -130,22 +133,24 @@ def wide_weights(rows: Array, turned: Turned, tolerance: float, progress: Progre
     best = fixed_point(whole, np.ones(cells), tolerance, FIRST_STEPS, progress)
     following = best.weights * (best.leverages / best.value) ** 2
     active = np.sort(np.argsort(following)[-ACTIVE * rank :])
-    weights = following[active]
-    while best.gap > tolerance and effort.spent < effort.most:
+    weights, stalled = following[active], 0
+    while best.gap > tolerance and effort.spent < effort.most and stalled < PATIENCE:
         own = _evaluator(columns[active], turned.squares, effort)
         found = fixed_point(own, weights, tolerance / 2, STEPS, progress)
         p = np.zeros(cells)
         p[active] = found.weights
         at = whole(p)
+        stalled = stalled + 1 if at.gap > SLOW * best.gap else 0
         best = min(best, at, key=lambda step: step.gap)
+        following = p * (at.leverages / at.value) ** 2  # not p, from which the same steps would be repeated
         too_large = at.leverages > at.value * (1 + tolerance)
         too_large[active] = False
         joining = np.flatnonzero(too_large)
         joining = joining[np.argsort(at.leverages[joining])[-JOINING * rank :]]
         heavy = found.weights > FAINT * found.weights.max()
-        p[joining] = np.median(found.weights[heavy]) / 100
+        following[joining] = np.median(found.weights[heavy]) / 100
         active = np.union1d(active[heavy], joining)
-        weights = p[active]
+        weights = following[active]
     return best.weights
 
 
