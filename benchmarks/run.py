@@ -37,6 +37,7 @@ def main():
         spark,
         start_up,
         timing,
+        worst,
     )
     from benchmarks.report import console  # noqa: PLC0415
 
@@ -50,6 +51,7 @@ def main():
         "scale": [scale.scale],
         "mechanisms": [mechanisms.mechanisms],
         "centres": [centres.errors, centres.limits],
+        "worst": [worst.worst],
         "cliffs": [cliffs.cliffs],
         "measuring": [measuring.measuring],
         "spark": [spark.spark],

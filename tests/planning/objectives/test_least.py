@@ -29,6 +29,7 @@ def targeted(plan):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.data())
 def test_the_least_budget_meets_every_target_and_is_certified(data):
@@ -64,6 +65,7 @@ def test_the_cost_is_said_in_every_definition_of_privacy():
     assert plan.budget.delta_at(plan.budget.epsilon_at(1e-9)) == pytest.approx(1e-9, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_parts_without_targets_are_answered_at_nearly_the_same_cost():
     alone, beside = qs.least_budget(HEADLINES), qs.least_budget(HEADLINES + DETAILS)
     assert beside.budget.privacy_cost <= 1.011 * alone.budget.privacy_cost
@@ -93,6 +95,7 @@ def test_targets_that_are_met_anyway_change_nothing():
     assert plan.rmse == qs.plan(qs.all_kway(SCHEMA, [1, 2]), budget).rmse
 
 
+@pytest.mark.slow
 def test_an_insufficient_budget_is_refused_with_what_would_suffice():
     with pytest.raises(PlanError, match="does not suffice") as refused:
         qs.plan(HEADLINES, qs.PrivacyCost(0.01))
@@ -105,6 +108,7 @@ def test_an_insufficient_budget_is_refused_with_what_would_suffice():
     assert "[plan] insufficient" in refused.value.for_spec()
 
 
+@pytest.mark.slow
 def test_an_insufficient_budget_may_miss_all_targets_by_the_same_factor():
     budget = qs.PrivacyCost(0.01)
     plan = qs.plan(HEADLINES.within(8) + qs.marginals(SCHEMA, 2).within(20), budget, insufficient="scale")
@@ -116,6 +120,7 @@ def test_an_insufficient_budget_may_miss_all_targets_by_the_same_factor():
     assert several.privacy_cost <= 0.01
 
 
+@pytest.mark.slow
 def test_every_one_way_count_capped_at_seven_tenths_of_its_error_today():
     workload = qs.all_kway(cps(), [1, 2, 3])
     today = qs.plan(workload, qs.PrivacyCost(1.0), centering="uniform")

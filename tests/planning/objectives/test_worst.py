@@ -30,6 +30,7 @@ def ratios(plan):
     return np.sqrt(variances(plan, plan.workload)) / np.repeat(aims, counts)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.data())
 def test_the_value_agrees_with_an_independent_solver_to_the_certified_gap(data):
@@ -47,6 +48,7 @@ def test_the_value_agrees_with_an_independent_solver_to_the_certified_gap(data):
     assert plan.gap <= 0.01
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.data())
 def test_optimised_centres_are_certified_at_these_centres(data):
@@ -59,6 +61,7 @@ def test_optimised_centres_are_certified_at_these_centres(data):
     assert plan.worst / (1 + plan.gap) <= best * (1 + 1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.data())
 def test_few_queries_are_certified_against_every_mechanism(data):
@@ -94,6 +97,7 @@ FIGURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_the_largest_standard_error_at_cost_one(name):
     make, optimized, uniform = FIGURES[name]
@@ -117,6 +121,7 @@ def test_marginals_reach_the_optimum_of_residual_planner(k):
     assert theirs.worst == pytest.approx(best, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_predicates_and_targets_that_differ_by_table_are_certified_within_one_percent():
     schema = qs.Schema.of(age=12, income=8, sex=2, region=4)
     rules = [f"age >= {2 + i} and income <= {1 + i} and sex == {i % 2}" for i in range(6)]
