@@ -1,4 +1,4 @@
-"""The least largest standard error at privacy cost 1, beside plans of least mean error and other mechanisms."""
+"""The least largest standard error at privacy cost 1, beside the mean plan and other mechanisms."""
 
 import time
 from functools import partial

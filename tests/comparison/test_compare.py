@@ -168,3 +168,10 @@ def test_very_many_attributes_do_not_overflow(monkeypatch):
     assert "union" in row.note
     with pytest.raises(qs.TooLargeError, match="on all 250 attributes together"):
         hdmm(workload, "kronecker")
+
+
+def test_targets_do_not_keep_mechanisms_from_being_compared():
+    workload = qs.all_kway(qs.Schema.of(a=4, b=3), 2, "prefix")
+    plain = qs.compare(workload, qs.zCDP(0.5), ["querysmasher"])
+    aimed = qs.compare(workload.within(1e-3), qs.zCDP(0.5), ["querysmasher"])
+    assert aimed.rows[0].rmse == plain.rows[0].rmse

@@ -8,7 +8,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from querysmasher.comparison.chart import comparison_chart, write_chart
@@ -183,6 +183,8 @@ def compare(
     ['QuerySmasher', 'ResidualPlanner']
     """
     check_asked(workload, budget)
+    if workload.has_targets:  # errors without them are compared: others have no targets
+        workload = Workload(workload.schema, tuple(replace(g, target=None) for g in workload))
     known = {m.name: m for m in COMPARED}
     given = known if mechanisms is None else [mechanisms] if isinstance(mechanisms, str) else mechanisms
     asked: list[str] = list(given) if isinstance(given, Iterable) else [given]
