@@ -70,7 +70,8 @@ def test_table_and_json(comparison):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("suffix", "start"), [("svg", b"<svg"), ("png", b"\x89PNG"), ("json", b"{"), ("html", b"<!")]
+    ("suffix", "start"),
+    [("svg", b"<svg"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("json", b"{"), ("html", b"<!")],
 )
 def test_charts_are_written_by_their_suffix(comparison, tmp_path, suffix, start):
     path = tmp_path / f"chart.{suffix}"
@@ -81,8 +82,26 @@ def test_charts_are_written_by_their_suffix(comparison, tmp_path, suffix, start)
         assert b'src="http' not in text
 
 
+def test_the_chart_shows_how_far_each_is_above_the_best(comparison, tmp_path):
+    spec = json.dumps(comparison.chart().to_dict())
+    errors = {row.title: row.rmse for row in comparison.rows if row.rmse is not None}
+    best = min(errors.values())
+    for name, error in errors.items():
+        assert f'"{name}"' in spec
+        assert ("(best)" if error == best else f"(+{error / best - 1:.1%})") in spec
+    assert "above the best" in spec
+    assert "var(--" not in spec, "colours for paper are written out"
+    comparison.chart(tmp_path / "chart.svg")
+    drawn = (tmp_path / "chart.svg").read_text(encoding="utf-8")
+    assert "var(--accent)" in drawn
+    assert "--accent: #" in drawn
+    assert "prefers-color-scheme: dark" in drawn
+    assert "viewBox" in drawn
+    assert "max-width: 100%" in drawn
+
+
 def test_charts_of_other_kinds_are_refused(comparison, tmp_path):
-    with pytest.raises(qs.PlanError, match=r"ends in one of \.html, \.svg, \.png, \.json"):
+    with pytest.raises(qs.PlanError, match=r"ends in one of \.html, \.svg, \.png, \.pdf, \.json"):
         comparison.chart(tmp_path / "chart.txt")
 
 

@@ -62,5 +62,5 @@ def test_a_chart_is_whole_or_not_there(tmp_path):
     with pytest.raises(qs.FileError, match="does not exist"):
         compared.chart(tmp_path / "nowhere" / "a.svg")
     with pytest.raises(qs.PlanError, match="expected a name that ends in"):
-        compared.chart(tmp_path / "a.pdf")
+        compared.chart(tmp_path / "a.tiff")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.PNG", "a.html", "a.json", "a.svg"]

@@ -190,6 +190,20 @@ def test_one_huge_cell_does_not_hide_the_others(browser, tmp_path):
     assert np.median(opacities) > 0.03
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_cross_table_on_a_phone(browser, page, scheme):
+    browser.open(page, width=360, dark=scheme == "dark")
+    choose(browser, first="0", second="2", percent="column")
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    colours = browser.run(
+        "['td', 'small', 'th'].map((name) => document.querySelector(`#cross ${name}`))"
+        ".map((cell) => getComputedStyle(cell).color)"
+    )
+    assert len(set(colours)) >= 2
+    assert browser.complaints() == []
+    browser.scheme("light")
+
+
 def test_paper_shows_all_rows(opened):
     choose(opened, first="1", second="0")
     assert len(opened.texts("#cells tbody tr")) == 60

@@ -163,6 +163,12 @@ def test_the_ends_of_an_interval_are_just_compatible_with_the_data(name, data):
 PLANS = {
     "pairs": (qs.all_kway(SCHEMA, [1, 2], "identity"), UNIFORM),
     "best centres": (qs.all_kway(SCHEMA, [1, 2]), {"centering": "optimized"}),
+    "a few queries beside tables": (
+        qs.all_kway(SCHEMA, [1, 2], "identity")
+        + 50 * qs.where(SCHEMA, "age >= 45 and income < 30 and sex == 'F'")
+        + 50 * qs.where(SCHEMA, "age + 5 < 50 or income >= 10"),
+        {},
+    ),
     "whole": (qs.queries(SCHEMA, age="prefix", sex="identity"), {"mechanism": "whole", **UNIFORM}),
 }
 

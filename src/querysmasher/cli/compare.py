@@ -35,7 +35,8 @@ def compare(
     """
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
-    from querysmasher.comparison.compare import HEAD, chart_format
+    from querysmasher.comparison.chart import chart_format
+    from querysmasher.comparison.compare import HEAD
     from querysmasher.report.words import promise
     from querysmasher.spec import read_spec
 

@@ -9,13 +9,11 @@ import tracemalloc
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from querysmasher.comparison.chart import comparison_chart, write_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.errors import PlanError, QuerySmasherError
-from querysmasher.extras import altair
-from querysmasher.files import replacing
 from querysmasher.formatting import columns
 from querysmasher.html import notebook, table
 from querysmasher.planning.asking import check_asked
@@ -31,8 +29,6 @@ MEASURED_SECONDS = 30
 
 Result = tuple[float, float | None, str]
 """The weighted RMSE, the largest standard error if known, and a note."""
-
-CHARTS = (".html", ".svg", ".png", ".json")
 
 HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB", "limitations")
 
@@ -77,27 +73,15 @@ class Comparison:
         return [asdict(row) for row in self.rows]
 
     def chart(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return a bar chart of the errors (altair), or write it to an HTML, SVG, PNG or JSON file."""
-        alt = altair()
-        shown = [row for row in self.rows if row.rmse is not None]
-        best = min((row.rmse for row in shown if row.rmse is not None), default=math.nan)
-        data = [
-            {"mechanism": r.title, "RMSE": r.rmse, "label": f"{r.rmse:,.4g}  ({r.rmse / best - 1:+.1%})"}
-            for r in shown
-            if r.rmse is not None
-        ]
-        base = alt.Chart(alt.InlineData(values=data)).encode(
-            x=alt.X("RMSE:Q", title="expected root mean squared error"),
-            y=alt.Y("mechanism:N", sort=None, title=None, axis=alt.Axis(labelLimit=320)),
-        )
-        bars = base.mark_bar(color="#2a6f97")
-        labels = base.mark_text(align="left", dx=4).encode(text="label:N")
-        chart = (bars + labels).properties(width=520, title=f"{self.workload.query_count:,} queries")
+        """Return a bar chart of the errors above the best (altair), or write it to a file.
+
+        The name ends in .html, .svg, .png, .pdf or .json.
+        """
+        bars = [(row.title, row.rmse) for row in self.rows if row.rmse is not None]
+        title = f"{self.workload.query_count:,} queries"
         if path is not None:
-            form = chart_format(path)
-            with replacing(path) as temporary:
-                chart.save(str(temporary), format=form, **({"inline": True} if form == "html" else {}))
-        return chart
+            write_chart(bars, title, path)
+        return comparison_chart(bars, title)
 
     def __repr__(self) -> str:
         """Show the table."""
@@ -127,15 +111,6 @@ class Comparison:
             number(row.megabytes, ".0f"),
             " ".join(filter(None, (row.cannot, row.note))),
         )
-
-
-def chart_format(path: str | os.PathLike[str]) -> str:
-    """Return the file format that the name of a chart implies; refuse an unknown one."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in CHARTS:
-        msg = f"path: expected a name that ends in one of {', '.join(CHARTS)}, got {os.fspath(path)!r}"
-        raise PlanError(msg)
-    return suffix[1:]
 
 
 def _planned(mechanism: str, centering: str | None = None) -> Callable[[Workload, Budget], Result]:
