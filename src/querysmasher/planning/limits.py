@@ -77,7 +77,7 @@ class PlanningLimits:
     final_steps: int = 120
     """Maximum number of iterations of the best structured candidate."""
 
-    wide_steps: int = 20
+    wide_steps: int = 15
     """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
     wide_work: float = 2e10
     """The same, in cells × queries² of all steps: where these take little time."""
