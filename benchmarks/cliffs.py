@@ -111,7 +111,8 @@ def run(row):
     """Plan in a process of its own, on one core."""
     import os  # noqa: PLC0415 - only here
 
-    given = json.dumps([row.build, row.arguments, row.against, row.eigh, row.better is not None])
+    bounded = row.above is not None
+    given = json.dumps([row.build, row.arguments, row.against, row.eigh, row.better is not None, bounded])
     command = [sys.executable, "-m", "benchmarks.cliffs", given]
     one = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(  # noqa: S603 - our own module
@@ -123,7 +124,7 @@ def run(row):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def perform(build, arguments, against, eigh, split):
+def perform(build, arguments, against, eigh, split, bounded):
     """Plan one row: its error, its time, what that is compared with, and a bound of its own."""
     import resource  # noqa: PLC0415
 
@@ -147,8 +148,8 @@ def perform(build, arguments, against, eigh, split):
     if split:
         with limited(most_unsplit=0):
             better = plan.weighted_loss / qs.plan(workload, cost, progress=False).weighted_loss
-    best = cliff_workloads.lower_bound(workload)
-    if best is None:
+    best = cliff_workloads.lower_bound(workload) if bounded else None
+    if bounded and best is None:
         best = plan.limit().rmse
     return {
         "rmse": plan.weighted_rmse,

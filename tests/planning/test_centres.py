@@ -343,7 +343,7 @@ def test_the_pipeline_works_with_optimised_centres(tmp_path):
     workload = (
         qs.all_kway(schema, [1, 2, 3], "prefix") + qs.affine(schema, "a", "b") + qs.where(schema, "a >= 2")
     )
-    plan = qs.plan(workload, COST, centering="optimized")
+    plan = plan_split(workload, centering="optimized")
     assert not plan.centres[0].is_uniform
     plan.save(tmp_path / "plan")
     plan = qs.Plan.load(tmp_path / "plan")

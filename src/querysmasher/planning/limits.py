@@ -77,7 +77,7 @@ class PlanningLimits:
     final_steps: int = 120
     """Maximum number of iterations of the best structured candidate."""
 
-    wide_steps: int = 20
+    wide_steps: int = 15
     """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
     wide_work: float = 2e10
     """The same, in cells × queries² of all steps: where these take little time."""
@@ -131,8 +131,10 @@ class PlanningLimits:
     """Maximum dimension of the matrix to decompose; beyond, the limit is bounded by products."""
     product_cells: int = 200_000
     """Maximum number of cells of the attributes asked about for that bound."""
-    product_work: float = 8e9
+    product_work: float = 2e10
     """Maximum of cells × queries² for queries that tie attributes together, in that bound."""
+    quadrature_work: float = 2e9
+    """The same for a closer bound by quadrature."""
     product_terms: int = 100
     """Maximum number of other groups in that bound."""
     large_limit_dimension: int = 1_200

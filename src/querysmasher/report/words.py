@@ -187,7 +187,7 @@ def total_words(total: Total, delta: float) -> str:
 
     >>> from fractions import Fraction
     >>> total_words(Total(Fraction(1, 2)), 1e-6)
-    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.2997 at delta = 1e-06'
+    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.3076 at delta = 1e-06'
     """
     mu = "" if total.mu is None else f", mu = {total.mu:.6g} (Gaussian DP)"
     epsilon = f"epsilon = {total.epsilon_at(delta):.6g} at delta = {delta:g}"

@@ -32,6 +32,7 @@ from itertools import pairwise
 import numpy as np
 
 from querysmasher.arrays import Array, along_axes
+from querysmasher.planning.limits import limits
 
 NOTHING = 1e-12
 """Eigenvalues below this fraction of the largest are rounding error."""
@@ -85,7 +86,8 @@ def trace_root_bound(gram: ProductSum, weights: Sequence[Array]) -> float:
     """Return a lower bound on tr (P^½GP^½)^½ for weights p that are a product over the axes."""
     own = gram.weighted(weights)
     best = _best_bases(own)
-    if own.products and len(own.rows):
+    work = math.prod(own.shape) * len(own.rows) ** 2
+    if own.products and 0 < work <= limits().quadrature_work:
         strongest = max(own.products, key=lambda one: one[0] * math.prod(map(_trace_root, one[1])) ** 2)
         rest = tuple(one for one in own.products if one is not strongest)
         first = _product_and_rows(ProductSum((strongest,), own.rows, own.shape))
