@@ -46,4 +46,4 @@ def test_a_folder_that_cannot_be_moved_keeps_what_was_there(run, folder, monkeyp
 
 def test_a_chart_that_cannot_be_drawn_is_refused_at_once(run, folder, monkeypatch):
     monkeypatch.setattr(compare, "compare", None)
-    assert "expected a name that ends in" in run("compare", "--chart", "a.pdf", code=2).err
+    assert "expected a name that ends in" in run("compare", "--chart", "a.gif", code=2).err

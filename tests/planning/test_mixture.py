@@ -57,6 +57,7 @@ def test_a_plan_is_the_best_combination_of_what_it_measures(workload, other, wei
     assert privacy_cost(plan) <= 1 + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 def test_a_release_is_unbiased_consistent_and_as_noisy_as_it_says(neighbours, tmp_path):
     workload = mixed()
