@@ -50,6 +50,7 @@ def python(folder, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_all_but_pages_and_pictures_works_without_charts(tmp_path):
     ran = python(tmp_path, "-c", WITHOUT)
     assert ran.returncode == 0, ran.stderr
@@ -65,6 +66,7 @@ def test_pages_are_refused_before_anything_is_computed(tmp_path, monkeypatch):
         plan.report(tmp_path / "plan.html")
 
 
+@pytest.mark.slow
 def test_the_command_names_the_extra_too(tmp_path):
     script = 'import sys\nsys.modules["altair"] = None\nfrom querysmasher.cli import main\nmain()'
     for words in (["report", "nothing.toml"], ["demo", "--made-up"]):

@@ -60,6 +60,7 @@ def test_arrays_in_column_order_come_back_with_the_same_entries(tmp_path):
     np.testing.assert_array_equal(again["b"], columns[::2, ::-1])
 
 
+@pytest.mark.slow
 def test_a_changed_byte_anywhere_is_noticed(written, refuses):
     whole = written.read_bytes()
     for place in range(len(whole)):
@@ -260,6 +261,7 @@ def peak_of_reading(path):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["array", "many arrays", "one array often", "text", "lists", "manifest", "late"]
 )
@@ -327,6 +329,7 @@ def test_no_archive_gets_the_name_of_another_kind_of_file(tmp_path, name, refuse
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_json_takes_its_place_in_memory_once(tmp_path):
     """The worst there is: lists in lists, of which a file of 0.5 MB may expand to 16 MB of JSON."""
     path = tmp_path / "x"

@@ -5,6 +5,8 @@ import shlex
 import subprocess
 import sys
 
+import pytest
+
 from tests.fuzz import ROOT, property_tests
 
 PLANTED = """
@@ -19,6 +21,7 @@ def test_no_property():
 """
 
 
+@pytest.mark.slow
 def test_a_failure_is_printed_with_the_command_that_repeats_it(tmp_path):
     planted = tmp_path / "test_planted.py"
     planted.write_text(PLANTED)
@@ -41,6 +44,7 @@ def test_a_failure_is_printed_with_the_command_that_repeats_it(tmp_path):
     assert "test_wrong_for_some(" in repeated.stdout
 
 
+@pytest.mark.slow
 def test_our_own_property_tests_are_found():
     """Below the root, where the project's own options for pytest hold: a second -q lists no names."""
     assert property_tests(["tests/test_truth.py"]) == [

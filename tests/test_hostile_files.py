@@ -214,6 +214,7 @@ STEP = 40
 """Of some 28,000 changes, every 40th is tried; with 1 they all are, in a few minutes."""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of numbers that cannot be cast, while the changes are made
 @pytest.mark.parametrize("name", PLANS)
 def test_every_changed_plan_is_refused_or_sound(name, tmp_path):
@@ -230,6 +231,7 @@ def test_every_changed_plan_is_refused_or_sound(name, tmp_path):
     assert 0 < kept < tried / 2
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PLANS)
 def test_every_changed_release_is_refused_or_sound(name, tmp_path):

@@ -133,6 +133,7 @@ def test_there_are_no_circles():
     assert circles(sources) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "line", "members"),
     [
@@ -165,12 +166,14 @@ def test_a_planted_circle_is_found(path, line, members):
     assert members <= found
 
 
+@pytest.mark.slow
 def test_what_is_imported_inside_functions_is_heavy():
     sources = package_sources()
     assert ("cli/output", "rich.table") in {(path, name) for path, name, _ in late(sources)}
     assert unjustified(sources) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "line", "wrong"),
     [
@@ -201,6 +204,7 @@ def loaded_after(code):
     return set(ran.stdout.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "queries",
     ["qs.marginals(schema, 2)", "qs.all_kway(schema, [1, 2], 'prefix') + qs.all_kway(schema, 1, 'range')"],
@@ -212,6 +216,7 @@ def test_a_first_plan_loads_nothing_heavy(queries):
     assert loaded.isdisjoint({*HEAVY, "scipy", "scipy.optimize", "pandas", "narwhals", "pydantic", "typer"})
 
 
+@pytest.mark.slow
 def test_what_is_heavy_is_found_where_it_is_used():
     """The test above can fail: where single queries are planned, scipy is seen."""
     loaded = loaded_after(FIRST_PLAN.format(queries="qs.where(schema, 'a >= 2 and b == 1')"))

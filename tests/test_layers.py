@@ -186,6 +186,7 @@ def asked_by_kind(sources):
     return found
 
 
+@pytest.mark.slow
 def test_factors_strategies_and_noises_are_asked_and_not_told_apart():
     sources = package_sources()
     assert asked_by_kind(sources) == []
@@ -208,6 +209,7 @@ def test_the_walk_sees_the_imports_that_are_there():
     assert "data.check" in seen  # imported inside a function
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "line", "arrow"),
     [

@@ -44,6 +44,7 @@ def test_every_error_is_public():
     assert kinds <= set(querysmasher.__all__)
 
 
+@pytest.mark.slow
 def test_no_file_has_the_name_of_a_public_function():
     """Importing such a file would put the module in the function's place."""
     files = {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}

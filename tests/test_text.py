@@ -22,6 +22,7 @@ def acts(sign):
     return unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") or sign in BIDI
 
 
+@pytest.mark.slow
 def test_every_sign_that_acts_is_replaced_and_no_other():
     for code in range(sys.maxunicode + 1):
         sign = chr(code)

@@ -183,6 +183,7 @@ def test_dates_from_the_spec_to_the_answer(run, folder):
 # --- large budgets -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "remark"),
     [

@@ -161,6 +161,7 @@ def test_bad_sections(run, spec, folder, text, code, words):
     assert names(folder) == ["people.csv", "release.toml"]
 
 
+@pytest.mark.slow
 def test_the_plan_says_what_is_left(run, spec):
     assert "Ledger" not in run("plan").out
     run("release")

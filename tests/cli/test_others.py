@@ -36,6 +36,7 @@ def test_reports(run, folder, reported):
     run("report", "people.csv", "--out", "y.html", code=4)
 
 
+@pytest.mark.slow
 def test_real_reports(run, folder):
     run("release")
     run("report", "release.toml", "--out", "plan.html")
@@ -44,6 +45,7 @@ def test_real_reports(run, folder):
         assert (folder / page).read_text().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.slow
 def test_compare(run, folder):
     shown = run("compare").out
     for title in ("QuerySmasher", "ResidualPlanner+", "Weighted Fourier Factorizations", "HDMM"):
@@ -62,6 +64,7 @@ def test_compare(run, folder):
     run("compare", "--chart", "chart.svg", code=4).fails(4, "'chart.svg' already exists; --force replaces it")
 
 
+@pytest.mark.slow
 def test_the_demo_on_made_up_people(run, folder, monkeypatch):
     monkeypatch.setattr(demo, "MADE_UP", 3_000)
     monkeypatch.setattr(demo, "STATES", [*demo.STATES[:4], "New York", "New Jersey"])

@@ -108,6 +108,7 @@ def test_the_estimate_counts_what_the_plan_measures():
         assert estimate(workload).measurements == planned.measurements
 
 
+@pytest.mark.slow
 def test_the_estimate_grows_with_the_work(monkeypatch):
     def seconds(workload):
         return estimate(workload).planning_seconds

@@ -94,6 +94,7 @@ def test_errors(run, planted, monkeypatch):
     assert sorted(p.name for p in planted.iterdir()) == ["people.parquet", "release.toml"]
 
 
+@pytest.mark.slow
 def test_progress_on_a_real_terminal(planted):
     """Bars are drawn, and do not count records."""
     controller, terminal = pty.openpty()

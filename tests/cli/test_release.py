@@ -239,6 +239,7 @@ def test_data_that_are_not_there(run, folder):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [

@@ -77,6 +77,7 @@ def test_completion():
     assert ran.stdout.split() == ["release", "report"]
 
 
+@pytest.mark.slow
 def test_as_a_module_and_silent_without_a_terminal(folder):
     ran = python("-m", "querysmasher", "plan", "--json", cwd=folder)
     assert (ran.returncode, ran.stderr) == (0, "")

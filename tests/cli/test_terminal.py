@@ -26,6 +26,7 @@ def hostile(folder):
     return folder
 
 
+@pytest.mark.slow
 def test_control_signs_in_names_are_not_printed(run, hostile):
     for arguments in (["plan"], ["plan", "--json"], ["plan", "--all", "--save", "x.plan"]):
         assert "title" in quiet(run(*arguments)).out

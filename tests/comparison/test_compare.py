@@ -82,6 +82,7 @@ def test_charts_are_written_by_their_suffix(comparison, tmp_path, suffix, start)
         assert b'src="http' not in text
 
 
+@pytest.mark.slow
 def test_the_chart_shows_how_far_each_is_above_the_best(comparison, tmp_path):
     spec = json.dumps(comparison.chart().to_dict())
     errors = {row.title: row.rmse for row in comparison.rows if row.rmse is not None}
@@ -134,6 +135,7 @@ def test_slow_mechanisms_are_run_once(monkeypatch, seconds, times):
     assert row.megabytes == (None if times == 1 else pytest.approx(8, rel=0.1))
 
 
+@pytest.mark.slow
 def test_notes_are_sentences(comparison):
     odd = qs.compare(WORKLOAD + qs.affine(SCHEMA, "sex", "age"), qs.zCDP(0.5, neighbours="replace_one"))
     for row in (*comparison.rows, *odd.rows):

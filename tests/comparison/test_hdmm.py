@@ -47,6 +47,7 @@ def errors_of(workload, V):
     return float(weights @ variances), float(variances.max())
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(workload=workloads())
 def test_no_template_beats_the_limit_of_all_mechanisms(workload):
@@ -74,6 +75,7 @@ def test_kronecker_is_no_worse_than_other_products(workload, seed):
     assert found.weighted_loss <= identity[0] * (1 + 1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(workload=workloads(), seed=st.integers(0, 1000))
 def test_marginals_are_no_worse_than_other_weights(workload, seed):
@@ -113,6 +115,7 @@ def rmse(workload, template):
     return math.sqrt(hdmm(workload, template).weighted_loss / workload.query_count)
 
 
+@pytest.mark.slow
 def test_published_figures():
     from benchmarks.schemas import cube, hybrid, one_and_two_way
 

@@ -29,6 +29,7 @@ def test_zeros_beside_queries():
     assert all(row.rmse for row in qs.compare(ASKED + NOTHING, COST, progress=False).rows)
 
 
+@pytest.mark.slow
 def test_errors_are_known_where_the_worst_query_cannot_be_looked_for(monkeypatch):
     expected = {row.mechanism: row.rmse for row in qs.compare(ASKED, COST, progress=False).rows}
     monkeypatch.setattr(families, "MAX_MATRIX_ENTRIES", 8)
@@ -54,6 +55,7 @@ def test_one_mechanism_out_of_memory_leaves_the_others(monkeypatch):
     assert rows["residual"].rmse
 
 
+@pytest.mark.slow
 def test_a_chart_is_whole_or_not_there(tmp_path):
     compared = qs.compare(ASKED, COST, ["residual"], progress=False)
     for name in ("a.html", "a.svg", "a.PNG", "a.json"):

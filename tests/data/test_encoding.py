@@ -25,6 +25,7 @@ def codes(attribute, column, dtype=None):
     return places(attribute, pa.array(column, type=dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "dtype"), [(253, "uint8"), (254, "uint16"), (65533, "uint16"), (65534, "uint32")]
 )

@@ -104,6 +104,7 @@ def test_no_sets(engine):
     assert list(open_table(SCHEMA, engine(clean_rows(3)), ["sex"]).marginals([])) == []
 
 
+@pytest.mark.slow
 def test_tiny_steps_that_keep_nothing(engine, request):
     """As for a table larger than memory: rows are read anew for each of many batches of marginals."""
     sets = SETS[:12] if "spark_frame" in request.node.name else SETS

@@ -170,6 +170,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_of_a_long_stream_stays_bounded():
     """Rows of 350 MB; a process of its own, for its peak of memory to be that of the stream."""
     pytest.importorskip("resource")

@@ -30,6 +30,7 @@ tables = st.lists(neighbours.records, min_size=1, max_size=8)
 counts = partial(mixed_table.counts, unknown="drop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", CSV_WRITERS)
 @settings(max_examples=60)
 @given(tables, neighbours.names)
@@ -39,6 +40,7 @@ def test_csv(tmp_path_factory, writer, rows, names):
         assert excess(rows, place, lambda some: CSV_WRITERS[writer](some, path), names, as_text) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
 @settings(max_examples=60)
 @given(tables, neighbours.names)
@@ -63,6 +65,7 @@ def test_spark(spark, rows):
     assert excess(rows, 0, lambda some: neighbours.spark_frame(some, spark), SCHEMA.names[:3]) == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.lists(neighbours.records, min_size=1, max_size=3), st.sampled_from(["csv", "csv with line feeds"]))
 def test_csv_of_more_rows_than_a_reader_would_sample(tmp_path_factory, rows, writer):
@@ -124,6 +127,7 @@ def test_narrow_floats():
     assert counts(schema, wide, "a") == [1, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stranger",
     ["x", b"F", 1, 2.5, None, True, [1], {"a": 1}, pd.NA, pd.Timestamp(0), 10**30, np.datetime64(0, "D")],
@@ -166,6 +170,7 @@ def test_booleans_of_numpy_are_no_numbers_whatever_stands_beside_them(extra):
     assert counts(Schema.of(a=2), frame, "a") == [1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [np.datetime64(0, "D"), np.timedelta64(1, "s")])
 def test_scalars_of_numpy_do_not_crash(first):
     """Arrow 26 ends the process at a day of NumPy that another scalar of NumPy follows."""

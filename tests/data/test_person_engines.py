@@ -123,6 +123,7 @@ def reference(rows, most=2, key=KEY):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("limits", [None, TINY], ids=["", "tiny"])
 def test_every_engine_keeps_the_same_records(engine, limits, tmp_path):

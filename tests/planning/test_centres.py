@@ -206,6 +206,7 @@ def test_what_cannot_move_is_split_and_solved_once(monkeypatch):
     assert Counter(split)["prefix"] > Counter(split)["identity"] == Counter(split)["circular"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some_workloads())
 def test_roles_that_stay_change_neither_value_nor_gradient_of_the_others(name):
     roles = find_roles(some_workloads()[name])
@@ -258,6 +259,7 @@ def test_symmetric_attributes_stay_uniform_among_others():
         assert centre.is_uniform == (attribute.kind == "categorical")
 
 
+@pytest.mark.slow
 def test_alike_attributes_share_a_role_and_a_centre():
     schema = cube(5, 6)
     workload = qs.all_kway(schema, [1, 2], "prefix") + pairs(schema, qs.affine)
@@ -299,6 +301,7 @@ FIGURES = [  # (workload, uniform, optimised) at privacy cost 1
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workload", "uniform", "optimised"), FIGURES)
 def test_known_figures(workload, uniform, optimised):
     assert qs.plan(workload, COST, centering="uniform", tolerance=1e-4).rmse == pytest.approx(

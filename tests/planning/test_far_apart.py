@@ -130,6 +130,7 @@ def test_bins_beside_their_total_in_cents_are_all_measured(centering):
         check_certificate(plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [1e9, 1e16])
 def test_differences_beside_a_count_of_great_weight(weight):
     for n, check in ((12, check_plan), (200, lambda plan: None)):
@@ -210,6 +211,7 @@ def test_light_queries_use_what_heavy_ones_leave():
     assert plan.variances(contrast)[0] < 2.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["residual", "basis", "structured", "dense"])
 def test_other_solvers_measure_all_queries_too(solver):
     schema = qs.Schema.of(a=4, b=3)
@@ -307,6 +309,7 @@ def planned(workload, **options):
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(far_workloads())
 def test_plans_of_queries_far_apart_are_true(workload):

@@ -70,6 +70,7 @@ def check_space(planned, integers):
         assert exact_rank([*rows, *left]) == rank, f"a query is not in the span of what is measured on {kept}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_rows_are_exactly_where_they_should_be(name):
     workload, options = CLASSES[name]
@@ -213,6 +214,7 @@ CHEAP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEAP)
 def test_whole_numbers_cost_at_most_a_fifth_of_a_percent(name):
     workload, options = CHEAP[name]
@@ -268,6 +270,7 @@ def test_more_records_leave_fewer_bits_and_at_last_none(refuses):
         integer_plan(planned, 1.0, 2**52)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [4, 20, 27, 34, 40])
 def test_what_is_accepted_when_planned_is_what_can_be_measured(power):
     """Planning tries few bits first, measuring many: they accept the same plans."""
@@ -380,6 +383,7 @@ def test_little_budget_leaves_fewer_bits_and_at_last_none(refuses):
 # --- noise -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("cost", [1e-6, 1.0, 1e8])
 def test_noise_is_at_least_one_and_at_least_what_was_planned(name, cost):

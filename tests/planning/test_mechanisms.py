@@ -70,6 +70,7 @@ def best_plan(workload, centering):
     return qs.plan(workload, COST, solver="dense", centering=centering, tolerance=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 @settings(max_examples=40, deadline=None)
 @given(workload=workloads())

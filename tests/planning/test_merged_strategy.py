@@ -271,6 +271,7 @@ def test_twenty_predicates_answer_themselves():
         assert strategy.contains(factors)
 
 
+@pytest.mark.slow
 def test_a_large_domain_is_not_written_out():
     """20 rows over 100,000 × 500 cells would be 8 GB of numbers."""
     schema = qs.Schema.of(a=100_000, b=500)

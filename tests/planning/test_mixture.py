@@ -94,6 +94,7 @@ def test_a_release_is_unbiased_consistent_and_as_noisy_as_it_says(neighbours, tm
     assert np.array_equal(again.std, answers.std)
 
 
+@pytest.mark.slow
 def test_combining_is_better_than_either_alone():
     workload = mixed()
     plan = plan_beside(workload)

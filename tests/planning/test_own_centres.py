@@ -42,6 +42,7 @@ def model_of(workload):
     return CentreModel(roles, (1, 1), free), [Centre.uniform(n) for n in roles.sizes]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(one_way_of_asking())
 @example(qs.all_kway(cube(10, 40), [1, 2], "prefix"))

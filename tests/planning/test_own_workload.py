@@ -9,6 +9,7 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning import planner
 from querysmasher.planning.integer import MAX_RECORDS, integer_plan
+from querysmasher.report import expectations
 from querysmasher.workload import families
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from tests import reference
@@ -48,6 +49,7 @@ def test_weighted_ranges_are_summed_without_writing_them_out(family, monkeypatch
         raise AssertionError(msg)
 
     monkeypatch.setattr(families.Family, "matrix", refuse)
+    monkeypatch.setattr(expectations, "MOST_ENTRIES", 1_000)
     fresh = qs.plan(workload, COST, **UNIFORM)
     assert fresh.rmse == pytest.approx(expected, rel=1e-10)
     assert "expected error" in repr(fresh)

@@ -49,6 +49,7 @@ PLANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prefix", "mixed", "structured", "marginals", "tied"])
 @pytest.mark.parametrize(
     "workload",

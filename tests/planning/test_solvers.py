@@ -352,6 +352,7 @@ def methods(plan):
     }
 
 
+@pytest.mark.slow
 def test_the_solver_follows_the_table():
     schema = qs.Schema.of(a=70, b=60)
     marginal, prefix = qs.marginals(schema, 2), qs.all_kway(schema, 2, "prefix")

@@ -111,6 +111,7 @@ def test_a_loaded_plan_shares_what_the_plan_shared(rich, saved):
     assert all(not c.weights.flags.writeable for c in again.centres)
 
 
+@pytest.mark.slow
 def test_damage_anywhere_is_noticed(saved, refuses):
     whole = saved.read_bytes()
     places = {*range(120), *range(len(whole) - 200, len(whole)), *range(0, len(whole), 97)}

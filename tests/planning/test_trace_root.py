@@ -112,6 +112,7 @@ def test_workloads_are_bounded_below_their_optimum(workload):
     assert 0 < bound <= upper * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_large_mixture_is_known():
     """Prefixes with affine and absolute differences on 70 × 70 values: 4,900 dimensions."""
     schema = qs.Schema.of(a=70, b=70)

@@ -89,6 +89,7 @@ def test_pairs_of_many_attributes_are_split():
     assert not any(s.strategy.whole for s in plan.solutions)
 
 
+@pytest.mark.slow
 def test_few_attribute_sets_may_be_whole_beside_each_other():
     """Together they distinguish too many cells, so each set is measured by itself, and all are combined."""
     schema = qs.Schema.of(a=5, b=5, c=5, d=5, e=5, f=5)

@@ -69,6 +69,7 @@ def test_one_query_is_measured_itself(sizes, words):
     assert plan.measurements == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "most"), [(20, 1.46), (100, 2.08)])
 def test_predicates_are_answered_near_the_best_of_any_mechanism(count, most):
     plan = plan_whole(predicates(count))

@@ -58,6 +58,7 @@ def test_cells_left_out_at_first_join_later():
     assert found.upper <= 1.0011 * found.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [60, 100])
 def test_mixed_predicates_reach_the_tolerance(count):
     """Gap at most 0.1 % where the fixed point on all cells stops at more, in well under a second each."""

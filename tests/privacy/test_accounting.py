@@ -82,6 +82,7 @@ def alone(plan, number):
     return dataclasses.replace(plan, measured=(plan.measured[number],))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_adding_or_removing_a_record_costs_at_most_what_is_said(name):
     plan = integers(name)
@@ -99,6 +100,7 @@ def test_adding_or_removing_a_record_costs_at_most_what_is_said(name):
         assert attained <= said <= attained + slack * max(1, attained)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_replacing_a_record_costs_at_most_what_is_said(name):
     plan = integers(name, qs.PrivacyCost(1.0, neighbours="replace_one"))
@@ -523,6 +525,7 @@ BUDGETS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["rounded", "discrete", "opendp", "gaussian"])
 @pytest.mark.parametrize("budget", BUDGETS, ids=repr)
 def test_every_noise_spends_at_most_its_budget_and_little_less(budget, noise, refuses):

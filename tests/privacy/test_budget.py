@@ -98,6 +98,7 @@ def test_delta_matches_the_pld_accountant():
     assert delta(0.5, 1.0) == pytest.approx(accountant.get_delta(1.0), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.01, 0.5, 4.0])
 def test_zcdp_matches_the_rdp_accountant(rho):
     orders = 1 + np.geomspace(1e-3, 1e5, 200_001)
@@ -153,6 +154,7 @@ def test_extreme_budgets(e, d):
     assert exact_delta(b.privacy_cost, e) <= mpmath.mpf(d)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("e", "d"), list(itertools.product([1e-3, 1.0, 100.0], [1e-300, 1e-6, 0.5, 0.999])))
 def test_rho_for_discrete_is_safe_and_tight(e, d):
     rho = ApproxDP(e, d).rho_for_discrete

@@ -344,6 +344,7 @@ def check(build):
     return False
 
 
+@pytest.mark.slow
 def test_a_plan_is_refused_or_costs_what_is_said():
     tried = Counter()
 

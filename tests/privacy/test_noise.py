@@ -65,6 +65,7 @@ def check_distribution(sample, variance):
 # --- the distribution --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
 def test_distribution(variance):
     check_distribution(DiscreteGaussian(seed=11).draw(variance, 400_000), variance)
@@ -98,6 +99,7 @@ def test_huge_variance(variance):
     assert stats.chisquare(last_digits).pvalue > ALARM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(10), Fraction(10_000)], ids=str)
 def test_agrees_with_opendp(variance):
     ours = DiscreteGaussian(seed=14).draw(variance, 200_000)

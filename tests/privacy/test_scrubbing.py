@@ -94,6 +94,7 @@ def check(error):
                 assert not isinstance(value, tables), (frame, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("columns", ["WITHOUT", "UNFIT"])
 def test_no_record_is_shown_when_a_table_is_refused(engine, columns, tmp_path):
@@ -103,6 +104,7 @@ def test_no_record_is_shown_when_a_table_is_refused(engine, columns, tmp_path):
     check(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("read", [partial(qs.check, SCHEMA), partial(true_answers, ALL)])
 def test_nor_where_a_custodian_looks_for_what_does_not_fit(engine, read, tmp_path, monkeypatch):
@@ -134,6 +136,7 @@ def test_the_search_finds_records_that_are_shown():
     assert PRIVATE in told(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), DataError("data: no"), MemoryError()])
 @pytest.mark.parametrize(
     ("module", "name"),

@@ -59,6 +59,7 @@ def check_truth(release, workload, counts):
 # --- without noise -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 def test_without_noise_every_answer_is_the_truth(name, neighbours):
@@ -77,6 +78,7 @@ def test_any_workload_without_noise(workload, solver, seed):
     check_truth(noiseless(plan, counts, max_records=10_000), workload, counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [UNIFORM, BEST, {"solver": "structured", **BEST}], ids=str)
 def test_queries_asked_later_without_noise(options):
     schema = qs.Schema.of(b=4, a=5, c=3)

@@ -77,6 +77,7 @@ def same(one, two):
     assert one.marginal("h", "sex").tobytes() == two.marginal("h", "sex").tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RELEASES)
 def test_a_release_comes_back_bit_for_bit(name, tmp_path):
     one = released(name)
@@ -108,6 +109,7 @@ def test_answers_are_read_when_they_are_needed(saved, monkeypatch):
     assert len(read) == before + 2  # the total is kept, one set more is read
 
 
+@pytest.mark.slow
 def test_a_changed_byte_anywhere_is_noticed(saved, refuses):
     whole = saved.read_bytes()
     places = [*range(200), *range(200, len(whole) - 200, 41), *range(len(whole) - 200, len(whole))]
@@ -239,6 +241,7 @@ def test_saving_where_nothing_can_be_saved(tmp_path, refuses):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_loaded_release_lets_go_of_its_file(saved):
     release = qs.Release.load(saved)
     release.answer()

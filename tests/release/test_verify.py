@@ -186,6 +186,7 @@ def scaled(name, row, factor):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["answers.parquet", "answers.csv"])
 def test_answers_must_follow_from_the_noisy_numbers(plan, tmp_path, answers):
     made = published(tmp_path / "x", qs.measure(plan, TABLE), answers)
@@ -284,6 +285,7 @@ WORKLOADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("unit", [{}, {"records_per_person": 3}, {"neighbours": "replace_one"}], ids=str)
 def test_the_cost_from_the_file_alone(tmp_path, name, unit):
@@ -331,6 +333,7 @@ print([n for n in loaded if n in ("querysmasher.planning.planner", "querysmasher
 """
 
 
+@pytest.mark.slow
 def test_it_needs_neither_data_nor_a_planner(folder):
     ran = subprocess.run(  # noqa: S603 - our own words
         [sys.executable, "-c", ALONE, str(folder)], capture_output=True, text=True, check=True

@@ -37,6 +37,7 @@ def release():
 COLUMNS = ["table", "kind", "query", "sex", "age", "h", "value", "std", "low", "high", "cv", "flag"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [2_000_000, 7, 1])
 def test_what_is_written_is_what_is_answered(release, tmp_path, monkeypatch, batch):
     monkeypatch.setattr(tidy, "BATCH", batch)
@@ -51,6 +52,7 @@ def test_what_is_written_is_what_is_answered(release, tmp_path, monkeypatch, bat
     assert sorted(p.name for p in tmp_path.iterdir()) == ["datapackage.json", "x.parquet"]
 
 
+@pytest.mark.slow
 def test_rows_are_tidy(release, tmp_path):
     release.write(WORKLOAD, tmp_path / "x.parquet")
     rows = pq.read_table(tmp_path / "x.parquet").to_pylist()
@@ -85,6 +87,7 @@ def test_very_long_files_state_queries_only_where_columns_cannot(release, tmp_pa
         assert row["query"] == (None if kinds <= {"total", "identity", "prefix"} else query)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [2_000_000, 7])
 @pytest.mark.parametrize("name", ["x.CSV", "x.csv.gz", "x.arrow", "x.feather", "x.json"])
 def test_formats_by_ending(release, tmp_path, monkeypatch, batch, name):

@@ -207,6 +207,7 @@ def test_guarantees_in_words():
     assert scientific(1e-10) == "10⁻¹⁰"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_text", [True, False])
 def test_the_page_is_one_file(plan, tmp_path, as_text):
     path = tmp_path / "page.html"
@@ -250,6 +251,7 @@ def test_a_page_that_fails_leaves_what_was_there(plan, tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_the_limit_is_told_where_it_is_wanted(plan, tmp_path, monkeypatch, refuses):
     asked = []
     monkeypatch.setattr(Plan, "limit", lambda self: asked.append(self) or Limit(1.0, 0.1))

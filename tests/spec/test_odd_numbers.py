@@ -71,6 +71,7 @@ def test_codebooks(tmp_path, name, text):
         read_codebook(write(tmp_path, text, name))
 
 
+@pytest.mark.slow
 def test_a_value_given_twice_among_a_million_is_found_at_once():
     with pytest.raises(qs.SchemaError, match="999999 is given more than once"):
         qs.Ordinal("a", [*range(1_000_000), 999_999])

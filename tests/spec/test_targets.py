@@ -60,6 +60,7 @@ def test_the_objective_is_read(tmp_path):
     assert plan.objective == "worst"
 
 
+@pytest.mark.slow
 def test_the_least_budget_is_found(tmp_path):
     spec = read(tmp_path, TEXT.replace("rho = 0.05", 'least = true\nneighbours = "replace_one"'))
     plan = spec.plan()
@@ -96,6 +97,7 @@ def test_the_first_spec_weighs_by_tables(tmp_path):
     assert {round(g.weight * g.rows, 9) for g in groups if len(g.attributes) == 2 and g.rows > 1} == {1.0}
 
 
+@pytest.mark.slow
 def test_the_command_shows_the_largest_error_and_the_targets(tmp_path, capsys):
     from querysmasher.cli.expectations import Expectations
 
@@ -107,6 +109,7 @@ def test_the_command_shows_the_largest_error_and_the_targets(tmp_path, capsys):
     assert shown["largest_error"] == max(group["largest_error"] for group in shown["groups"])
 
 
+@pytest.mark.slow
 def test_a_plan_says_its_largest_error_its_targets_and_its_cost(tmp_path):
     spec = read(tmp_path, TEXT.replace("rho = 0.05", "least = true"))
     text = repr(spec.plan())

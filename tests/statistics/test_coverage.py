@@ -78,6 +78,7 @@ def prefix_answers(cells):
     return rows @ cells.T, np.broadcast_to(variances[:, None], (len(rows), len(cells)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.8, 0.95])
 @pytest.mark.parametrize("p", [0.05, 0.25, 0.5, 0.9, 0.95])
 def test_quantiles_within_bins(p, level):

@@ -124,6 +124,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @given(data=st.data())
 def test_values_and_errors(name, data):
@@ -173,6 +174,7 @@ PLANS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 def test_any_plan_serves(name, neighbours):

@@ -17,6 +17,9 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
+MOST_ENTRIES = 20_000_000
+"""Maximum number of entries of a family that is written out to search for the largest error."""
+
 MOST_SEARCHED = 1_000
 """Maximum number of groups that are searched for their largest errors just to show them."""
 
@@ -172,7 +175,9 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
 
 def largest_errors(plan: Planned) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
-    return plan.extremes if len(plan.workload.groups) <= MOST_SEARCHED else None
+    groups = plan.workload.groups
+    largest = max((family.rows * family.cells for group in groups for family in group.families), default=0)
+    return plan.extremes if len(groups) <= MOST_SEARCHED and largest <= MOST_ENTRIES else None
 
 
 def _largest(plan: Planned, factor: float, certified: str) -> Iterator[tuple[str, str]]:

@@ -109,6 +109,7 @@ def test_the_largest_standard_error_at_cost_one(name):
         assert plan.worst == plan.worst_std  # no targets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, [0, 1, 2], 3])
 def test_marginals_reach_the_optimum_of_residual_planner(k):
     """For marginals the even strategy is optimal, so that only the shares of the budget are to be found."""
