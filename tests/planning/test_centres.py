@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centres.model import CentreModel
 from querysmasher.planning.centres.products import Products
 from querysmasher.planning.centres.roles import SetClass, find_roles
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.options import Options
-from querysmasher.planning.planner import plan_at
 from tests.builders import COST, cps, cube, pairs, plan_split
 from tests.release.tables import frame, random_counts, simulate, whole
 

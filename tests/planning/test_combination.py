@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.combination import CombinedPredictor, Whole
+from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.measured import Measured
+from querysmasher.planning.whole_rows import Whole
 from tests.builders import plan_split
 from tests.reference import marginal_map, query_rows
 from tests.strategies import matrices, workloads

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.planning import planner
+from querysmasher.planning import around
 from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.centres import search
 from querysmasher.planning.centres.model import CentreModel
@@ -91,7 +91,7 @@ def test_a_plan_above_the_bound_is_compared_with_the_uniform_one(share, is_unifo
     bad = Centre.ratio(np.array([30, 1, 1, 1, 1, 1]))
     bound = share * np.sqrt(qs.plan(workload, COST, centering="uniform").weighted_loss)
     found = Candidates((uniform(workload.schema), (bad,)), is_proven=False, uniform_bound=bound)
-    monkeypatch.setattr(planner, "search_centres", lambda *_, **__: found)
+    monkeypatch.setattr(around, "search_centres", lambda *_, **__: found)
     assert plan_split(workload).centres[0].is_uniform == is_uniform
 
 

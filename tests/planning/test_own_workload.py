@@ -7,7 +7,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning import planner
+from querysmasher.planning import making
 from querysmasher.planning.integer import MAX_RECORDS, integer_plan
 from querysmasher.report import expectations
 from querysmasher.workload import families
@@ -126,7 +126,7 @@ def test_fractions_on_many_cells_are_measured_where_they_are_ratios_of_integers(
 
 def test_centres_that_cannot_be_measured_give_way_to_uniform_ones(monkeypatch):
     """The search may find centres whose rows need too many bits."""
-    real = planner.check_measurable
+    real = making.check_measurable
 
     def check(plan, cap):
         if not all(c.is_uniform for c in plan.centres):
@@ -134,6 +134,6 @@ def test_centres_that_cannot_be_measured_give_way_to_uniform_ones(monkeypatch):
             raise PlanError(msg)
         real(plan, cap)
 
-    monkeypatch.setattr(planner, "check_measurable", check)
+    monkeypatch.setattr(making, "check_measurable", check)
     plan = qs.plan(qs.all_kway(qs.Schema.of(a=8, b=5), [1, 2], "prefix"), COST)
     assert all(c.is_uniform for c in plan.centres)

@@ -430,11 +430,11 @@ def test_the_real_limit_of_the_dense_solver_is_twelve_thousand_cells(refuses):
 def test_an_attribute_that_is_too_large_is_refused_before_any_work(
     asked, centering, limit_planning, refuses, monkeypatch
 ):
-    from querysmasher.planning import planner
+    from querysmasher.planning import around
 
     limit_planning(axis_values=39)
-    monkeypatch.setattr(planner, "search_centres", lambda *_, **__: pytest.fail("searched"))
-    monkeypatch.setattr(planner, "plan_at", lambda *_: pytest.fail("planned"))
+    monkeypatch.setattr(around, "search_centres", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(around, "plan_at", lambda *_: pytest.fail("planned"))
     workload = asked(qs.Schema.of(a=40, b=3))
     with refuses(TooLargeError, ValueError, "'a' has 40 values", "up to 39", "coarser"):
         qs.plan(workload, COST, centering=centering)

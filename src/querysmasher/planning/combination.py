@@ -17,7 +17,6 @@ t = (c − a₀K) Nᵀ (N K Nᵀ)⁻¹. They are linear in q, so that answers st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -27,11 +26,12 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.known import KnownPredictor
 from querysmasher.planning.lattice import Integers
+from querysmasher.planning.least_squares import Weights
 from querysmasher.planning.lifting import centred, lifted
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
-from querysmasher.planning.strategies import Strategy
+from querysmasher.planning.whole_rows import Place, Whole, answer_gram, answered, on_values
 from querysmasher.workload.groups import Group
 
 UNKNOWN = 1e-11
@@ -42,71 +42,6 @@ OUTSIDE = 1e-6
 
 CHUNK = 20_000_000
 """Maximum number of entries of the tables that are answered at once."""
-
-Place = tuple[int, ...]
-"""An attribute set: increasing indexes in the schema."""
-
-
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """Rows that are measured unsplit, on one attribute set."""
-
-    attributes: Place
-    maps: tuple[Integers, ...]
-    """For every attribute, the class of each value: the rows do not distinguish values of one class."""
-    rows: Array
-    """One axis for the rows, then one axis of classes per attribute."""
-    noises: tuple[Measured, ...]
-    """Independent noises on the answers to the rows, whose variances add up."""
-
-    @classmethod
-    def of(cls, noises: tuple[Measured, ...], strategies: Sequence[Strategy]) -> Whole:
-        """Return the rows of a measurement that is not split."""
-        ((_, number),) = noises[0].blocks
-        return cls(noises[0].attributes, *strategies[number].on_classes(), noises)
-
-    @property
-    def variance(self) -> float:
-        """The variance of the noise on the answer to every row."""
-        return sum(noise.variance for noise in self.noises)
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """How much the whole answers count: with c and u of a query, a = u·P + c·H·Hᵀ."""
-
-    covariance: Array
-    """K."""
-    inverse: Array
-    """Of R_u's Gram matrix, on its range."""
-    root: Array
-    """H, with H Hᵀ = Nᵀ (N K Nᵀ)⁻¹ N."""
-
-    def coefficients(self, known: Array, unknown: Array | None) -> Array:
-        """Return a for queries with these c and u."""
-        if unknown is None:
-            return (known @ self.root) @ self.root.T
-        first = unknown @ self.inverse
-        return first + ((known - first @ self.covariance) @ self.root) @ self.root.T
-
-    def change(self, known: Array, unknown: Array | None) -> Array:
-        """Return by how much the variances differ from those of what is known alone."""
-        change, rest = np.zeros(known.shape[:-1]), known
-        if unknown is not None:
-            first = unknown @ self.inverse
-            image = first @ self.covariance
-            change = np.einsum("...r,...r->...", first, image - 2 * known)
-            rest = known - image
-        rooted = rest @ self.root
-        return change - np.einsum("...r,...r->...", rooted, rooted)
-
-    def corrections(self, differences: Array) -> tuple[Array, Array]:
-        """Return weights of the known and the unknown parts of all rows, in what corrects residuals.
-
-        `differences` are those of the whole answers and what the residual answers say of the same rows.
-        """
-        own = self.root @ (self.root.T @ differences)
-        return own, self.inverse @ (differences - self.covariance @ own)
 
 
 class CombinedPredictor(Predictor):
@@ -159,7 +94,7 @@ class CombinedPredictor(Predictor):
             if len(self.wholes) == 1 and attributes not in self.residual.measured and attributes:
                 self._add_classes(attributes, tensor, maps)
                 continue
-            tensor = _on_values(tensor, maps)
+            tensor = on_values(tensor, maps)
             if attributes not in self.rows:
                 self.rows[attributes] = np.zeros((self.count, *tensor.shape[1:]))
             self.rows[attributes][every] = tensor
@@ -197,7 +132,7 @@ class CombinedPredictor(Predictor):
     @cached_property
     def _unknown(self) -> dict[Place, Array]:
         """What the whole rows leave on sets that residual measurements do not know, as residuals."""
-        written = {place: _on_values(rows, maps) for place, (rows, maps) in self._classes.items()}
+        written = {place: on_values(rows, maps) for place, (rows, maps) in self._classes.items()}
         return {place: self._centred(place, rows) for place, rows in (self._unmeasured | written).items()}
 
     @cached_property
@@ -253,7 +188,7 @@ class CombinedPredictor(Predictor):
         base = self.residual.known_variances(group)
         if self.residual.knows(group):
             for tables in self._tables(group, self._gains):
-                own = _answered(group, tables)
+                own = answered(group, tables)
                 base -= np.einsum("...r,...r->...", own, own)
             return np.maximum(base, 0.0)
         known, unknown = self.covariances(group)
@@ -288,13 +223,15 @@ class CombinedPredictor(Predictor):
         """Return the sum of the variances of the group's queries, not written out if all is known."""
         if not self.residual.knows(group):
             return float(self.variances(group).sum())
-        gains = (np.trace(_gram(group, own, weighted=False)) for own in self._tables(group, self._gains))
+        gains = (
+            np.trace(answer_gram(group, own, weighted=False)) for own in self._tables(group, self._gains)
+        )
         return self.residual.total(group) - float(sum(gains))
 
     def known_gram(self, group: Group) -> Array:
         """Return the sum of weight × (c outer c) over the group's queries, of which all is known."""
         (tables,) = self._tables(group, self.known, most=self.count)
-        return _gram(group, tables, weighted=True)
+        return answer_gram(group, tables, weighted=True)
 
     def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the measurements, with the coefficients of their answers for every query, as rows."""
@@ -322,7 +259,7 @@ class CombinedPredictor(Predictor):
 
     def _answers(self, group: Group, parts: Mapping[Place, Array], count: int) -> Array:
         (tables,) = self._tables(group, parts, most=count)
-        return _answered(group, tables)
+        return answered(group, tables)
 
     def _tables(self, group: Group, parts: Mapping[Place, Array], most: int = 0) -> Iterator[Array]:
         """Iterate over tables on the group's attributes made of the parts, some numbers of them at a time."""
@@ -334,39 +271,3 @@ class CombinedPredictor(Predictor):
             some = slice(start, min(start + step, count))
             own = {place: part[some] for place, part in parts.items() if set(place) <= set(places)}
             yield lifted(own.get, places, self.centres, (some.stop - start,))
-
-
-def _on_values(rows: Array, maps: Sequence[Integers]) -> Array:
-    """Return rows over classes on the values of these classes."""
-    for place, own in enumerate(maps, start=1):
-        rows = rows.take(own, axis=place)
-    return rows
-
-
-def _answered(group: Group, tables: Array) -> Array:
-    """Answer the group's queries on tables, whose first axis numbers them; it becomes the last."""
-    result = np.moveaxis(tables, 0, -1)
-    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-        result = np.moveaxis(family.answers(result), 0, -1)
-    return np.moveaxis(result, 0, -1)
-
-
-def _gram(group: Group, tables: Array, *, weighted: bool) -> Array:
-    """Return Σ_q (q·T) outer (q·T) over the group's queries, for tables T along the first axis."""
-    left = right = np.moveaxis(tables, 0, -1)
-    for _, family in group.parts():
-        axes = len(family.shape)
-        if family.closed_form:
-            flat = right.reshape(family.cells, -1)
-            right = (family.gram() @ flat).reshape(right.shape)
-        else:
-            roots = np.sqrt(family.weights) if weighted and family.weights is not None else None
-            left, right = (
-                own if roots is None else own * roots.reshape(-1, *[1] * (own.ndim - 1))
-                for own in (family.answers(left), family.answers(right))
-            )
-            axes = 1
-        ends = range(left.ndim - axes, left.ndim)
-        left, right = (np.moveaxis(own, range(axes), ends) for own in (left, right))
-    left, right = (own.reshape(own.shape[0], -1) for own in (left, right))
-    return (group.weight if weighted else 1.0) * (left @ right.T)

@@ -14,11 +14,12 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.combination import CombinedPredictor, Whole
+from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.whole_rows import Whole
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.combination import CombinedPredictor, Whole
+from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.whole import WholePredictor
+from querysmasher.planning.whole_rows import Whole
 from querysmasher.schema import Schema
 
 

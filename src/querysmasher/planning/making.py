@@ -1,0 +1,125 @@
+"""What makes plans with given options: for any objective, with groups split or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from querysmasher.errors import PlanError
+from querysmasher.planning.around import plan_around_best, plan_at
+from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.mixture import Unsplit, beside
+from querysmasher.planning.objectives.again import Again, Fresh
+from querysmasher.planning.objectives.least import plan_least
+from querysmasher.planning.objectives.objective import plan_for
+from querysmasher.planning.options import Options
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.unsplit import Planned, best_arrangement, without
+from querysmasher.privacy.budget import Budget
+from querysmasher.workload.workload import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Making:
+    """Makes plans with given options."""
+
+    options: Options
+    bases: Sequence[Solution]
+    max_records: int
+    far_apart: bool
+    progress: bool | None
+
+    def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
+        """Return the plan of least error."""
+        if objective == "mean" and not workload.has_targets:
+            return self._arranged(workload, budget, partial(self._planned, workload, budget))
+        return self._measurable(
+            workload,
+            lambda fixed: plan_for(objective, workload, self._fresh(budget, fixed), insufficient),
+        )
+
+    def least(self, workload: Workload, budget: Budget) -> Plan:
+        """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
+        return self._measurable(
+            workload,
+            lambda fixed: plan_least(workload, budget, lambda cost: self._fresh(cost, fixed)),
+        )
+
+    def _measurable(self, workload: Workload, make: Callable[[Centres | None], Plan]) -> Plan:
+        """Return a plan, around uniform centres if it cannot be measured around others."""
+        best = make(None)
+        try:
+            check_measurable(best, self.max_records)
+        except PlanError:
+            even = uniform(workload.schema)
+            if best.centres == even:
+                raise
+            best = make(even)  # whose rows are smaller integers
+            check_measurable(best, self.max_records)
+        return best
+
+    def _fresh(self, budget: Budget, fixed: Centres | None) -> Fresh:
+        """Return what starts planning with other weights."""
+
+        def split(asked: Workload, centres: Centres | None = None) -> Plan:
+            """Plan with all groups split, around given centres or the best ones."""
+            if centres is None:
+                return plan_around_best(
+                    asked, budget, self.options, self.bases, self.far_apart, self.progress
+                )
+            return plan_at(centres, asked, budget, self.options, self.bases, self.progress)
+
+        def fresh() -> Again:
+            arranged, planned = (
+                lambda asked, planned: self._arranged(asked, budget, planned),
+                lambda asked, unsplit: self._planned(asked, budget, unsplit),
+            )
+            return Again(arranged, planned, split, budget, self.options.tolerance, fixed)
+
+        return fresh
+
+    def _arranged(self, workload: Workload, budget: Budget, planned: Planned) -> Plan:
+        """Plan with the best choice of groups that are unsplit."""
+        if self.options.keeps_whole:
+            return best_arrangement(workload, budget, self.options.tolerance, planned)
+        return planned([])
+
+    def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:
+        """Plan with some groups unsplit, and refuse a plan that cannot be measured."""
+        rest = without(workload, unsplit)
+        split = None
+        if rest is not None:
+            split = _measurable_around_best(
+                rest, budget, self.options, self.bases, self.max_records, self.far_apart, self.progress
+            )
+        if not unsplit and split is not None:
+            return split
+        mixed = beside(split, unsplit, workload, budget, self.options.tolerance)
+        check_measurable(mixed, self.max_records)
+        return mixed
+
+
+def _measurable_around_best(
+    workload: Workload,
+    budget: Budget,
+    options: Options,
+    bases: Sequence[Solution],
+    max_records: int,
+    far_apart: bool,
+    progress: bool | None,
+) -> Plan:
+    """Plan with the best centres found, among those at which the plan can be measured."""
+    best = plan_around_best(workload, budget, options, bases, far_apart, progress)
+    try:
+        check_measurable(best, max_records)
+    except PlanError:
+        even = uniform(workload.schema)
+        if best.centres == even:
+            raise
+        at_even = plan_at(even, workload, budget, options, bases, progress)  # whose rows are smaller integers
+        check_measurable(at_even, max_records)
+        return replace(at_even, stopped_early=best.stopped_early)
+    return best
