@@ -233,7 +233,8 @@ def optimum(plan: Planned) -> str:
     if whole == 0:
         return f"the optimum of its kind (split queries, {plan.centering} centres)"
     rest = "in several parts" if whole == plan.workload.query_count else "the others split"
-    return f"the optimum of its kind ({count(whole, 'query', 'queries')} measured as they are, {rest})"
+    measured = f"{count(whole, 'query', 'queries')} measured as they are, {rest}"
+    return f"the optimum of its kind ({measured}, each answered from its own measurement)"
 
 
 def _fallback(method: str, sets: int, gap: float) -> str:
