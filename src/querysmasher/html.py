@@ -85,3 +85,8 @@ def script_data(data: Any, name: str) -> Html:
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return element("script", Html(text), type="application/json", id=name)
+
+
+def scrolling(content: Html) -> Html:
+    """Return content that scrolls sideways where it is too wide."""
+    return element("div", content, class_="scroll")

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
-from querysmasher.report.words import guarantee, promise, remarks
+from querysmasher.report.guarantees import guarantee, promise, remarks
 
 ROOT = Path(qs.__file__).parent
 SCHEMA = qs.Schema.of(a=2, b=3)

@@ -37,7 +37,7 @@ def compare(
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.chart import chart_format
     from querysmasher.comparison.compare import HEAD
-    from querysmasher.report.words import promise
+    from querysmasher.report.guarantees import promise
     from querysmasher.spec import read_spec
 
     read = read_spec(spec)

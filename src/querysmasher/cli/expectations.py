@@ -11,7 +11,8 @@ from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import Bar
 from querysmasher.report.expectations import Expectation, together
-from querysmasher.report.words import promise, ways_words
+from querysmasher.report.guarantees import promise
+from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec
 
 MOST_ROWS = 40

@@ -108,7 +108,7 @@ def _limit(given: dict[str, float], neighbours: str, records_per_person: int) ->
 
 
 def _show(opened: Ledger, chain: Chain, delta: float) -> None:
-    from querysmasher.report.words import total_words
+    from querysmasher.report.guarantees import total_words
 
     total = chain.total
     allowed = float(total.allowed(opened.limit))

@@ -21,7 +21,7 @@ from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
-from querysmasher.report.words import promise
+from querysmasher.report.guarantees import promise
 from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30

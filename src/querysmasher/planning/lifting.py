@@ -6,13 +6,18 @@ With r_A the residual on a set A, which sums to zero along each of its axes, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre, Centres
+
+
+def subsets(places: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Iterate over all subsets, in the same order for equally many places."""
+    for bits in range(2 ** len(places)):
+        yield tuple(place for i, place in enumerate(places) if bits >> i & 1)
 
 
 def lifted(
@@ -27,16 +32,15 @@ def lifted(
     """
     ordered = tuple(sorted(attributes))
     result = np.zeros((*lead, *(len(centres[a]) for a in ordered)))
-    for way in range(len(ordered) + 1):
-        for kept in combinations(ordered, way):
-            own = residual(kept)
-            if own is None:
-                continue
-            share = own.reshape((*lead, *(len(centres[a]) if a in kept else 1 for a in ordered)))
-            for axis, attribute in enumerate(ordered, start=len(lead)):
-                if attribute not in kept:
-                    share = share * _along(centres[attribute], axis, result.ndim)
-            result += share
+    for kept in subsets(ordered):
+        own = residual(kept)
+        if own is None:
+            continue
+        share = own.reshape((*lead, *(len(centres[a]) if a in kept else 1 for a in ordered)))
+        for axis, attribute in enumerate(ordered, start=len(lead)):
+            if attribute not in kept:
+                share = share * _along(centres[attribute], axis, result.ndim)
+        result += share
     order = [len(lead) + ordered.index(a) for a in attributes]
     return result.transpose([*range(len(lead)), *order])
 

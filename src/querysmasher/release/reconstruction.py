@@ -11,7 +11,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.combination import CombinedPredictor
-from querysmasher.planning.lifting import centred, lifted
+from querysmasher.planning.lifting import centred, lifted, subsets
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -75,8 +74,7 @@ class Reconstruction:
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
         ordered = sorted(attributes)
-        subsets = (kept for way in range(len(ordered) + 1) for kept in combinations(ordered, way))
-        missing = [kept for kept in subsets if not self._is_whole(kept)]
+        missing = [kept for kept in subsets(ordered) if not self._is_whole(kept)]
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
             msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"

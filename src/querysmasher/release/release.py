@@ -29,8 +29,8 @@ from querysmasher.release.reconstruction import Reconstruction, new_reconstructi
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.store import Store
 from querysmasher.release.writing import write_answers
+from querysmasher.report.guarantees import record_words, remarks
 from querysmasher.report.release_report import write_release_report
-from querysmasher.report.words import record_words, remarks
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.verbs import Statistical

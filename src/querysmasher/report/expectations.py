@@ -12,7 +12,8 @@ from querysmasher.formatting import count, error, share
 from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
-from querysmasher.report.words import group_words, kind_words, promise
+from querysmasher.report.guarantees import promise
+from querysmasher.report.words import group_words, kind_words
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload

@@ -7,7 +7,7 @@ large group their spread is estimated from a sample.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +15,12 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count
+from querysmasher.planning.lifting import subsets
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.expectations import Expectation, by_kind, expect
-from querysmasher.report.words import delta_of
+from querysmasher.report.guarantees import delta_of
 from querysmasher.workload.families import Circular, Family, Range
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
@@ -159,15 +160,9 @@ class _Errors:
         """Return whether every attribute is measured separately, so that variances are sums of products."""
         if any(len(f.shape) > 1 or f.rows * f.cells > MAX_ENTRIES for f in group.families):
             return False
-        sets = _subsets(self.predictor.schema.positions(group.attributes))
+        sets = subsets(sorted(self.predictor.schema.positions(group.attributes)))
         measured = (m for s in sets for m in self.predictor.measured.get(s, ()))
         return all(len(axes) <= 1 for m in measured for axes, _ in m.blocks)
-
-
-def _subsets(places: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    ordered = sorted(places)
-    for bits in range(2 ** len(ordered)):
-        yield tuple(p for i, p in enumerate(ordered) if bits >> i & 1)
 
 
 def _sampled(group: Group, most: int) -> Group | None:

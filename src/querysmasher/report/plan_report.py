@@ -13,17 +13,10 @@ from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
 from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
 from querysmasher.report.expectations import Expectation, optimum, overall
+from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
-from querysmasher.report.words import (
-    delta_of,
-    epsilon_words,
-    group_words,
-    guarantee,
-    schema_table,
-    scientific,
-    workload_table,
-)
+from querysmasher.report.words import group_words, schema_table, workload_table
 
 GROUPS = 2_000
 """Maximum number of groups on a page: those with the largest errors."""

@@ -13,9 +13,10 @@ from querysmasher.html import Html, element, join, search_box
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
 from querysmasher.report.cross_data import CROSS, deep_tables, not_shown, percent_errors, total_data
+from querysmasher.report.guarantees import epsilon_words, guarantee
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
-from querysmasher.report.words import epsilon_words, guarantee, schema_table, workload_table
+from querysmasher.report.words import schema_table, workload_table
 
 Z95 = 1.959964
 """Half-width of a 95% interval, in standard errors."""

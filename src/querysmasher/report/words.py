@@ -1,19 +1,13 @@
-"""Schemas, workloads and guarantees in plain words."""
+"""Schemas and workloads in plain words."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from querysmasher.attributes import Attribute
-from querysmasher.formatting import count, number, preview
-from querysmasher.html import Html, element, join, table
-from querysmasher.privacy.budget import ApproxDP, Budget
-from querysmasher.privacy.entries import Entry
-from querysmasher.privacy.totals import Total
+from querysmasher.formatting import count, preview
+from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
 from querysmasher.workload.families import Family
@@ -36,14 +30,6 @@ PATTERNS = {
 }
 LETTERS = "xyzuvwst"
 
-DELTA = 1e-6
-"""The δ at which ε is reported for budgets without δ."""
-
-LARGE_EPSILON = 10
-LARGE_DELTA = 1e-4
-"""Thresholds above which ε and δ get a remark."""
-
-FALSE_ALARMS = (0.01, 0.05, 0.1)
 LEVELS = 60
 """Maximum number of groups of a hierarchy that are listed."""
 
@@ -102,10 +88,10 @@ def schema_table(schema: Schema) -> Html:
     rows = [(a.name, KINDS[a.kind], f"{a.size:,}", _such_as(a)) for a in schema]
     first = table(header, rows[:MOST], numbers=[2], class_="schema")
     if len(rows) <= MOST:
-        return _scrolling(first)
+        return scrolling(first)
     rest = table(header, rows[MOST:], numbers=[2], class_="schema")
     summary = element("summary", f"{len(rows) - MOST:,} more attributes")
-    return join([_scrolling(first), element("details", summary, _scrolling(rest))])
+    return join([scrolling(first), element("details", summary, scrolling(rest))])
 
 
 def _such_as(attribute: Attribute) -> str:
@@ -141,188 +127,4 @@ def workload_table(groups: Iterable[Group]) -> Html:
         for ways, kind, sets, queries, example in workload_words(groups)
     ]
     header = ["Attributes", "Kind", "Groups", "Queries", "For example: how many records have"]
-    return _scrolling(table(header, rows[:60], numbers=[2, 3]))
-
-
-def _scrolling(content: Html) -> Html:
-    return element("div", content, class_="scroll")
-
-
-def epsilon_words(budget: Budget) -> tuple[str, str]:
-    """Return the budget as a short figure and its definition."""
-    if isinstance(budget, ApproxDP):
-        return f"ε = {budget.epsilon:.6g}", f"δ = {scientific(budget.delta)}"
-    said = {"zCDP": f"ρ = {budget.rho:.6g}", "GaussianDP": f"μ = {budget.mu:.6g}"}
-    name = {"zCDP": "zero-concentrated DP", "GaussianDP": "Gaussian DP"}
-    kind = type(budget).__name__
-    return said.get(kind, f"β = {budget.privacy_cost:.6g}"), name.get(kind, "privacy cost")
-
-
-def scientific(value: float) -> str:
-    """Return a small number as a power of ten.
-
-    >>> scientific(1e-6), scientific(2.5e-7)
-    ('10⁻⁶', '2.5 × 10⁻⁷')
-    """
-    mantissa, _, exponent = f"{value:.2e}".partition("e")
-    power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    mantissa = mantissa.rstrip("0").rstrip(".")
-    return power if mantissa == "1" else f"{mantissa} × {power}"
-
-
-def promise(budget: Budget, person: str | None = None) -> str:
-    """Return the guarantee with the remarks about it; for `person` see `Unit.describe`."""
-    return " ".join([budget.describe(person), *remarks(budget)])
-
-
-def record_words(entry: Entry | None) -> str:
-    """Return whether the cost of a release was recorded in a ledger."""
-    if entry is None:
-        return "Not recorded in a ledger: what several releases about the same people spend adds up."
-    return f"Recorded in the ledger of {entry.label!r} as entry {entry.number}, with digest {entry.digest}."
-
-
-def total_words(total: Total, delta: float) -> str:
-    """Return what several measurements spend together, in every definition of privacy that holds for it.
-
-    >>> from fractions import Fraction
-    >>> total_words(Total(Fraction(1, 2)), 1e-6)
-    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.3076 at delta = 1e-06'
-    """
-    mu = "" if total.mu is None else f", mu = {total.mu:.6g} (Gaussian DP)"
-    epsilon = f"epsilon = {total.epsilon_at(delta):.6g} at delta = {delta:g}"
-    return f"rho = {float(total.rho):.6g} (zCDP){mu}, {epsilon}"
-
-
-def remarks(budget: Budget) -> list[str]:
-    """Return remarks about a large budget, in sentences; it is not refused.
-
-    >>> from querysmasher import ApproxDP
-    >>> remarks(ApproxDP(epsilon=1.0, delta=1e-6))
-    []
-    """
-    delta = delta_of(budget)
-    stated = isinstance(budget, ApproxDP)
-    epsilon = budget.epsilon if isinstance(budget, ApproxDP) else budget.epsilon_at(delta)
-    said = []
-    if epsilon > LARGE_EPSILON:
-        where = "" if stated else f" (at delta = {delta:g})"
-        said.append(
-            f"Remark: epsilon = {epsilon:.4g}{where} is above {LARGE_EPSILON}, so the guarantee is weak: "
-            "someone who knows the other records may infer one record almost with certainty."
-        )
-    if delta > LARGE_DELTA:
-        said.append(
-            f"Remark: delta = {delta:g} is above {LARGE_DELTA:g}; choose it well below 1 / number of "
-            "people in the table."
-        )
-    return said
-
-
-def guarantee(budget: Budget, *, discrete: bool = False, person: str | None = None) -> Html:
-    """Explain what is guaranteed, whom it protects, and what an attacker could still learn."""
-    replace = budget.neighbours == "replace_one"
-    single = budget.records_per_person == 1 and person is None
-    whose = "one record" if single else "the records of one person"
-    aim = (
-        f"which of two versions of {whose} is in the table"
-        if replace
-        else f"whether {whose} {'is' if single else 'are'} in the table"
-    )
-    guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
-    rows = [("guesses yes or no, and is right", "50%", _percent(guess))]
-    rows += [
-        (
-            f"accepts {_percent(a)} false alarms, and detects",
-            _percent(a),
-            _percent(power(budget, a, discrete=discrete)),
-        )
-        for a in FALSE_ALARMS
-    ]
-    weak = guess > 0.9
-    return join(
-        [
-            element("p", budget.describe(person), class_="lead"),
-            *(element("p", remark, class_="warning") for remark in remarks(budget)),
-            element("h3", "What an attacker could learn"),
-            element(
-                "p",
-                f"Consider the strongest attacker, who knows every other record, reads the whole release, "
-                f"has unlimited computing power, and wants to find out {aim}. Even this attacker succeeds at "
-                "most this often:",
-            ),
-            _scrolling(
-                table(
-                    ["An attacker who", "without the release", "with it, at most"],
-                    rows,
-                    numbers=[1, 2],
-                    class_="odds",
-                )
-            ),
-            element(
-                "p",
-                "The last column is close to 100%: this budget gives little protection against such an "
-                "attacker. A smaller budget protects more.",
-                class_="warning",
-            )
-            if weak
-            else None,
-            element("h3", "In other definitions of privacy"),
-            _currencies(budget, discrete, person),
-            element("h3", "What is not hidden"),
-            element("ul", *(element("li", text) for text in _not_hidden(budget, replace, person))),
-        ]
-    )
-
-
-def power(budget: Budget, alarm: float, *, discrete: bool = False) -> float:
-    """Return an upper bound on the power of a test with this false-alarm rate, from all valid (ε, δ)."""
-    best = 1.0
-    for epsilon in np.concatenate([[0.0], np.geomspace(1e-3, 60, 120)]).tolist():
-        delta = budget.delta_at(epsilon, discrete=discrete)
-        best = min(best, math.exp(epsilon) * alarm + delta, 1 - math.exp(-epsilon) * (1 - delta - alarm))
-    return best
-
-
-def delta_of(budget: Budget) -> float:
-    """Return the δ at which ε is reported."""
-    return budget.delta if isinstance(budget, ApproxDP) else DELTA
-
-
-def _currencies(budget: Budget, discrete: bool, person: str | None) -> Html:
-    delta = delta_of(budget)
-    cost = budget.discrete_privacy_cost if discrete else budget.privacy_cost
-    rows = [
-        ("(ε, δ)", f"ε = {number(budget.epsilon_at(delta, discrete=discrete))}, δ = {scientific(delta)}"),
-        ("zero-concentrated", f"ρ = {number(cost / 2)}"),
-    ]
-    if not discrete:
-        rows.append(("Gaussian", f"μ = {number(math.sqrt(cost))}"))
-    rows.append(("privacy cost", f"β = {number(cost)}"))
-    facts = (join([element("dt", name), element("dd", value)]) for name, value in rows)
-    whose = "one record" if budget.records_per_person == 1 and person is None else "one person"
-    said = (
-        f"ε bounds how much more likely {whose} can make any outcome: by a factor of e to the ε. "
-        f"δ, here {scientific(delta)}, is the total probability by which this bound may be exceeded. It is "
-        "not the probability of publishing the data: with this noise, the bound degrades gradually."
-    )
-    return join([element("dl", *facts, class_="facts"), element("p", said)])
-
-
-def _not_hidden(budget: Budget, replace: bool, person: str | None) -> list[str]:
-    texts = [
-        "What holds for people in general: that smoking is harmful says something about every smoker.",
-        "The schema: attributes and their possible values are public.",
-        "Other releases about the same people: their privacy costs add up.",
-    ]
-    if replace:
-        texts.append("The number of records: these neighbours make it public.")
-    if budget.records_per_person > 1 and person is None:
-        most = count(budget.records_per_person, "record")
-        texts.append(f"A person with more than {most}: such a person is protected less.")
-    return texts
-
-
-def _percent(share: float) -> str:
-    """Return a share as a percentage, rounded up, so that a bound remains a bound."""
-    return f"{min(math.ceil(share * 1000 - 1e-9) / 10, 100):.1f}%".replace(".0%", "%")
+    return scrolling(table(header, rows[:60], numbers=[2, 3]))

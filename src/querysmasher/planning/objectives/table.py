@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.lifting import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.objectives.front import EQUAL, front, peak, peaks
@@ -132,7 +133,7 @@ class VarianceTable:
                 tuple(map(places.index, order)),
                 tuple(centres[p] for p in places),
                 None if group.target is None else group.target.std,
-                tuple(self.class_of.get(s, -1) for s in _subsets(order)) if self.is_linear else index,
+                tuple(self.class_of.get(s, -1) for s in subsets(order)) if self.is_linear else index,
             )
             found.setdefault(key, []).append(index)
         groups = plan.workload.groups
@@ -328,9 +329,3 @@ def _clusters(count: int, tied: list[tuple[int, ...]]) -> Clusters:
         if len(touched) > 1:
             sets = [s for s in sets if s.isdisjoint(places)] + [set().union(*touched)]
     return tuple(tuple(sorted(s)) for s in sorted(sets, key=min))
-
-
-def _subsets(places: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Iterate over all subsets, in the same order for equally many places."""
-    for bits in range(2 ** len(places)):
-        yield tuple(p for i, p in enumerate(places) if bits >> i & 1)
