@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centres.roles import attribute_roles
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.workload.families import Family
+from querysmasher.workload.groups import Group
 from querysmasher.workload.weighted import weighted
 from querysmasher.workload.workload import Workload
 
@@ -107,24 +109,58 @@ class Multipliers:
 
     def weighted(self, aims: Array) -> Workload:
         """Return the workload in which every query has its multiplier / target² as weight, if that is any."""
-        families = [
+        amounts = (self.groups / aims**2).tolist()
+        groups = tuple(
+            self._repeated(group, own, weight)
+            for group, own, weight in zip(self.workload, self.scopes.of_group, amounts, strict=True)
+            if weight > 0
+        )
+        return Workload(self.workload.schema, groups)
+
+    @cached_property
+    def _families(self) -> list[Family]:
+        """The family of every scope with its multipliers as weights."""
+        return [
             scope.family
             if scope.fixed and scope.family.weights is None
             else weighted(scope.family, u * len(u))
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
-        amounts = (self.groups / aims**2).tolist()
-        groups = tuple(
-            replace(
-                group,
-                families=tuple(families[s] for s in own),
-                weight=weight / group.rows,
-                target=None,
-            )
-            for group, own, weight in zip(self.workload, self.scopes.of_group, amounts, strict=True)
-            if weight > 0
-        )
-        return Workload(self.workload.schema, groups)
+
+    def _repeated(self, group: Group, own: tuple[int, ...], weight: float) -> Group:
+        """Return a group with its multipliers, which sum to `weight`, as weights."""
+        families = tuple(self._families[s] for s in own)
+        return replace(group, families=families, weight=weight / group.rows, target=None)
+
+    def added(self, aims: Array) -> Workload:
+        """Return the workload in which every query has its own weight plus its multiplier / target².
+
+        Both are products over the families. Their sum is one again where the multipliers vary along one
+        family and the weights of the others are even; otherwise the group is repeated at the end, with the
+        multipliers as weights.
+        """
+        groups, further = [], []
+        for group, own, weight in zip(
+            self.workload, self.scopes.of_group, (self.groups / aims**2).tolist(), strict=True
+        ):
+            free = [place for place, s in enumerate(own) if not self.scopes.scopes[s].fixed]
+            uneven = [place for place, family in enumerate(group.families) if family.weights is not None]
+            if weight <= 0:
+                groups.append(replace(group, target=None))
+            elif not free and not uneven:
+                groups.append(replace(group, weight=group.weight + weight / group.rows, target=None))
+            elif len(along := {*free, *uneven}) == 1:
+                place = along.pop()
+                family, u = group.families[place], self.rows[own[place]]
+                plain = np.ones(len(u)) if family.weights is None else family.weights
+                total = plain + weight / group.weight / group.rows * u * len(u)
+                families = list(group.families)
+                families[place] = weighted(family, total)
+                groups.append(replace(group, families=tuple(families), target=None))
+            else:
+                groups.append(replace(group, target=None))
+                further.append(self._repeated(group, own, weight))
+        return Workload(self.workload.schema, (*groups, *further))
 
     def by_column(self, table: VarianceTable) -> Array:
         """Return the expectation of every column of a table under these multipliers."""

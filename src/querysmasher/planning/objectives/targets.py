@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.finish import class_losses, with_noise
@@ -74,20 +75,23 @@ class CappedSearch:
         aimed = np.isfinite(self.aims)
         start = np.where(aimed, FIRST_SHARE * first.weighted_loss / aimed.sum(), 0.0)
         multipliers = replace(Multipliers.even(self.workload, self.scopes), groups=start)
-        last = 0.0
+        centres: Centres | None = first.centres
+        last, moved = 0.0, first.centres == uniform(self.workload.schema)
         for step in range(STEPS):
-            plan = self.replan(self._weighted(multipliers))
+            plan = self.replan(self._weighted(multipliers), centres)
             bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
             kind = kind_of(plan)
             self.bounds[kind] = max(bound, self.bounds.get(kind, 0.0))
             own = replace(plan, workload=self.workload)
             table = self._table = VarianceTable(own, self.scopes.of_group, self._table)
-            if step >= STEPS - LAST or 0 < bound < last * EAGER:
-                self._share(plan, table, float(multipliers.groups.sum()) / plan.weighted_loss)
-                found = self._found()
+            settled = 0 < bound < last * EAGER
+            last, centres = max(bound, last), plan.centres
+            if step >= STEPS - LAST or settled:
+                found = self._shared(plan, table, float(multipliers.groups.sum()) / plan.weighted_loss)
                 if found is not None and found.gap <= self.goal:
-                    break
-            last = max(bound, last)
+                    if moved:
+                        break
+                    last, centres, moved = math.inf, None, True  # the best ones for these multipliers
             multipliers = self._stepped(multipliers, table)
         return self._found()
 
@@ -96,20 +100,19 @@ class CappedSearch:
 
     def _weighted(self, multipliers: Multipliers) -> Workload:
         """Return the workload, with all weights that queries have and those that their targets add."""
-        own = tuple(replace(g, target=None) for g in self.workload)
-        aims = np.where(np.isfinite(self.aims), self.aims, 1.0)
-        return Workload(self.workload.schema, (*own, *multipliers.weighted(aims).groups))
+        return multipliers.added(np.where(np.isfinite(self.aims), self.aims, 1.0))
 
-    def _share(self, plan: Plan, table: VarianceTable, weight: float) -> None:
-        """Share the budget anew, and keep the plan if it meets all targets and is the best that does."""
+    def _shared(self, plan: Plan, table: VarianceTable, weight: float) -> Found | None:
+        """Return the plan with the budget shared anew, if it meets all targets; keep the best that does."""
         losses = class_losses(self.workload, table, self.scopes)
         with one_core():
             x = capped(table, losses, self._targets(table), plan.budget.privacy_cost, weight)
         if x is None or largest_ratio(table, self._targets(table), x) > MET:
-            return
+            return None
         found = with_noise(plan, self.workload, table, self.scopes, x)
         if self.best is None or found.weighted_loss < self.best.weighted_loss:
             self.best = found
+        return Found(found, self.bounds[kind_of(found)])
 
     def _targets(self, table: VarianceTable) -> Array:
         return np.array([self.aims[entry.members[0]] for entry in table.entries])
