@@ -8,10 +8,11 @@ value, on attributes that are asked nothing else, stay uniform.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from querysmasher.workload.workload import Workload
 
 FLOOR = 1e-3
 """Multipliers are at least this fraction of the average: a plan says little about weightless queries."""
+
+MOST_OWN = 100
+"""Maximum number of groups of a workload in which a group may have several multipliers of its own."""
 
 MOST_STEP = 2.0
 """Maximum change of the logarithm of a multiplier in one step."""
@@ -47,11 +51,14 @@ class Scopes:
 
     @classmethod
     def of(cls, workload: Workload, *, own: bool, single: bool = False) -> Scopes:
-        """Find the scopes; with `own`, groups with a single family to weigh have a scope of their own.
+        """Find the scopes; with `own`, some groups have scopes of their own.
 
-        Row weights on one axis just add up, so that these cost no product structure, but more solving. With
-        `single`, all other groups stay uniform: their weights add to others of the same product structure.
+        These are groups with a single family to weigh, as row weights on one axis just add up, and groups of
+        which no other has two attributes: they cost no product structure, but more solving. With `single`,
+        groups with several families to weigh stay uniform: their weights add to others of the same product
+        structure.
         """
+        alone = _alone(workload) if own and len(workload.groups) <= MOST_OWN else set()
         alike = _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
         plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
@@ -59,7 +66,7 @@ class Scopes:
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
-        for group, aim in zip(workload, aims, strict=True):
+        for index, (group, aim) in enumerate(zip(workload, aims, strict=True)):
             keys: list[Hashable] = [
                 (family.key, tuple(roles[workload.schema.position(n)] for n in names))
                 for names, family in group.parts()
@@ -69,7 +76,7 @@ class Scopes:
             ]
             if single and fixed.count(False) > 1:
                 fixed = [True] * len(fixed)
-            if own and fixed.count(False) == 1:
+            if own and (fixed.count(False) == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
             found = []
             for key, family, still in zip(keys, group.families, fixed, strict=True):
@@ -79,6 +86,13 @@ class Scopes:
                 found.append(numbers[key, still])
             of_group.append(tuple(found))
         return cls(tuple(scopes), tuple(of_group))
+
+
+def _alone(workload: Workload) -> set[int]:
+    """Return the indices of the groups of which no other group has two attributes."""
+    pairs = [{frozenset(pair) for pair in combinations(group.attributes, 2)} for group in workload]
+    asked = Counter(pair for own in pairs for pair in own)
+    return {index for index, own in enumerate(pairs) if all(asked[pair] == 1 for pair in own)}
 
 
 def _alike_attributes(workload: Workload) -> set[str]:

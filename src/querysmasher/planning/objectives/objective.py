@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,14 @@ from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy
 from querysmasher.formatting import number
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
-from querysmasher.planning.objectives.again import Again, Fresh
+from querysmasher.planning.objectives.again import Again, Fresh, kind_of
+from querysmasher.planning.objectives.apart import is_mixed
+from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import with_noise
 from querysmasher.planning.objectives.joining import Joined
+from querysmasher.planning.objectives.multipliers import Scopes
+from querysmasher.planning.objectives.sharing import largest_ratio, share
+from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.objectives.targets import CappedSearch, Found
 from querysmasher.planning.objectives.worst import Search
 from querysmasher.planning.plan import Plan
@@ -60,7 +66,24 @@ def plan_worst(workload: Workload, aims: Array, fresh: Fresh) -> Plan:
     scopes = best.multipliers.scopes
     asked = best.multipliers.workload
     plan = with_noise(best.plan, asked, best.table, scopes, best.shares.variances)
-    return replace(plan, workload=workload, gap=search.gap, objective="worst")
+    gap = search.gap
+    if is_mixed(plan):
+        plan, gap = _combined_worst(plan, aims, scopes, search)
+    return replace(plan, workload=workload, gap=gap, objective="worst")
+
+
+def _combined_worst(plan: Plan, aims: Array, scopes: Scopes, search: Search) -> tuple[Plan, float]:
+    """Return the plan of the least largest error of combined answers, and its gap."""
+
+    def value(table: VarianceTable, x: Array) -> float:
+        return largest_ratio(table, search.of_entries(table), x)
+
+    def shares(table: VarianceTable, _: Array) -> Array:
+        return share(table, search.of_entries(table), plan.budget.privacy_cost).variances
+
+    found = combined(plan, plan.workload, scopes, value, shares)
+    largest = max(one.std / aim for one, aim in zip(found.extremes or (), aims, strict=True))
+    return found, max(0.0, largest / math.sqrt(search.bounds[kind_of(found)]) - 1)
 
 
 def plan_within(joined: Joined, fresh: Fresh, insufficient: str) -> Plan:
