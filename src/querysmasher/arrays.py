@@ -80,13 +80,9 @@ def wide_triangle(pieces: Callable[[], Iterable[Array]], size: int) -> tuple[Arr
     gram = np.zeros((size, size))
     for piece in pieces():
         gram += piece @ piece.T
-    try:
-        triangle = np.asarray(np.linalg.cholesky(gram).T, dtype=float)
-    except np.linalg.LinAlgError:
-        pass
-    else:
-        if np.linalg.cond(triangle) <= TAME:
-            return triangle, True
+    squares = np.linalg.eigvalsh(gram)
+    if squares[-1] <= TAME**2 * squares[0]:
+        return np.asarray(np.linalg.cholesky(gram).T, dtype=float), True
     triangle = triangle_of((piece.T for piece in pieces()), size)
     return triangle, bool(np.linalg.cond(triangle) <= TAME)
 

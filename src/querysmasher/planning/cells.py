@@ -5,6 +5,8 @@ classes, with equal columns become one column. The strategies of least error ove
 cells alike too (mathematics: two cells with equal columns in the queries have equal columns in every strategy
 inside their row space), so merging loses nothing.
 
+Families with more queries than cells are represented by as many rows as cells, with the same Gram matrix.
+
 Nothing is written out over the cells of several families. Columns are compared by two 64-bit sums of one
 pseudo-random word per row and entry. Each family is hashed over its own cells, each group over combinations
 of its families' distinct columns; the sums of groups are added up over the coarse cells. Different columns
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,9 +54,12 @@ class MergedRows:
     labels: Integers
     """The column of every coarse cell, with an axis of classes per attribute."""
     rows: Array
-    """The queries on the distinct columns: group by group, the last family's row varying fastest."""
+    """The queries on the distinct columns, or rows with the same Gram matrix: group by group, the last
+    family's row varying fastest."""
     weights: Array
-    """The weight of every query."""
+    """The weight of every row."""
+    spanning: Array
+    """Rows that span the same space: integers, if all queries given by their rows are."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,6 +73,7 @@ class _Columns:
 
     labels: Integers
     matrix: Array
+    spanning: Array
 
     @property
     def largest(self) -> float:
@@ -83,12 +89,14 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
     too many (`PlanningLimits.merged_rows` and others), or coefficients overflow.
     """
     axes = [_axes(schema, group, attributes) for group in groups]
-    most, count = limits(), sum(group.rows for group in groups)
+    most, count = limits(), sum(math.prod(map(height, group.families)) for group in groups)
     families = {family.key: family for group in groups for family in group.families}
-    largest = max((family.rows * family.cells for family in families.values()), default=0)
+    largest = max((height(family) * family.cells for family in families.values()), default=0)
     entries = count * math.prod(schema.sizes[place] for place in attributes)
-    many = count > most.merged_rows and entries > most.merged_small
-    if many or largest > most.merged_entries or not all(f.fits_memory for f in families.values()):
+    small = most.given_small if any(map(are_given, groups)) else most.merged_small
+    many = count > most.merged_rows and entries > small
+    written = (f for f in families.values() if not _is_tall(f))
+    if many or largest > most.merged_entries or not all(f.fits_memory for f in written):
         return None
     generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
     columns = {key: _distinct(family, generator) for key, family in families.items()}
@@ -104,11 +112,38 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
     labels, cells = _numbered(digest)
     if count * len(cells) > most.merged_entries:
         return None
-    rows = _rows(coarse, axes, np.unravel_index(cells, shape) if shape else (), shape)
-    weights = np.concatenate([group.query_weights() for group in groups] or [np.ones(0)])
-    for array in (*maps, labels, rows, weights):
+    places = np.unravel_index(cells, shape) if shape else ()
+    spanning = rows = _rows(coarse, axes, places, shape)
+    if any(map(_is_tall, families.values())):
+        coarse = [[replace(part, matrix=part.spanning) for part in parts] for parts in coarse]
+        spanning = _rows(coarse, axes, places, shape)
+    weights = np.concatenate([_weights(group) for group in groups] or [np.ones(0)])
+    for array in (*maps, labels, rows, weights, spanning):
         array.flags.writeable = False
-    return MergedRows(tuple(attributes), maps, labels.reshape(shape), rows, weights)
+    return MergedRows(tuple(attributes), maps, labels.reshape(shape), rows, weights, spanning)
+
+
+def height(family: Family) -> int:
+    """Return the number of rows that represent a family: at most the number of its cells, if it can be."""
+    return min(family.rows, family.cells) if family.closed_form else family.rows
+
+
+def _is_tall(family: Family) -> bool:
+    return height(family) < family.rows
+
+
+def _weights(group: Group) -> Array:
+    """Return the weight of every row that represents the group."""
+    weights = np.full(1, group.weight)
+    for family in group.families:
+        own = None if _is_tall(family) else family.weights  # which its Gram matrix contains
+        weights = np.multiply.outer(weights, np.ones(height(family)) if own is None else own).ravel()
+    return weights
+
+
+def are_given(group: Group) -> bool:
+    """Return whether a group's queries are given by their rows, at least on some attributes."""
+    return not all(family.closed_form for family in group.families)
 
 
 def _axes(schema: Schema, group: Group, attributes: Sequence[int]) -> list[int]:
@@ -121,14 +156,16 @@ def _axes(schema: Schema, group: Group, attributes: Sequence[int]) -> list[int]:
 
 
 def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
-    matrix = family.matrix()
+    tall = _is_tall(family)
+    matrix = np.ascontiguousarray(np.linalg.cholesky(family.gram()).T) if tall else family.matrix()
     keys = _keys(generator, len(matrix))
     step = max(1, CHUNK // len(matrix))
     digest = np.concatenate(
         [_digest(matrix[:, i : i + step], keys) for i in range(0, matrix.shape[1], step)], axis=1
     )
     labels, cells = _numbered(digest)
-    return _Columns(labels.reshape(family.shape), matrix[:, cells])
+    own = matrix[:, cells]
+    return _Columns(labels.reshape(family.shape), own, np.eye(len(own))[:, cells] if tall else own)
 
 
 def _classes(
@@ -166,7 +203,8 @@ def _coarse(
     for family in group.families:
         stop = start + len(family.shape)
         found = columns[family.key]
-        yield _Columns(found.labels[np.ix_(*(firsts[axis] for axis in own[start:stop]))], found.matrix)
+        labels = found.labels[np.ix_(*(firsts[axis] for axis in own[start:stop]))]
+        yield replace(found, labels=labels)
         start = stop
 
 

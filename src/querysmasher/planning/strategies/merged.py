@@ -38,6 +38,12 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 CHUNK = 10_000_000
 """Maximum number of entries of an intermediate array."""
 
+FEW = 4_000
+"""Maximum number of coarse cells whose covariances are written out."""
+
+FAR_BELOW = 1e-8
+"""Variances below this fraction of a cell's are not computed from covariances, which would cancel."""
+
 
 @dataclass(frozen=True, eq=False)
 class MergedStrategy(Strategy):
@@ -97,11 +103,43 @@ class MergedStrategy(Strategy):
         return MergedStrategy(self.shape, self.maps, self.labels, basis)
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
+        size = self.labels.size
+        if size <= FEW and math.prod(len(rows) for _, rows in factors) > 2 * size:
+            many, largest = self._many_variances(factors)
+            if many.min() > FAR_BELOW * largest:
+                return many
         result = np.empty(math.prod(len(rows) for _, rows in factors))
         for place, coarse in self._products(factors):
             image = self._span.coefficients(self._merged_cells(coarse))
             result[place] = np.einsum("ij,ij->i", image, image)
         return result.reshape([len(rows) for _, rows in factors])
+
+    def _many_variances(self, factors: Sequence[AxisRows]) -> tuple[Array, float]:
+        """Return the same for many products, from the covariances of the coarse cells, factor by factor.
+
+        The second result is the largest variance of a coarse cell, or of what is measured of it.
+        """
+        image = self._span.coefficients(self._merged_cells(np.eye(self.labels.size)))
+        result = (image @ image.T).reshape(*self.labels.shape, *self.labels.shape)
+        largest = float(np.einsum("ij,ij->i", image, image).max())
+        left = list(range(self.labels.ndim))  # axes of cells; axes of queries come last
+        for axes, rows in factors:
+            own = self._merged_values(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
+            own = own.reshape(len(rows), -1)
+            places = [left.index(a) for a in axes]
+            both = [*places, *(len(left) + p for p in places)]
+            moved = np.moveaxis(result, both, range(len(both)))
+            rest = moved.shape[len(both) :]
+            tensor = moved.reshape(own.shape[1], -1)
+            found = np.empty((len(rows), math.prod(rest)))
+            step = max(1, CHUNK // tensor.shape[1])
+            for start in range(0, len(rows), step):
+                part = own[start : start + step]
+                half = (part @ tensor).reshape(len(part), own.shape[1], -1)
+                found[start : start + step] = np.einsum("qc,qcr->qr", part, half)
+            left = [a for a in left if a not in axes]
+            result = np.moveaxis(found.reshape(len(rows), *rest), 0, -1)
+        return np.maximum(result, 0.0), largest
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether product queries are equal on the cells of a column, and combinations of the rows."""
