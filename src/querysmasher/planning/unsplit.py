@@ -27,7 +27,7 @@ from querysmasher.workload.workload import Workload
 WORTHWHILE = 0.99
 """A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
 
-COARSE = 4
+COARSE = 16
 """Beside other queries, the tolerance is this many times larger."""
 
 Planned = Callable[[Sequence[Unsplit]], Plan]

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, quadratic_forms
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre
@@ -105,41 +105,16 @@ class MergedStrategy(Strategy):
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         size = self.labels.size
         if size <= FEW and math.prod(len(rows) for _, rows in factors) > 2 * size:
-            many, largest = self._many_variances(factors)
-            if many.min() > FAR_BELOW * largest:
+            image = self._span.coefficients(self._merged_cells(np.eye(size)))
+            own = [(axes, self._merged_values(self._tensor(axes, rows), axes)) for axes, rows in factors]
+            many = quadratic_forms(image @ image.T, self.labels.shape, own)
+            if many.min() > FAR_BELOW * np.einsum("ij,ij->i", image, image).max():
                 return many
         result = np.empty(math.prod(len(rows) for _, rows in factors))
         for place, coarse in self._products(factors):
             image = self._span.coefficients(self._merged_cells(coarse))
             result[place] = np.einsum("ij,ij->i", image, image)
         return result.reshape([len(rows) for _, rows in factors])
-
-    def _many_variances(self, factors: Sequence[AxisRows]) -> tuple[Array, float]:
-        """Return the same for many products, from the covariances of the coarse cells, factor by factor.
-
-        The second result is the largest variance of a coarse cell, or of what is measured of it.
-        """
-        image = self._span.coefficients(self._merged_cells(np.eye(self.labels.size)))
-        result = (image @ image.T).reshape(*self.labels.shape, *self.labels.shape)
-        largest = float(np.einsum("ij,ij->i", image, image).max())
-        left = list(range(self.labels.ndim))  # axes of cells; axes of queries come last
-        for axes, rows in factors:
-            own = self._merged_values(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
-            own = own.reshape(len(rows), -1)
-            places = [left.index(a) for a in axes]
-            both = [*places, *(len(left) + p for p in places)]
-            moved = np.moveaxis(result, both, range(len(both)))
-            rest = moved.shape[len(both) :]
-            tensor = moved.reshape(own.shape[1], -1)
-            found = np.empty((len(rows), math.prod(rest)))
-            step = max(1, CHUNK // tensor.shape[1])
-            for start in range(0, len(rows), step):
-                part = own[start : start + step]
-                half = (part @ tensor).reshape(len(part), own.shape[1], -1)
-                found[start : start + step] = np.einsum("qc,qcr->qr", part, half)
-            left = [a for a in left if a not in axes]
-            result = np.moveaxis(found.reshape(len(rows), *rest), 0, -1)
-        return np.maximum(result, 0.0), largest
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether product queries are equal on the cells of a column, and combinations of the rows."""
@@ -152,6 +127,10 @@ class MergedStrategy(Strategy):
                 rest = self._span.outside(columns, self._span.coefficients(columns))
                 outside[place] += np.einsum("ij,ij->i", rest, rest)
         return is_negligible(outside, squared_lengths(factors).ravel())
+
+    def _tensor(self, axes: Sequence[int], rows: Array) -> Array:
+        """Return rows with an axis for each of the axes that they are over."""
+        return rows.reshape(-1, *(self.shape[a] for a in axes))
 
     def _merged_values(self, tensor: Array, axes: Sequence[int]) -> Array:
         """Return inner products with unit vectors of the classes, for axes of the block after the first."""
@@ -184,7 +163,7 @@ class MergedStrategy(Strategy):
 
     def _coarse_rows(self, axes: tuple[int, ...], rows: Array) -> Array:
         """Return rows over some axes on the coarse cells, with an axis of length one for every other."""
-        coarse = self._merged_values(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
+        coarse = self._merged_values(self._tensor(axes, rows), axes)
         return coarse.reshape(
             len(rows), *(n if axis in axes else 1 for axis, n in enumerate(self.labels.shape))
         )
@@ -198,7 +177,7 @@ class MergedStrategy(Strategy):
         """
         equal, total = np.ones(()), np.zeros(())
         for axes, rows in factors:
-            coarse = self._merged_values(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
+            coarse = self._merged_values(self._tensor(axes, rows), axes)
             own_equal = (coarse.reshape(len(rows), -1) ** 2).sum(axis=1)
             own_rest = ((rows - self._spread_out(coarse, axes).reshape(rows.shape)) ** 2).sum(axis=1)
             total = np.multiply.outer(total, own_equal + own_rest) + np.multiply.outer(equal, own_rest)
