@@ -14,6 +14,7 @@ from querysmasher.errors import WorkloadError
 from querysmasher.statistics.cross_table import CrossTable
 from querysmasher.statistics.figures import Column, Figures
 from querysmasher.statistics.groups import schema_of
+from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.selection import Factor, Selection, rows_on, select
@@ -93,11 +94,10 @@ class _Cells:
         found = self.source.answer(asked.workload)
         return asked.arranged(found.values), asked.arranged(found.std)
 
-    def covariance(self, *cells: NDArray[np.int64]) -> Array:
-        """Return the covariance of some cells."""
+    def errors(self, *cells: NDArray[np.int64]) -> list[Linear]:
+        """Return the errors of some cells, of which there may be several lists."""
         asked = self.selection()
-        order = asked.order[np.concatenate([c.ravel() for c in cells])]
-        return self.source.covariance(asked.workload)[np.ix_(order, order)]
+        return [Linear.of(self.source, asked.workload, (asked.order[c], np.ones(c.shape))) for c in cells]
 
     def columns(self) -> tuple[Column, ...]:
         places = np.indices(self.shape)[(slice(None), *self.kept)].reshape(len(self.names), -1)
@@ -113,7 +113,7 @@ class _Cells:
             self.columns(),
             values[self.kept],
             std[self.kept],
-            joint=lambda: self.covariance(shown),
+            linear=lambda: self.errors(shown)[0],
         )
 
     def percentages(self, percent: str) -> Figures:
@@ -131,11 +131,16 @@ class _Cells:
         )
         of = {"row": "of each row", "column": "of each column", "total": "of the total"}[percent]
         shown, under = self.numbers[self.kept], below[self.kept]
+
+        def errors() -> tuple[Linear, Linear]:
+            above, denominators = self.errors(shown, under)
+            return above, denominators
+
         return ratios_of(
             f"Percent {of} by {', '.join(self.names)}",
             self.columns(),
             parts,
-            lambda: self.covariance(shown, under),
+            errors,
         )
 
     def _denominators(self, percent: str) -> NDArray[np.int64]:
