@@ -223,6 +223,10 @@ def test_any_plan_serves(name, neighbours):
     release = simulate(plan, counts, 5)
     pairs = qs.queries(SCHEMA, sex="identity", age="identity")
     cells = release.answer(pairs).values
+    total = qs.marginals(SCHEMA, 0) + qs.queries(SCHEMA, sex="identity")
+    np.testing.assert_allclose(
+        release.covariance(pairs, total), release.covariance(pairs + total)[:8, 8:], atol=1e-9
+    )
     two = qs.Schema(SCHEMA.attributes[:2])
     reference = Dense(two, cells, release.covariance(pairs))
     asked = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -73,20 +74,20 @@ class _Cells:
         self.numbers = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
         """The index of each cell in row-major order."""
 
-    def selection(self, first: NDArray[np.int64] | None = None, added: int | None = None) -> Selection:
-        """Return the queries of all cells, or of those with the given indexes on the first attribute.
+    def selection(
+        self, *kept: NDArray[np.int64] | Sequence[int] | None, added: int | None = None
+    ) -> Selection:
+        """Return the queries of all cells, or of those with the given indexes on the first attributes.
 
         With `added`, to each cell the total over the attribute of that index is added.
         """
         factors: list[Factor] = []
-        for name in self.names:
+        for name, own in zip_longest(self.names, kept):
             n = self.schema[name].size
             rows = np.concatenate([np.eye(n), np.ones((1, n))])
             if added is not None and name == self.names[added]:
                 rows = rows + 1
-            factors.append(
-                rows_on(self.schema, name, name, rows if first is None or factors else rows[first])
-            )
+            factors.append(rows_on(self.schema, name, name, rows if own is None else rows[own]))
         return select(self.schema, factors, self.names)
 
     def answers(self) -> tuple[Array, Array]:
@@ -126,7 +127,7 @@ class _Cells:
             D[self.kept],
             std[self.kept] ** 2,
             v[self.kept],
-            self._with_denominators(percent, below, std**2, v)[self.kept],
+            self._with_denominators(percent, std**2, v)[self.kept],
             scale=100.0,
         )
         of = {"row": "of each row", "column": "of each column", "total": "of the total"}[percent]
@@ -152,7 +153,7 @@ class _Cells:
         }
         return np.broadcast_to(self.numbers[ends[percent]], self.shape)
 
-    def _with_denominators(self, percent: str, below: NDArray[np.int64], above: Array, under: Array) -> Array:
+    def _with_denominators(self, percent: str, above: Array, under: Array) -> Array:
         """Return the covariance of each cell with its denominator, from the variances of both and of sums."""
         if not under.any():
             return np.zeros(self.shape)
@@ -160,19 +161,19 @@ class _Cells:
             asked = self.selection(added=-1 if percent == "row" else 0)  # cell + denominator is a product
             sums = asked.arranged(self.source.answer(asked.workload).std) ** 2
             return (sums - above - under) / 2
-        return self._one_by_one(below)
+        return self._one_by_one(percent)
 
-    def _one_by_one(self, below: NDArray[np.int64]) -> Array:
+    def _one_by_one(self, percent: str) -> Array:
         """Return the covariance of each cell with its denominator, a few rows at a time."""
+        under = self.selection(*([-1] for _ in self.names[:-1]), None if percent == "column" else [-1])
+        width = 1 if percent == "total" else self.shape[-1]
+        own = np.arange(math.prod(self.shape[1:])) % width
         result = np.zeros(self.shape)
         for first in self._chunks():
-            asked = self.selection(np.append(first, self.shape[0] - 1))  # the total row in any case
-            covariance = self.source.covariance(asked.workload)
-            order = asked.order.reshape(len(first) + 1, -1)
-            width = order.shape[1]
-            row, rest = np.divmod(below[first].reshape(len(first), -1), width)
-            own = np.where(row == self.shape[0] - 1, len(first), np.arange(len(first))[:, None])
-            result[first] = covariance[order[:-1], order[own, rest]].reshape(len(first), *self.shape[1:])
+            asked = self.selection(first)
+            covariance = self.source.covariance(asked.workload, under.workload)[asked.order]
+            found = covariance[np.arange(len(covariance)), np.tile(under.order[own], len(first))]
+            result[first] = found.reshape(len(first), *self.shape[1:])
         return result
 
     def _chunks(self) -> Iterator[NDArray[np.int64]]:

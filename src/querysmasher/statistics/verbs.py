@@ -31,8 +31,8 @@ class Statistical:
         """Answer a workload."""
         raise NotImplementedError
 
-    def covariance(self, workload: Workload) -> Array:
-        """Return the covariance matrix of the answers to a workload."""
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return the covariance matrix of the answers to a workload, or with those to another one."""
         raise NotImplementedError
 
     def table(
