@@ -35,7 +35,7 @@ from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.groups import Group
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -127,7 +127,7 @@ class Release(Statistical):
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
-        return self._answer(self.workload if workload is None else asked(self.plan.schema, workload))
+        return self._answer(self.workload if workload is None else asked_of(self.workload, workload))
 
     def _answer(self, workload: Workload) -> Answers:
         self._check(workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.errors import PredicateError
 from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
 from querysmasher.statistics.moments import By, paired
 from querysmasher.statistics.ratios import Ratios, ratios_of
@@ -17,6 +18,9 @@ def share(source: Source, predicate: str, of: str | None = None, by: By = None) 
     schema = schema_of(source)
     names = groups_by(schema, by)
     tied = among(schema, predicate)
+    if not tied:
+        msg = f"predicate: expected a condition such as 'age >= 18', got {predicate!r}"
+        raise PredicateError(msg)
     mask = tied[0]
     for other in tied[1:]:
         mask = mask.times(other)
