@@ -40,7 +40,7 @@ from querysmasher.statistics.source import Source
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."
-HALVINGS = 60
+HALVINGS = 45
 """Steps of bisection for the end of an interval within a bin."""
 
 
