@@ -316,7 +316,9 @@ def test_what_a_contrast_is_about():
     assert same.title == "Difference: Mean of age by sex - Mean of income by sex"
     assert release.ratio(means, release.mean("age"))[1].about == {"sex": "M"}
     entries = release.difference(means[0], means[1])
-    assert entries[0].about == {"a": "Mean of age by sex: sex = F", "b": "Mean of age by sex: sex = M"}
+    assert entries[0].about == {"a": "sex = F", "b": "sex = M"}
+    other = release.difference(means[0], release.mean("age"))
+    assert other[0].about == {"sex": "F"}
     assert release.difference("sex == 'F'", "sex == 'M'")[0].about == {"a": "sex == 'F'", "b": "sex == 'M'"}
     assert release.difference(means, "sex == 'F'")[0].about["b"] == "sex == 'F'"
     assert "mid-points" in same.note

@@ -254,18 +254,21 @@ def _columns(a: Operand, b: Operand, left: Figures, right: Figures) -> tuple[Col
             return left.columns
         if not right.columns:
             return left.columns
+    same = left.title == right.title  # then the title of the contrast says what they are
     return tuple(
-        Column(name, [_words(one, i, own) for i in range(len(one))], tuple(range(len(one))))
+        Column(name, [_words(one, i, own, same) for i in range(len(one))], tuple(range(len(one))))
         for name, one, own in (("a", left, counts[0]), ("b", right, counts[1]))
     )
 
 
-def _words(figures: Figures, place: int, counted: bool) -> str:
+def _words(figures: Figures, place: int, counted: bool, same: bool) -> str:
     about = ", ".join(
         column.text(place) if counted else f"{column.name} = {column.text(place)}"
         for column in figures.columns
     )
-    return about if counted else f"{figures.title}: {about}" if about else figures.title
+    if counted or (same and about):
+        return about
+    return f"{figures.title}: {about}" if about else figures.title
 
 
 def _title(what: str, sign: str, a: Figures, b: Figures) -> str:

@@ -219,7 +219,7 @@ class Figures:
         """Show the first figures with their intervals."""
         more = [f"… {len(self) - SHOWN:,} more; to_frame() returns all"] if len(self) > SHOWN else []
         note = [self.note] if self.note else []
-        shown = aligned([self._header, *self._lines(SHOWN)])
+        shown = aligned([self._header, *self._lines(SHOWN)], words=len(self.columns))
         return "\n".join([one_line(self.title), *shown, *more, *note])
 
     def _repr_html_(self) -> str:
