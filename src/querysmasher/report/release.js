@@ -125,7 +125,7 @@ function axes(spec, a, b, heat, band) {
   for (const { encoding } of spec.layer) {
     if (heat) {
       named(encoding.x, attribute(b), 12);
-      named(encoding.y, attribute(a), 40);
+      named(encoding.y, attribute(a), 40, true);
     } else if (band) {
       named(encoding.x, attribute(a), 20);
     } else if (encoding.y) {
@@ -134,11 +134,16 @@ function axes(spec, a, b, heat, band) {
   }
 }
 
-function named(channel, { name, labels }, most) {
+function named(channel, { name, labels }, most, upright = false) {
   if (!channel) return;
   channel.title = name;
   const steps = [1, 2, 5].flatMap((n) => [n, 10 * n, 100 * n, 1000 * n]).sort((one, two) => one - two);
   const step = steps.find((n) => labels.length / n <= most) ?? labels.length;
+  const shown = Math.ceil(labels.length / step);
+  const wide = 7 * Math.max(...labels.map((label) => label.length)) + 8;
+  if (!upright && wide * shown > byId("chart").clientWidth - 60) {
+    channel.axis = { ...channel.axis, labelAngle: -40, labelAlign: "right", labelOverlap: false, labelLimit: 180 };
+  }
   if (step > 1) channel.axis = { ...channel.axis, values: labels.filter((_, i) => i % step === 0) };
 }
 
@@ -170,14 +175,14 @@ function crossed(a, b, within, percent) {
   let unreliable = false, unknown = false;
   const shown = (i, j) => {
     const { value, std } = at(i, j);
-    if (percent === "") return [estimate(value, std), std === 0 ? "" : ` ± ${digits(std)}`];
+    if (percent === "") return rounded(value, std);
     const below = percent === "row" ? [i, columns.length] : percent === "column" ? [rows.length, j] : [rows.length, columns.length];
     const under = at(...below);
     if (Math.abs(under.value) <= 2 * under.std || under.value === 0) { unreliable = true; return ["unreliable", ""]; }
     const error = shareError(fixed(i, j), fixed(...below));
     if (error === null) unknown = true;
     const share = 100 * value / under.value;
-    return [`${error > 0 ? estimate(share, error / 3) : share.toFixed(1)}%`, error > 0 ? ` ± ${digits(error)}` : ""];
+    return error > 0 ? rounded(share, error, "%") : [`${share.toFixed(1)}%`, ""];
   };
   const head = make("thead", {}, make("tr", {}, make("th", {}, `${attribute(a).name} \\ ${attribute(b).name}`),
     ...across.map((label) => make("th", { class: "n" }, label))));
@@ -185,6 +190,12 @@ function crossed(a, b, within, percent) {
     ...across.map((_, j) => { const [value, error] = shown(i, j);
       return make("td", { class: j === columns.length ? "n sum" : "n" }, value, make("small", {}, error)); }))));
   return { parts: [head, body], usable, unreliable, unknown };
+}
+
+// A figure and its error, which has two digits, or all that are not decimals.
+function rounded(value, std, unit = "") {
+  const show = (number) => estimate(number, std / 10);
+  return [`${std === 0 ? estimate(value, 0) : show(value)}${unit}`, std === 0 ? "" : ` ± ${show(std)}`];
 }
 
 function crossTable(a, b, within) {
@@ -244,7 +255,7 @@ function caption(a, b, view, rows, drawn, within) {
   const first = attribute(a).name;
   const third = within === null ? "" : `, within ${attribute(within[0]).name} = ${attribute(within[0]).labels[within[1]]}`;
   const only = (view.startsWith("only ") ? `, only ${attribute(b).name} = ${rows[0]?.b}` : "") + third;
-  const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across)${third}. Darker cells have more records (on a root scale); ` +
+  const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across)${third}. Stronger colour means more records (on a root scale); ` +
     "a dot marks counts whose interval contains zero.";
   const text = view === "heat" ? heat
     : `Records by ${first}${view === "compare" ? ` and ${attribute(b).name}` : ""}${only}, with 95% intervals.` +

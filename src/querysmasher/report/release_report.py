@@ -70,13 +70,16 @@ def release_page(release: Released, title: str) -> str:
         "series": MOST_SERIES,
         "reach": Z95,
     }
-    return page("release", title, _summary(release, found), sections, data)
+    return page("release", title, _summary(release, [*found, *deep]), sections, data)
 
 
 def _summary(release: Released, found: Sequence[Table]) -> Html:
     figure, remark = epsilon_words(release.plan.budget)
     records = total(release)
-    one = sum(len(t.attributes) == 1 for t in found)
+    ways = [sum(len(t.attributes) == way for t in found) for way in (1, 2, 3)]
+    sets = ", ".join(
+        f"{n:,} on {way}" for n, way in zip(ways, ("one attribute", "two", "three"), strict=True) if n
+    )
     shown = [
         ("Budget", figure, remark) if release.noise.is_private else ("Budget", "none", "a simulation"),
         (
@@ -84,7 +87,7 @@ def _summary(release: Released, found: Sequence[Table]) -> Html:
             f"{release.measurements:,}",
             f"on {count(len(release.plan.measured), 'attribute set')}",
         ),
-        ("Tables here", f"{len(found):,}", f"{one:,} on one attribute, {len(found) - one:,} on two"),
+        ("Tables here", f"{len(found):,}", sets),
     ]
     if records is not None:
         value, std = records
