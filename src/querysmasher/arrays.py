@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 
@@ -25,9 +28,16 @@ TAME = 1e3
 """Condition number up to which rows may be squared: it loses six of sixteen digits."""
 
 
-def one_core() -> threadpool_limits:
+def one_core() -> AbstractContextManager[object]:
     """Return a context in which matrix products use one core; threads slow many small products down."""
-    return threadpool_limits(1, user_api="blas")
+    found: AbstractContextManager[object] = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:  # noqa: ARG001 - an import may have loaded another
+    """Find the libraries that use threads, which takes milliseconds."""
+    return ThreadpoolController()
 
 
 def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:

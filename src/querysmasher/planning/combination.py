@@ -16,7 +16,7 @@ t = (c − a₀K) Nᵀ (N K Nᵀ)⁻¹. They are linear in q, so that answers st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -234,7 +234,11 @@ class CombinedPredictor(Predictor):
         (tables,) = self._tables(group, self.known, most=self.count)
         return answer_gram(group, tables, weighted=True)
 
-    def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
+    def images(
+        self,
+        group: Group,
+        only: Collection[Place] | None = None,  # noqa: ARG002 - any answer may depend on all noises
+    ) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the measurements, with the coefficients of their answers for every query, as rows."""
         known, unknown = self.covariances(group)
         a = self._weights.coefficients(known, unknown)

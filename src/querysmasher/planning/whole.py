@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
@@ -51,7 +51,11 @@ class WholePredictor(Predictor):
         """Return the sum of the variances of the group's queries."""
         return float(self.variances(group).sum())
 
-    def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
+    def images(
+        self,
+        group: Group,
+        only: Collection[tuple[int, ...]] | None = None,  # noqa: ARG002 - there is only one
+    ) -> Iterator[tuple[Measured, Array]]:
         """Return q B† for every query of the group, as rows."""
         blocks = self.measured[self.attributes][0].blocks
         image = self._image(self._factors(group), blocks, group).reshape(group.rows, -1)
