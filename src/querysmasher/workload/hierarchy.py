@@ -1,64 +1,68 @@
-"""Hierarchies on one attribute, such as counties and states."""
+"""Hierarchies on one attribute, such as tracts, counties and states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from querysmasher.arrays import Array
-from querysmasher.attributes import literal
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Identity
-from querysmasher.workload.rows import HIERARCHY, Rows
+from querysmasher.workload.levels import Level, read_level
+from querysmasher.workload.tree import LABELLED, Hierarchy
 
 
 def hierarchy(
-    schema: Schema, attribute: str, *levels: Mapping[Any, Any] | Sequence[Any], leaves: bool = True
-) -> Rows:
+    schema: Schema,
+    attribute: str,
+    *levels: Level,
+    leaves: bool = True,
+    weights: Sequence[float] | None = None,
+    **named: Level,
+) -> Hierarchy:
     """Return the queries of a hierarchy: one per group of each level, and one per value (`leaves`).
 
-    A level maps every value of the attribute to its group (or lists the groups in the order of the
-    values). Use the result as the family of that attribute.
+    Use the result as the family of that attribute. Groups of one level must lie within those of another.
+
+    Args:
+        schema: the schema.
+        attribute: the name of the attribute whose values are the leaves.
+        levels: each a mapping from every value to its group, or from every group to its values; a list of
+            groups in the order of the values; or the number of characters of a code that name the group (2
+            and 5 for the states and counties of census tracts).
+        leaves: whether to ask for the single values too.
+        weights: a weight for the queries of each level, and last for those of the values.
+        named: more levels, with names: `state=2, county=5`.
 
     >>> schema = Schema.of(county=4)
     >>> print(hierarchy(schema, "county", {0: "north", 1: "north", 2: "south", 3: "south"}).rows)
     6
+    >>> print(hierarchy(schema, "county", {"north": [0, 1], "south": [2, 3]}, leaves=False).rows)
+    2
     """
     a = schema[attribute]
-    rows: list[Array] = []
-    labels: list[str] = []
-    if not levels and not leaves:
-        msg = "levels: expected at least one level, or leaves=True"
+    if not isinstance(leaves, bool):
+        msg = f"leaves: expected True or False, got {leaves!r}"
         raise WorkloadError(msg)
-    for number, level in enumerate(levels, start=1):
-        if isinstance(level, Mapping):
-            missing = [v for v in a.values if v not in level]
-            if missing:
-                msg = (
-                    f"level {number} of the hierarchy on {attribute!r} has no group for value "
-                    f"{literal(missing[0])}"
-                )
-                raise WorkloadError(msg)
-            level = [level[v] for v in a.values]  # noqa: PLW2901
-        try:
-            groups = list(level)
-            distinct = dict.fromkeys(groups)
-        except TypeError:
-            msg = f"level {number} of the hierarchy on {attribute!r}: its groups are not strings or numbers"
-            raise WorkloadError(msg) from None
-        if len(groups) != a.size:
-            msg = (
-                f"level {number} of the hierarchy on {attribute!r}: expected {a.size} groups, one per "
-                f"value, got {len(groups)}"
-            )
-            raise WorkloadError(msg)
-        for group in distinct:
-            rows.append(np.array([g == group for g in groups], dtype=float))
-            labels.append(f"{a.name} in {group!r}")
-    if leaves:
-        rows.extend(np.eye(a.size))
-        labels.extend(Identity((a.size,)).labels([a]))
-    return Rows((a.size,), np.array(rows), row_labels=tuple(labels), title=HIERARCHY)
+    given: list[Any] = [*levels, *named.values()]
+    titles = (*(f"level {number}" for number in range(1, len(levels) + 1)), *named)
+    read = [read_level(a, number, level) for number, level in enumerate(given, start=1)]
+    tree = Hierarchy(
+        (a.size,),
+        tuple(numbers for numbers, _ in read),
+        tuple(names for _, names in read),
+        leaves,
+        None if weights is None else _weights(weights),
+        titles if named else None,
+    )
+    if tree.rows > LABELLED:
+        return tree
+    return Hierarchy(
+        tree.shape, tree.groups, tree.names, leaves, tree.level_weights, tree.titles, tuple(tree.labels([a]))
+    )
+
+
+def _weights(given: Sequence[float]) -> tuple[float, ...]:
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        msg = f"weights: expected one number per level, got {given!r}"
+        raise WorkloadError(msg)
+    return tuple(given)
