@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ def hierarchy(
     *levels: Level,
     leaves: bool = True,
     weights: Sequence[float] | None = None,
+    codebook: str | os.PathLike[str] | None = None,
     **named: Level,
 ) -> Hierarchy:
     """Return the queries of a hierarchy: one per group of each level, and one per value (`leaves`).
@@ -27,10 +29,12 @@ def hierarchy(
         schema: the schema.
         attribute: the name of the attribute whose values are the leaves.
         levels: each a mapping from every value to its group, or from every group to its values; a list of
-            groups in the order of the values; or the number of characters of a code that name the group (2
-            and 5 for the states and counties of census tracts).
+            groups in the order of the values; the number of characters of a code that name the group (2 and 5
+            for the states and counties of census tracts); or the name of a column of `codebook`.
         leaves: whether to ask for the single values too.
         weights: a weight for the queries of each level, and last for those of the values.
+        codebook: a CSV file: a codebook with more columns, or one line per value in a column called as the
+            attribute.
         named: more levels, with names: `state=2, county=5`.
 
     >>> schema = Schema.of(county=4)
@@ -45,7 +49,7 @@ def hierarchy(
         raise WorkloadError(msg)
     given: list[Any] = [*levels, *named.values()]
     titles = (*(f"level {number}" for number in range(1, len(levels) + 1)), *named)
-    read = [read_level(a, number, level) for number, level in enumerate(given, start=1)]
+    read = [read_level(a, number, level, codebook) for number, level in enumerate(given, start=1)]
     tree = Hierarchy(
         (a.size,),
         tuple(numbers for numbers, _ in read),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -10,17 +11,25 @@ import numpy as np
 
 from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import WorkloadError
+from querysmasher.workload.crosswalk import read_column
 from querysmasher.workload.tree import Integers, Name
 
 Level = Mapping[Any, Any] | Sequence[Any] | int
-"""Groups of values, groups in the order of the values, or the number of characters of a code's prefix."""
+"""Groups of values, groups in the order of the values, a number of characters of codes, or a column."""
 
 
-def read_level(attribute: Attribute, number: int, level: Any) -> tuple[Integers, tuple[Name, ...]]:
+def read_level(
+    attribute: Attribute, number: int, level: Any, codebook: str | os.PathLike[str] | None = None
+) -> tuple[Integers, tuple[Name, ...]]:
     """Return the number of every value's group, by first appearance, and the names of the groups."""
     here = f"level {number} of the hierarchy on {attribute.name!r}"
     if isinstance(level, np.integer | int) and not isinstance(level, bool):
         groups = _prefixes(attribute, int(level), here)
+    elif isinstance(level, str):
+        if codebook is None:
+            msg = f"{here}: a column of a codebook needs the argument codebook, the file's name"
+            raise WorkloadError(msg)
+        groups = read_column(codebook, attribute, level)
     elif isinstance(level, Mapping):
         groups = _mapped(attribute, level, here)
     else:
@@ -28,8 +37,8 @@ def read_level(attribute: Attribute, number: int, level: Any) -> tuple[Integers,
             groups = list(level)
         except TypeError:
             msg = (
-                f"{here}: expected a mapping of values to groups, groups in the order of the values, or a "
-                f"number of characters, got {type(level).__name__}"
+                f"{here}: expected a mapping of values to groups, groups in the order of the values, a "
+                f"number of characters, or a column of a codebook, got {type(level).__name__}"
             )
             raise WorkloadError(msg) from None
         if len(groups) != attribute.size:

@@ -173,7 +173,7 @@ class Hierarchy(Family):
         }
 
 
-def check_nesting(groups: Sequence[Integers], words: str = "hierarchy") -> None:
+def check_nesting(groups: Sequence[Integers]) -> None:
     """Refuse levels that do not nest, whatever their order; levels of equally many groups must be equal."""
     order = sorted(range(len(groups)), key=lambda level: int(groups[level].max()))
     for coarse, fine in itertools.pairwise(order):
@@ -181,8 +181,8 @@ def check_nesting(groups: Sequence[Integers], words: str = "hierarchy") -> None:
         expected = groups[coarse][first][groups[fine]]
         if not np.array_equal(expected, groups[coarse]):
             msg = (
-                f"{words}: levels {coarse + 1} and {fine + 1} do not nest: a group of level {fine + 1} has "
-                f"values in different groups of level {coarse + 1}; state them as two hierarchies"
+                f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has values "
+                f"in different groups of level {coarse + 1}; state them as two hierarchies"
             )
             raise WorkloadError(msg)
 
