@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.levels import Level, read_level
@@ -43,30 +45,33 @@ def hierarchy(
     >>> print(hierarchy(schema, "county", {"north": [0, 1], "south": [2, 3]}, leaves=False).rows)
     2
     """
-    a = schema[attribute]
+    given = [*((None, level) for level in levels), *named.items()]
+    return titled_hierarchy(schema[attribute], given, leaves=leaves, weights=weights, codebook=codebook)
+
+
+def titled_hierarchy(
+    attribute: Attribute,
+    levels: Sequence[tuple[str | None, Any]],
+    *,
+    leaves: bool = True,
+    weights: Sequence[float] | None = None,
+    codebook: str | os.PathLike[str] | None = None,
+) -> Hierarchy:
+    """Return a hierarchy of levels, each with its name or None."""
     if not isinstance(leaves, bool):
         msg = f"leaves: expected True or False, got {leaves!r}"
         raise WorkloadError(msg)
-    given: list[Any] = [*levels, *named.values()]
-    titles = (*(f"level {number}" for number in range(1, len(levels) + 1)), *named)
-    read = [read_level(a, number, level, codebook) for number, level in enumerate(given, start=1)]
+    if weights is not None and (isinstance(weights, str | Mapping) or not isinstance(weights, Sequence)):
+        msg = f"weights: expected one number per level, got {weights!r}"
+        raise WorkloadError(msg)
+    read = [read_level(attribute, number, own, codebook) for number, (_, own) in enumerate(levels, start=1)]
+    titles = tuple(title or f"level {number}" for number, (title, _) in enumerate(levels, start=1))
     tree = Hierarchy(
-        (a.size,),
+        (attribute.size,),
         tuple(numbers for numbers, _ in read),
         tuple(names for _, names in read),
         leaves,
-        None if weights is None else _weights(weights),
-        titles if named else None,
+        None if weights is None else tuple(weights),
+        titles if any(title for title, _ in levels) else None,
     )
-    if tree.rows > LABELLED:
-        return tree
-    return Hierarchy(
-        tree.shape, tree.groups, tree.names, leaves, tree.level_weights, tree.titles, tuple(tree.labels([a]))
-    )
-
-
-def _weights(given: Sequence[float]) -> tuple[float, ...]:
-    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
-        msg = f"weights: expected one number per level, got {given!r}"
-        raise WorkloadError(msg)
-    return tuple(given)
+    return tree if tree.rows > LABELLED else replace(tree, row_labels=tuple(tree.labels([attribute])))

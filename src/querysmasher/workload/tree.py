@@ -181,8 +181,8 @@ def check_nesting(groups: Sequence[Integers]) -> None:
         expected = groups[coarse][first][groups[fine]]
         if not np.array_equal(expected, groups[coarse]):
             msg = (
-                f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has values "
-                f"in different groups of level {coarse + 1}; state them as two hierarchies"
+                f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has "
+                f"values in different groups of level {coarse + 1}; state them as two hierarchies"
             )
             raise WorkloadError(msg)
 
