@@ -48,7 +48,7 @@ class Coarsening:
 
     @classmethod
     def read(cls, workload: Workload, name: str, groups: Any = None) -> Coarsening:
-        """Return a named level of a workload's hierarchies, or `groups` of the values of a named attribute."""
+        """Return a named level of a workload's hierarchies, or `groups` of the values of an attribute."""
         schema = workload.schema
         if groups is not None:
             numbers, names = read_level(schema[name], 1, groups)
