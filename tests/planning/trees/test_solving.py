@@ -198,3 +198,21 @@ def test_the_variances_of_any_groups(tree, data):
     assume(tree.weights is not None)
     expected = tree.weights @ strategy.query_variances(tree)
     assert strategy.loss(tree) == pytest.approx(expected)
+
+
+@given(trees(), st.data())
+def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
+    strategy = solve_tree(nested([tree], [1.0]), 1e-3).strategy
+    groups = by_appearance(data.draw(st.lists(st.integers(0, 2), min_size=tree.cells, max_size=tree.cells)))
+    parts = strategy.parts(groups)
+    if parts is None:
+        assert not strategy.is_complete
+        return
+    assert len({(p, g) for p, g in zip(parts, groups, strict=True)}) == parts.max() + 1
+    small = strategy.pruned(parts)
+    assert small.is_sound()
+    rows = data.draw(st.lists(st.integers(-2, 2), min_size=small.rank, max_size=small.rank))
+    query = np.array(rows, dtype=float)[None]
+    wide = strategy.variances([((0,), query[:, parts])])
+    np.testing.assert_allclose(small.variances([((0,), query)]), wide, rtol=1e-9, atol=1e-12)
+    assert small.total_variance == pytest.approx(strategy.total_variance)

@@ -39,6 +39,22 @@ def groups_as_nodes(nodes: Nodes, of_leaves: Integers, size: int) -> Integers:
     return np.where(fits, found, -1)
 
 
+def parts_of_groups(nodes: Nodes, of_leaves: Integers) -> Integers:
+    """Return for every leaf the largest node above it, or itself, whose leaves are all in one group."""
+    group = np.empty(len(nodes), dtype=np.int64)
+    group[nodes.leaves] = of_leaves
+    for depth in range(len(nodes.levels) - 1, 0, -1):
+        parents, starts = nodes.families[depth]
+        own = group[nodes.levels[depth]]
+        least, most = np.minimum.reduceat(own, starts), np.maximum.reduceat(own, starts)
+        group[parents] = np.where(least == most, most, -1)
+    top = np.arange(len(nodes))
+    for level in nodes.levels[1:]:
+        up = nodes.parents[level]
+        top[level] = np.where(group[up] >= 0, top[up], top[level])
+    return top[nodes.leaves]
+
+
 def group_variances(
     nodes: Nodes,
     precisions: Array,
