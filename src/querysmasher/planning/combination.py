@@ -105,8 +105,9 @@ class CombinedPredictor(Predictor):
         for own in maps:
             sizes = np.multiply.outer(sizes, np.bincount(own))
         left = (rows * np.sqrt(sizes)).reshape(self.count, -1)
-        self._squares += (left**2).sum(axis=1)
-        self.gram += left @ left.T
+        gram = left @ left.T
+        self._squares += np.diagonal(gram)
+        self.gram += gram
         self._classes[attributes] = (rows, maps)
 
     def _add(self, attributes: Place, rows: Array) -> None:

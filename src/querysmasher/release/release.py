@@ -23,6 +23,7 @@ from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
+from querysmasher.release.coarse import CoarseRelease
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
@@ -34,6 +35,7 @@ from querysmasher.report.release_report import write_release_report
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.verbs import Statistical
+from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
 from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.workload import Workload
@@ -124,6 +126,14 @@ class Release(Statistical):
         """
         values = self.reconstruction.marginal(self.plan.schema.positions(attributes))
         return Marginal.of(values, lambda: self.table(*attributes, totals=False).figures)
+
+    def at(self, level: str, groups: Any = None) -> CoarseRelease:
+        """Return the release at a level of a hierarchy, for marginals and statistics of groups of values.
+
+        `level` is the name of a level of the planned workload; or, with `groups`, that of an attribute, whose
+        values are grouped in any form that a level of `hierarchy` may have.
+        """
+        return CoarseRelease(self, Coarsening.read(self.workload, level, groups))
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
