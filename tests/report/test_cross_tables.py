@@ -217,9 +217,12 @@ def test_one_huge_cell_does_not_hide_the_others(browser, tmp_path):
     assert np.median(opacities) > 0.03
 
 
-def test_long_words_do_not_widen_a_phone(browser, release, tmp_path):
+def test_long_words_do_not_widen_a_phone(browser, tmp_path):
     """Digests and long names wrap."""
-    long = release.described(title="A" * 70, plan_digest="0f" * 32, organisation="x" * 90)
+    ledger = qs.Ledger(tmp_path / "people.ledger", limit=qs.zCDP(1))
+    plan = qs.plan(qs.marginals(SCHEMA, 1), qs.zCDP(0.5), centering="uniform")
+    recorded = qs.measure(plan, table(SCHEMA), ledger=ledger)
+    long = recorded.described(title="A" * 70, plan_digest="0f" * 32, organisation="x" * 90)
     browser.open(long.report(tmp_path / "long.html"), width=360)
     assert browser.run("document.documentElement.scrollWidth") <= 360
     browser.resize(1100, 900)

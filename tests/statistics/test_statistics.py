@@ -322,6 +322,24 @@ def test_what_a_contrast_is_about():
     assert release.difference("sex == 'F'", "sex == 'M'")[0].about == {"a": "sex == 'F'", "b": "sex == 'M'"}
     assert release.difference(means, "sex == 'F'")[0].about["b"] == "sex == 'F'"
     assert "mid-points" in same.note
+    spread = release.ratio(release.quantile("income", 0.9), release.quantile("income", 0.1))
+    assert spread[0].about == {"a": "probability = 0.9", "b": "probability = 0.1"}
+
+
+@given(dense())
+def test_groups_are_compared_with_what_they_are_part_of(release):
+    """b has one figure per value of some of the columns of a."""
+    quantiles = release.quantile("income", [0.2, 0.5], by="sex")
+    whole = release.quantile("income", [0.2, 0.5])
+    found = release.difference(quantiles, whole)
+    assert [c.name for c in found.columns] == ["sex", "probability"]
+    np.testing.assert_allclose(found.values, quantiles.values - np.tile(whole.values, 2))
+    one = release.difference(quantiles[3], whole[1])
+    assert found.std[3] == pytest.approx(one.std[0])
+    counts = release.difference(release.table("sex", "age", totals=False), release.table("age", totals=False))
+    np.testing.assert_allclose(
+        counts.values.reshape(2, 4), -release.table("sex", "age", totals=False).values[::-1]
+    )
 
 
 def test_unreliable_where_the_denominator_is_near_zero():

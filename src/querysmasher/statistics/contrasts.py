@@ -168,12 +168,26 @@ def ratio(source: Source, a: Operand, b: Operand) -> Quotients:
 def _pair(source: Source, a: Operand, b: Operand) -> tuple[Figures, Figures, Array, tuple[Column, ...]]:
     """Return both operands with as many figures, the correlation of each pair, and what each is about."""
     left, right = _figures(source, "a", a), _figures(source, "b", b)
-    n, m = len(left), len(right)
-    if m not in (1, n):
-        msg = f"b: expected {n:,} figures, one per figure of a, or a single one, got {m:,}"
-        raise WorkloadError(msg)
-    left, right = _chosen(left, range(n)), _chosen(right, range(n) if m == n else [0] * n)
+    places = _matched(left, right)
+    left, right = _chosen(left, range(len(left))), _chosen(right, places)
     return left, right, _correlation(left.errors(), right.errors()), _columns(a, b, left, right)
+
+
+def _matched(left: Figures, right: Figures) -> Sequence[int]:
+    """Return the figure of b for each of a: the same one, the only one, or that of the same group."""
+    n, m = len(left), len(right)
+    if m in (1, n):
+        return range(n) if m == n else [0] * n
+    own = {column.name: column for column in left.columns}
+    number = {tuple(column[i] for column in right.columns): i for i in range(m)}
+    try:
+        keys = [tuple(own[column.name][i] for column in right.columns) for i in range(n)]
+        return [number[key] for key in keys]
+    except KeyError:
+        msg = (
+            f"b: expected {n:,} figures, one per figure of a, a single one, or one per group of a, got {m:,}"
+        )
+        raise WorkloadError(msg) from None
 
 
 def _correlation(a: Linear, b: Linear) -> Array:
@@ -250,10 +264,9 @@ def _columns(a: Operand, b: Operand, left: Figures, right: Figures) -> tuple[Col
     """Return what each contrast is about: common columns as they are, else both figures in words."""
     counts = isinstance(a, str | Workload), isinstance(b, str | Workload)
     if not any(counts):
-        if [(c.name, c.places) for c in left.columns] == [(c.name, c.places) for c in right.columns]:
-            return left.columns
-        if not right.columns:
-            return left.columns
+        own = {c.name: [c[i] for i in range(len(left))] for c in left.columns}
+        if all(own.get(c.name) == [c[i] for i in range(len(left))] for c in right.columns):
+            return left.columns  # b is about the same, or about more
     same = left.title == right.title  # then the title of the contrast says what they are
     return tuple(
         Column(name, [_words(one, i, own, same) for i in range(len(one))], tuple(range(len(one))))

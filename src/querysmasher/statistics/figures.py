@@ -202,13 +202,17 @@ class Figures:
         return [
             (
                 *(column.text(i) for column in self.columns),
-                figure(values[i], std[i]),
-                figure(std[i], std[i]),
-                f"{figure(low[i], std[i])} to {figure(high[i], std[i])}",
+                self._number(values[i], std[i]),
+                self._number(std[i], std[i]),
+                f"{self._number(low[i], std[i])} to {self._number(high[i], std[i])}",
                 str(flags[i]),
             )
             for i in range(min(most, len(self)))
         ]
+
+    def _number(self, value: float, std: float) -> str:
+        """Return a value with as many digits as its error warrants."""
+        return figure(value, std)
 
     @property
     def _header(self) -> tuple[str, ...]:

@@ -111,6 +111,10 @@ class Quantiles(Figures):
     def _interval(self, reach: float) -> tuple[Array, Array]:
         return self.crossings.interval(reach)
 
+    def _number(self, value: float, std: float) -> str:
+        """Return one of the values of the attribute as it is."""
+        return super()._number(value, std) if self.crossings.continuous else f"{value:,.12g}"
+
 
 def quantile(
     source: Source,
