@@ -21,7 +21,7 @@ class Answering(Protocol):
     """What a release offers to its views."""
 
     def answer(self, workload: Workload) -> Answers: ...
-    def covariance(self, workload: Workload) -> Array: ...
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,9 +45,10 @@ class CoarseRelease(Statistical):
         found = self.release.answer(self.coarsening.fine(given))
         return Answers(given, found.values, found.std)
 
-    def covariance(self, workload: Workload) -> Array:
-        """Return the covariance matrix of the answers to a small workload on the coarser schema."""
-        return self.release.covariance(self.coarsening.fine(workload))
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return the covariance of the answers to a small workload on the coarser schema; see `Release`."""
+        fine = self.coarsening.fine
+        return self.release.covariance(fine(workload), None if other is None else fine(other))
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, one of which may be the level; see `Release.marginal`."""
