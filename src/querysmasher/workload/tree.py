@@ -176,6 +176,22 @@ class Hierarchy(Family):
             else:
                 yield one_of(attribute, [literals[value] for value in own])
 
+    def spans(self) -> Integers:
+        """Return the first and last value of each group that is a range of values, and of each leaf."""
+        found = []
+        for order, starts in self._orders:
+            ends = np.append(starts[1:], len(order))
+            first, last = order[starts], order[ends - 1]
+            is_range = last - first == ends - starts - 1
+            found.append(np.where(is_range[:, None], np.stack([first, last], axis=1), -1))
+        leaves = np.arange(self.cells if self.leaves else 0)
+        return np.concatenate([*found, np.stack([leaves, leaves], axis=1)])
+
+    def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002 - groups have names of their own
+        """Return the names of the groups."""
+        groups: list[str | None] = [str(group) for level in self.names for group in level]
+        return groups + [None] * (self.cells if self.leaves else 0)
+
     def to_json(self) -> dict[str, Any]:
         return {
             **super().to_json(),
