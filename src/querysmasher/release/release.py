@@ -26,7 +26,8 @@ from querysmasher.release.answers import Answers
 from querysmasher.release.coarse import CoarseRelease
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
-from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
+from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstructions import new_reconstruction
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.store import Store
 from querysmasher.release.writing import write_answers

@@ -45,6 +45,8 @@ METHODS = {
     "basis",
     "fourier": "the block has too many cells to be written out, and a filter does better here than a "
     "product basis",
+    "mirrored": "the attribute has too many values for a matrix, so it is measured as it is, by a filter "
+    "that reflects at its ends",
 }
 """Reasons to choose a method, by its name."""
 

@@ -1,10 +1,10 @@
 """The interface of strategies on one attribute of very many values, which are not split around a centre.
 
-Such a strategy B measures the attribute as it is, with its total. V = BᵀB is invertible, so every query about
-the attribute can be answered, with variance q V⁻¹ qᵀ at σ² = 1. Around its own centre w = V⁻¹1 / 1ᵀV⁻¹1 it
-splits exactly: V = c·11ᵀ + V_A with V_A w = 0 and c = 1 / 1ᵀV⁻¹1. So it also measures the total, with
-variance 1/c, and independently what is left: the variance of q is (q·w)²/c plus that of its residual around
-w.
+Such a strategy B measures the attribute as it is, with its total. V = BᵀB is invertible, so every query
+about the attribute can be answered, with variance q V⁻¹ qᵀ at σ² = 1. Around its own centre w = V⁻¹1 /
+1ᵀV⁻¹1 it splits exactly: V = c·11ᵀ + V_A with V_A w = 0 and c = 1 / 1ᵀV⁻¹1. So it also measures the total,
+with variance 1/c, and independently what is left: the variance of q is (q·w)²/c plus that of its residual
+around w.
 """
 
 from __future__ import annotations
@@ -55,4 +55,4 @@ class UnsplitStrategy(Strategy):
         return True
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:  # noqa: ARG002
-        return True  # it lies in no residual space, and needs none
+        return False
