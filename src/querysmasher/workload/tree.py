@@ -53,6 +53,7 @@ class Hierarchy(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "hierarchy"
+    is_tree: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the levels: every value is in one group of each, and levels nest."""
@@ -136,6 +137,15 @@ class Hierarchy(Family):
         if self.leaves:
             result[start:] = table
         return result
+
+    def spread(self, values: Array) -> Array:
+        """Return Σ value × query: for values of the queries along the first axis, those of the cells."""
+        result = np.zeros((self.cells, *values.shape[1:]))
+        start = 0
+        for own, size in zip(self.groups, self.sizes, strict=False):
+            result += values[start : start + size][own]
+            start += size
+        return result + values[start:] if self.leaves else result
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         if self.row_labels is not None:

@@ -11,6 +11,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.large.path import EASY, Path
 from querysmasher.planning.strategies import UnsplitStrategy
 from querysmasher.workload.families import Circular, Family, Identity, Prefix, Range
+from querysmasher.workload.tree import Hierarchy
 from querysmasher.workload.weighted import Weighted
 
 Asked = tuple[Family, float]
@@ -157,6 +158,8 @@ def _gram_times(family: Family, rows: Array) -> Array:
     if family.weights is not None:
         answers = answers * family.weights[:, None]
     spans = family.spans() if not isinstance(family, Weighted) else family.base.spans()
+    if isinstance(family, Hierarchy):
+        return family.spread(answers).T
     if spans is None:
         return np.asarray(answers.T @ family.matrix())
     first, last = spans

@@ -18,8 +18,14 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
     kind.kind: kind
-    for kind in (FourierStrategy, TreeStrategy, MergedStrategy, DenseStrategy, DiagonalStrategy)
-    for kind in (FourierStrategy, MirroredStrategy, MergedStrategy, DenseStrategy, DiagonalStrategy)
+    for kind in (
+        FourierStrategy,
+        MirroredStrategy,
+        TreeStrategy,
+        MergedStrategy,
+        DenseStrategy,
+        DiagonalStrategy,
+    )
 }
 """Kinds by name, as in files. Integer rows become the first kind that accepts them."""
 
