@@ -15,8 +15,8 @@ from querysmasher.errors import (
     UnknownAttributeError,
 )
 from querysmasher.privacy.measurement import measure_table
-from querysmasher.release import reconstruction
 from querysmasher.release import covariance as covariance_module
+from querysmasher.release import reconstruction
 from querysmasher.release import release as release_module
 from querysmasher.release.release import NoiseRecord, Release
 from querysmasher.release.store import MemoryStore
