@@ -7,7 +7,7 @@ ranges of an attribute cost no more to state than one query.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -103,7 +103,7 @@ class Family:
         """
         return None
 
-    def spans(self) -> NDArray[np.int64] | None:
+    def ends(self) -> NDArray[np.int64] | None:
         """Return the indexes of the first and last value of each query on one attribute, or None.
 
         They are -1 for a query that does not count a range of values. If the first is after the last, the
@@ -112,8 +112,8 @@ class Family:
         return None
 
     def counted(self, attribute: Attribute) -> Sequence[str | None]:
-        """Return what each query on one attribute counts, in a few words; None if `spans` says it best."""
-        if self.spans() is not None:
+        """Return what each query on one attribute counts, in a few words; None if `ends` says it best."""
+        if self.ends() is not None:
             return [None] * self.rows
         return [said_of(attribute.name, label) for label in self.labels([attribute])]
 
@@ -174,7 +174,7 @@ class Identity(_OneAttribute):
     def values(self) -> list[int]:
         return list(range(self.n))
 
-    def spans(self) -> NDArray[np.int64]:
+    def ends(self) -> NDArray[np.int64]:
         place = np.arange(self.n)
         return np.stack([place, place], axis=1)
 
@@ -208,7 +208,7 @@ class Prefix(_OneAttribute):
     def values(self) -> list[int]:
         return list(range(self.n))
 
-    def spans(self) -> NDArray[np.int64]:
+    def ends(self) -> NDArray[np.int64]:
         return np.stack([np.zeros(self.n, dtype=np.int64), np.arange(self.n)], axis=1)
 
 
@@ -240,10 +240,9 @@ class Range(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = _between(a)
-        return [between(b, c) for b in range(self.n) for c in range(b, self.n)]
+        return [_between(a, b, c) for b in range(self.n) for c in range(b, self.n)]
 
-    def spans(self) -> NDArray[np.int64]:
+    def ends(self) -> NDArray[np.int64]:
         return np.stack(np.triu_indices(self.n), axis=1)
 
 
@@ -278,28 +277,23 @@ class Circular(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = _between(a)
-        return [between(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+        return [_between(a, s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
 
-    def spans(self) -> NDArray[np.int64]:
+    def ends(self) -> NDArray[np.int64]:
         start, length = np.divmod(np.arange(self.rows), self.n)
         return np.stack([start, (start + length) % self.n], axis=1)
 
 
-def _between(attribute: Attribute) -> Callable[[int, int], str]:
-    """Return what states the predicate of all values from one to another, around the circle if it must."""
+def _between(attribute: Attribute, first: int, last: int) -> str:
+    """Return the predicate of all values from one to another, around the circle if the other comes first."""
     v, name = attribute.literals, written_name(attribute.name)
-
-    def stated(first: int, last: int) -> str:
-        if not attribute.ordered:
-            inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
-            return one_of(attribute, inside)
-        if first > last:
-            return f"({name} >= {v[first]} or {name} <= {v[last]})"
-        range_ = f"{v[first]} <= {name} <= {v[last]}"
-        return f"({range_})" if range_.startswith("-") else range_  # no cell may start like a formula
-
-    return stated
+    if not attribute.ordered:
+        inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
+        return one_of(attribute, inside)
+    if first > last:
+        return f"({name} >= {v[first]} or {name} <= {v[last]})"
+    stated = f"{v[first]} <= {name} <= {v[last]}"
+    return f"({stated})" if stated.startswith("-") else stated  # no cell may start like a formula
 
 
 def said_of(name: str, label: str) -> str:
