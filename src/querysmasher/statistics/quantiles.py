@@ -35,7 +35,7 @@ from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.moments import By
 from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers
 from querysmasher.statistics.ratios import ROUNDING, TOO_CLOSE
-from querysmasher.statistics.selection import groups_by, rows_on
+from querysmasher.statistics.selection import check_sizes, groups_by, rows_on
 from querysmasher.statistics.source import Source
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
@@ -138,6 +138,7 @@ def quantile(
         raise WorkloadError(msg)
     found = increasing_numbers(own)
     names = groups_by(schema, by, besides=[attribute])
+    check_sizes(schema, [attribute], "use bins")
     continuous = isinstance(own, Binned) and bins == "interpolation"
     prefix = np.tri(own.size)
     # F at each value, F + F at the next, F + D

@@ -7,7 +7,7 @@ ranges of an attribute cost no more to state than one query.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -263,8 +263,7 @@ class Range(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = _between(a)
-        return [between(b, c) for b in range(self.n) for c in range(b, self.n)]
+        return [_between(a, b, c) for b in range(self.n) for c in range(b, self.n)]
 
 
 @dataclass(frozen=True)
@@ -305,8 +304,7 @@ class Circular(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = _between(a)
-        return [between(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+        return [_between(a, s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
 
 
 def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
@@ -321,20 +319,16 @@ def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
     return np.asarray(sums)
 
 
-def _between(attribute: Attribute) -> Callable[[int, int], str]:
-    """Return what states the predicate of all values from one to another, around the circle if it must."""
+def _between(attribute: Attribute, first: int, last: int) -> str:
+    """Return the predicate of all values from one to another, around the circle if the other comes first."""
     v, name = attribute.literals, written_name(attribute.name)
-
-    def stated(first: int, last: int) -> str:
-        if not attribute.ordered:
-            inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
-            return one_of(attribute, inside)
-        if first > last:
-            return f"({name} >= {v[first]} or {name} <= {v[last]})"
-        range_ = f"{v[first]} <= {name} <= {v[last]}"
-        return f"({range_})" if range_.startswith("-") else range_  # no cell may start like a formula
-
-    return stated
+    if not attribute.ordered:
+        inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
+        return one_of(attribute, inside)
+    if first > last:
+        return f"({name} >= {v[first]} or {name} <= {v[last]})"
+    stated = f"{v[first]} <= {name} <= {v[last]}"
+    return f"({stated})" if stated.startswith("-") else stated  # no cell may start like a formula
 
 
 def said_of(name: str, label: str) -> str:
