@@ -30,7 +30,7 @@ class PlanningLimits:
     """Maximum number of cells of a block whose matrix is not written out."""
     thin_work: float = 4e11
     """Maximum of cells × queries² for a block with few queries, which may have any number of cells."""
-    merged_rows: int = 1_500
+    merged_rows: int = 4_000
     """Maximum number of queries whose cells are merged."""
     merged_cells: int = 1_000_000
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
@@ -38,6 +38,8 @@ class PlanningLimits:
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
     merged_small: int = 3_000_000
     """Maximum of queries × cells below which cells are merged for any number of queries."""
+    given_small: int = 30_000_000
+    """The same for queries given by their rows."""
     whole_work: float = 4e10
     """Maximum of columns × queries² for queries that are measured as they are."""
     quick_whole_work: float = 3e7
@@ -56,6 +58,18 @@ class PlanningLimits:
     """Maximum number of variances returned at once."""
     straddling_entries: int = 100_000_000
     """Maximum number of entries of product queries that straddle strategies, when written out."""
+
+    # --- attributes of very many values ---
+    dense_values: int = 1_500
+    """Maximum number of values of an attribute that is always split and solved with matrices written out."""
+    most_values: int = 1_000_000
+    """Maximum number of values of any attribute."""
+    waves: int = 24
+    """Number of low frequencies that adapt to unequal weights."""
+    wave_entries: int = 10_000_000
+    """Maximum number of entries of these, as rows over all values."""
+    path_steps: int = 4
+    """Number of steps towards the lower bound of weighted prefixes."""
 
     # --- solving blocks ---
     light_cells: int = 300

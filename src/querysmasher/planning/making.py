@@ -10,6 +10,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.around import plan_around_best, plan_at
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
 from querysmasher.planning.objectives.joining import Joined
@@ -32,9 +33,14 @@ class Making:
     max_records: int
     far_apart: bool
     progress: bool | None
+    large: tuple[int, ...] = ()
+    """Indexes of attributes of very many values, which are not split."""
 
     def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error."""
+        if self.large:
+            planner = LargePlanner(workload, budget, self.options, self.large, self.progress)
+            return planner.plan(self.max_records)
         if objective == "mean" and not workload.has_targets:
             joined = Joined.of(workload)
             planned = partial(self._planned, joined.workload, budget)
