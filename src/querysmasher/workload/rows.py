@@ -17,9 +17,6 @@ from querysmasher.workload.checks import check_weights, frozen_array
 from querysmasher.workload.families import Family, one_of, said_of
 from querysmasher.workload.names import written_name
 
-HIERARCHY = "hierarchy"
-"""Title of the rows of a hierarchy."""
-
 
 @dataclass(frozen=True, eq=False)
 class Rows(Family):
@@ -94,14 +91,14 @@ class Rows(Family):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         """Return each query as a list of values if it counts some of them, unless the user has named it."""
-        named = self.row_labels is not None and self.title != HIERARCHY
+        named = self.row_labels is not None
         if named or len(attributes) != 1 or not np.isin(self.array, (0, 1)).all():
             return self.labels(attributes)
         (a,) = attributes
         chosen = ([a.literals[place] for place in np.flatnonzero(row)] for row in self.array)
         return [f"{written_name(a.name)} == {own[0]}" if len(own) == 1 else one_of(a, own) for own in chosen]
 
-    def ends(self) -> NDArray[np.int64] | None:
+    def extents(self) -> NDArray[np.int64] | None:
         """Return the first and last value of each query that counts a range of values."""
         if len(self.shape) > 1:
             return None
@@ -112,7 +109,7 @@ class Rows(Family):
         return np.where((is_range & inside.any(axis=1))[:, None], np.stack([first, last], axis=1), -1)
 
     def counted(self, attribute: Attribute) -> list[str | None]:
-        """Return the name of each group of a hierarchy, or the values that a query counts."""
+        """Return the values that each query counts, or its label if it is not a plain count."""
         labels = attribute.labels
         found: list[str | None] = []
         for row, label in zip(self.array, self.labels([attribute]), strict=True):
@@ -120,7 +117,7 @@ class Rows(Family):
             ones = bool(np.isin(row, (0, 1)).all())
             if ones and len(inside) == 1:
                 found.append(None)
-            elif self.title == HIERARCHY or not ones:
+            elif not ones:
                 found.append(said_of(attribute.name, label))
             else:
                 is_range = attribute.ordered and len(inside) and inside[-1] - inside[0] == len(inside) - 1

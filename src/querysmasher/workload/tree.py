@@ -53,6 +53,7 @@ class Hierarchy(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "hierarchy"
+    is_tree: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the levels: every value is in one group of each, and levels nest."""
@@ -137,6 +138,15 @@ class Hierarchy(Family):
             result[start:] = table
         return result
 
+    def spread(self, values: Array) -> Array:
+        """Return Σ value × query: for values of the queries along the first axis, those of the cells."""
+        result = np.zeros((self.cells, *values.shape[1:]))
+        start = 0
+        for own, size in zip(self.groups, self.sizes, strict=False):
+            result += values[start : start + size][own]
+            start += size
+        return result + values[start:] if self.leaves else result
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         if self.row_labels is not None:
             return list(self.row_labels)
@@ -161,7 +171,7 @@ class Hierarchy(Family):
             else:
                 yield one_of(attribute, [literals[value] for value in own])
 
-    def ends(self) -> Integers:
+    def extents(self) -> Integers:
         """Return the first and last value of each group that is a range of values, and of each leaf."""
         found = []
         for order, starts in self._orders:
