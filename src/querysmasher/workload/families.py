@@ -185,11 +185,11 @@ class Identity(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [f"{a.name} == {v}" for v in a.literals]
+        return [a.exactly(a.name, place) for place in range(a.size)]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [f"{written_name(a.name)} == {v}" for v in a.literals]
+        return [_bracketed(a.exactly(written_name(a.name), place)) for place in range(a.size)]
 
     def values(self) -> list[int]:
         return list(range(self.n))
@@ -216,13 +216,13 @@ class Prefix(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [f"{a.name} <= {v}" for v in a.literals]
+        return [a.up_to(a.name, place) for place in range(a.size)]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         if not a.ordered:
             return [one_of(a, a.literals[: place + 1]) for place in range(a.size)]
-        return [f"{written_name(a.name)} <= {v}" for v in a.literals]
+        return [a.up_to(written_name(a.name), place) for place in range(a.size)]
 
     def values(self) -> list[int]:
         return list(range(self.n))
@@ -258,8 +258,7 @@ class Range(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        v = a.literals
-        return [f"{v[b]} <= {a.name} <= {v[c]}" for b in range(self.n) for c in range(b, self.n)]
+        return [a.between(a.name, b, c) for b in range(self.n) for c in range(b, self.n)]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
@@ -331,10 +330,14 @@ def _between(attribute: Attribute) -> Callable[[int, int], str]:
             return one_of(attribute, inside)
         if first > last:
             return f"({name} >= {v[first]} or {name} <= {v[last]})"
-        range_ = f"{v[first]} <= {name} <= {v[last]}"
-        return f"({range_})" if range_.startswith("-") else range_  # no cell may start like a formula
+        return _bracketed(attribute.between(name, first, last))
 
     return stated
+
+
+def _bracketed(predicate: str) -> str:
+    """Return a predicate that does not start like a formula of a spreadsheet."""
+    return f"({predicate})" if predicate.startswith("-") else predicate
 
 
 def said_of(name: str, label: str) -> str:
