@@ -117,7 +117,7 @@ class Family:
         """
         return None
 
-    def extents(self) -> NDArray[np.int64] | None:
+    def ends(self) -> NDArray[np.int64] | None:
         """Return the indexes of the first and last value of each query on one attribute, or None.
 
         They are -1 for a query that does not count a range of values. If the first is after the last, the
@@ -127,8 +127,8 @@ class Family:
         return None if spans is None else np.stack(spans, axis=1)
 
     def counted(self, attribute: Attribute) -> Sequence[str | None]:
-        """Return what each query on one attribute counts, in a few words; None if `extents` says it best."""
-        if self.extents() is not None:
+        """Return what each query on one attribute counts, in a few words; None if `ends` says it best."""
+        if self.ends() is not None:
             return [None] * self.rows
         return [said_of(attribute.name, label) for label in self.labels([attribute])]
 

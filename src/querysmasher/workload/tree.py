@@ -171,7 +171,7 @@ class Hierarchy(Family):
             else:
                 yield one_of(attribute, [literals[value] for value in own])
 
-    def extents(self) -> Integers:
+    def ends(self) -> Integers:
         """Return the first and last value of each group that is a range of values, and of each leaf."""
         found = []
         for order, starts in self._orders:
