@@ -125,8 +125,16 @@ class Estimate:
             found = source.answer(group)
             if found is not None:
                 axes = [i for i, family in enumerate(group.families) if isinstance(_plain(family), Prefix)]
-                return plausible(found, axes)
+                return self._possible(group, plausible(found, axes))
         return None
+
+    def _possible(self, group: Group, answers: Array) -> Array:
+        """Return answers that are zero if all cells of a query are impossible."""
+        positions = self.schema.positions(group.attributes)
+        mask = self.model.zeros.possible(tuple(sorted(positions))) if self.schema.impossible_where else None
+        return (
+            answers if mask is None else answers * (self._summed(group, positions, mask.astype(float)) != 0)
+        )
 
     def to_frame(
         self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"

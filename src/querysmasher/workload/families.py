@@ -16,7 +16,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.workload.names import written_name
+from querysmasher.names import written_name
 
 MAX_MATRIX_ENTRIES = 400_000_000
 """Maximum number of entries of a query matrix (3.2 GB)."""

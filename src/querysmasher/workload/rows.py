@@ -12,9 +12,9 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights, frozen_array
 from querysmasher.workload.families import Family, one_of
-from querysmasher.workload.names import written_name
 
 HIERARCHY = "hierarchy"
 """Title of the rows of a hierarchy."""
