@@ -17,6 +17,7 @@ from querysmasher.estimate.evidence import Evidence, Place
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.monotone import plausible
+from querysmasher.estimate.storage import load_estimate, save_estimate
 from querysmasher.estimate.strategy_space import Shrunken
 from querysmasher.estimate.writing import write_estimates
 from querysmasher.html import notebook, table
@@ -150,6 +151,15 @@ class Estimate:
         """
         about = {**self.about, "note": self.note}
         write_estimates(self.answers, about, self._checked(workload), path, progress)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the estimate to a file, from which `Estimate.load` returns the same answers."""
+        save_estimate(self.releases, self.workload, self.about, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Estimate:
+        """Read an estimate from a file; refuse a damaged, foreign or incomplete one."""
+        return cls(*load_estimate(path))
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
         wanted = self.workload if workload is None else asked(self.schema, workload)

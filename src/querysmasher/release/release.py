@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from querysmasher.html import notebook, table
 from querysmasher.planning.measured import Blocks
 from querysmasher.release.answers import Answers
 from querysmasher.release.description import about
+from querysmasher.release.linear import LinearMeasurement, linear_measurements
 from querysmasher.release.measurements import Measurements
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.writing import write_answers
@@ -124,6 +125,13 @@ class Release(Measurements, Statistical):
         """
         self._check(workload)
         write_answers(self, workload, path, progress, level, Rules(thresholds, suppress))
+
+    def to_arrays(self) -> Iterator[LinearMeasurement]:
+        """Iterate over the noisy measurements as plain arrays: attributes, matrices, answers, variances.
+
+        They are all that was released, for those who want to fit another model, such as a graphical one.
+        """
+        return linear_measurements(self)
 
     def estimate(self) -> Estimate:
         """Return estimates that are non-negative and shrunk: biased, and far closer on sparse tables.
