@@ -11,16 +11,18 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
 from querysmasher.estimate.evidence import Evidence, Place
 from querysmasher.estimate.integers import IntegerModel
 from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.monotone import plausible
 from querysmasher.estimate.seeds import drawn_seed
 from querysmasher.estimate.storage import load_estimate, save_estimate
 from querysmasher.estimate.strategy_space import Shrunken
+from querysmasher.estimate.synthesis import Synthesis
 from querysmasher.estimate.writing import write_estimates
 from querysmasher.fields import whole
 from querysmasher.html import notebook, table
@@ -185,6 +187,21 @@ class Estimate:
         made = IntegerEstimate(self.releases, self.workload, self.about, drawn_seed(seed))
         made.__dict__["model"] = self.model  # which has cached what is rounded
         return made
+
+    def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
+        """Return `n` synthetic records (by default as many as there are) that follow the estimate.
+
+        Tables on one and two attributes of many records follow those of the estimate closely, and others as
+        far as they follow from pairs. The records are nobody's: they carry the guarantee of the release, and
+        no more information than the estimate. Do not compute standard errors from them.
+        `seed` makes them reproducible.
+        """
+        count = round(self.model.total) if n is None else n
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
+            msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {n!r}"
+            raise WorkloadError(msg)
+        synthesis = Synthesis(self.model)
+        return Microdata(synthesis, tuple(self.schema), count, drawn_seed(seed), self.about)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""
