@@ -42,6 +42,7 @@ LAYERS = (
         "estimate",
         "report.release_data",
         "report.cross_data",
+        "report.share_data",
         "report.release_report",
     },
     {"measuring"},

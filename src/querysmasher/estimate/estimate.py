@@ -30,7 +30,7 @@ from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.groups import Group
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.weighted import Weighted
 from querysmasher.workload.workload import Workload
 
@@ -216,7 +216,7 @@ class Estimate:
         return made if seed is None else made.integers(seed=whole(seed))
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
-        wanted = self.workload if workload is None else asked(self.schema, workload)
+        wanted = self.workload if workload is None else asked_of(self.workload, workload)
         if wanted.schema != self.schema:
             msg = f"workload: its schema {wanted.schema} differs from that of the estimate, {self.schema}"
             raise OutsideMeasuredSpaceError(msg)

@@ -23,6 +23,7 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
     `and`, `or`, `not`. Strings and dates (`day < '2024-03-01'`) need quotes. Names that are not
     identifiers need brackets, which shells preserve (`[hours-per-week] >= 40`), or backticks. Conditions on
     different attributes joined by `and` remain a product, so they may span many attributes at no cost.
+    `total` counts all records.
 
     >>> schema = Schema.of({"hours-per-week": 99}, sex=2)
     >>> where(schema, "[hours-per-week] >= 40 and sex == 1").groups[0].attributes
