@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -19,9 +20,10 @@ from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.monotone import plausible
+from querysmasher.estimate.report import write_estimate_report
 from querysmasher.estimate.seeds import drawn_seed
 from querysmasher.estimate.storage import load_estimate, save_estimate
-from querysmasher.estimate.strategy_space import Shrunken
+from querysmasher.estimate.strategy_space import Shrunken, largest_count
 from querysmasher.estimate.synthesis import Synthesis
 from querysmasher.estimate.writing import write_estimates
 from querysmasher.fields import whole
@@ -79,7 +81,10 @@ class Estimate:
     @cached_property
     def model(self) -> Model:
         """Computes tables."""
-        return Model(Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases)))
+        evidence = Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases))
+        if evidence.noisy(()) is not None:
+            return Model(evidence)
+        return Model(evidence, max(map(largest_count, self.releases)))  # a few queries, not the total
 
     @cached_property
     def _shrunken(self) -> tuple[Shrunken, ...]:
@@ -175,6 +180,23 @@ class Estimate:
         """
         about = {**self.about, "note": self.note}
         write_estimates(self.answers, about, self._checked(workload), path, progress)
+
+    def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write a page of tables, one HTML file, and return its path.
+
+        A switch shows the unbiased values beside the estimates, where these were measured.
+        """
+
+        def unbiased(place: Place) -> Array | None:
+            for release in self.releases:
+                try:
+                    return release.reconstruction.marginal(place)
+                except OutsideMeasuredSpaceError:
+                    continue
+            return None
+
+        about = {**self.about, "note": self.note}
+        return write_estimate_report(self.schema, self.marginal, unbiased, about, path, title)
 
     def integers(self, *, seed: int | None = None) -> IntegerEstimate:
         """Return the estimate in non-negative integers that add up.
