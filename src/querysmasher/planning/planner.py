@@ -62,9 +62,9 @@ def plan(
         max_records: the public cap on the number of records that you will pass to `measure`. A plan that
             cannot be measured in integers under it is refused; a lower cap allows more plans.
         purpose: "answers" (the default), unbiased ones of least error; or "estimate", which measures what
-            `Release.estimate` can use best for a workload of marginals. Only parts on one and two attributes
-            are measured, and on three if there are enough records: `plan.asked` is the workload to estimate,
-            and `plan.workload` what can be answered without bias.
+            `Release.estimate` can use best for a workload of marginals: on sparse tables only parts on one
+            and two attributes. `plan.asked` is the workload to estimate, and `plan.workload` what can be
+            answered without bias.
         records: for purpose="estimate", a rough number of records that is public. A wrong one costs little.
         progress: show a progress bar; by default only on a terminal.
 
