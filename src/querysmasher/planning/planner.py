@@ -10,6 +10,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.asking import check_asked, check_scales, check_sizes
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
+from querysmasher.planning.large.asked import check_cells, large_attributes
 from querysmasher.planning.making import Making
 from querysmasher.planning.mechanisms.basis import choose_bases
 from querysmasher.planning.objectives.least import check_aimed
@@ -76,7 +77,9 @@ def plan(
     check_asked(workload, budget)
     check_objective(objective, insufficient)
     check_purpose(purpose, records)
-    making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
+    making = _making(
+        workload, mechanism, solver, centering, tolerance, bases, max_records, progress, objective
+    )
     if purpose == "estimate":
         if not making.options.keeps_whole or objective != "mean":
             msg = (
@@ -140,16 +143,21 @@ def _making(
     bases: Mapping[str, Any] | None,
     max_records: int,
     progress: bool | None,
+    objective: str = "",
 ) -> Making:
     """Check the options, and return what makes plans with them."""
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
         raise PlanError(msg)
-    check_sizes(workload)
+    large: tuple[int, ...] = ()
+    if options.plans_large and objective == "mean" and not workload.has_targets:
+        large = large_attributes(workload)
+    check_sizes(workload, large)
+    check_cells(workload, large)
     far_apart = check_scales(workload)
     own_bases: list[Solution] = []
     if options.mechanism.has_bases:
         with one_core():
             own_bases = choose_bases(workload, bases)
-    return Making(options, own_bases, max_records, far_apart, progress)
+    return Making(options, own_bases, max_records, far_apart, progress, large)

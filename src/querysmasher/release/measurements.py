@@ -17,7 +17,8 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
-from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
+from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstructions import new_reconstruction
 from querysmasher.release.store import Store
 from querysmasher.report.guarantees import record_words, remarks
 from querysmasher.workload.workload import Workload
