@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.workload.names import written_name
+from querysmasher.names import written_name
 
 Places = NDArray[np.int64]
 """Indexes of values."""
