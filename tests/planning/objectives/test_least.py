@@ -50,8 +50,8 @@ def test_the_least_budget_meets_every_target_and_is_certified(data):
 
 def test_half_a_target_costs_four_times_as_much():
     one, half = (qs.least_budget(qs.queries(SCHEMA, age="prefix").within(t)) for t in (10, 5))
-    assert half.budget.privacy_cost == pytest.approx(4 * one.budget.privacy_cost, rel=1e-9)
-    assert one.worst == pytest.approx(1, abs=1e-6)
+    assert half.budget.privacy_cost == pytest.approx(4 * one.budget.privacy_cost, rel=1e-6)
+    assert one.worst == pytest.approx(1, abs=1e-3)
     assert one.objective == "least"
     assert one.least_cost <= one.privacy_cost <= 1.01 * one.least_cost
 
@@ -165,7 +165,6 @@ def test_what_is_no_workload_or_option_is_refused():
 
 
 def test_measured_answers_keep_to_the_targets(tmp_path):
-    """What integers measure is at most a little less accurate than planned; the release says how much."""
     plan = qs.least_budget(HEADLINES)
     plan.save(tmp_path / "plan.qs")
     plan = qs.Plan.load(tmp_path / "plan.qs")
@@ -176,7 +175,7 @@ def test_measured_answers_keep_to_the_targets(tmp_path):
 
     release = qs.measure(plan, pa.table(table), seed=1)
     answers = release.answer(plan.workload)
-    assert answers.std.max() <= 8 * 1.01
+    assert answers.std.max() <= 8 * (1 + 1e-6)
     rows, _ = query_rows(plan.workload)
     assert len(rows) == len(answers.std)
 
