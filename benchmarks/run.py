@@ -37,6 +37,7 @@ def main():
         spark,
         start_up,
         timing,
+        trees,
         worst,
     )
     from benchmarks.report import console  # noqa: PLC0415
@@ -52,6 +53,7 @@ def main():
         "mechanisms": [mechanisms.mechanisms],
         "centres": [centres.errors, centres.limits],
         "worst": [worst.worst],
+        "trees": [trees.trees, trees.drill],
         "cliffs": [cliffs.cliffs],
         "measuring": [measuring.measuring],
         "spark": [spark.spark],
