@@ -245,7 +245,7 @@ class Range(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [_between(a, b, c) for b in range(self.n) for c in range(b, self.n)]
+        return [between(a, b, c) for b in range(self.n) for c in range(b, self.n)]
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Circular(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [_between(a, s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+        return [between(a, s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
 
 
 def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
@@ -301,7 +301,7 @@ def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
     return np.asarray(sums)
 
 
-def _between(attribute: Attribute, first: int, last: int) -> str:
+def between(attribute: Attribute, first: int, last: int) -> str:
     """Return the predicate of all values from one to another, around the circle if the other comes first."""
     v, name = attribute.literals, written_name(attribute.name)
     if not attribute.ordered:
