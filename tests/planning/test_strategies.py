@@ -23,6 +23,7 @@ from querysmasher.planning.strategies import (
     MergedStrategy,
     MirroredStrategy,
     Strategy,
+    TreeStrategy,
     strategy_from_data,
     strategy_of_integers,
 )
@@ -143,6 +144,28 @@ def merged(rank, lattice=False, seed=0):
     return MergedStrategy(SHAPE, maps, labels, rows, whole if lattice else None)
 
 
+def tree(complete=True, seed=0):
+    """A forest of nine nodes, one of them not measured, over the values of one attribute."""
+    parents = np.array([-1, -1, 0, 0, 1, 1, 2, 2, 2])
+    leaf_of = np.array([3, 0, 4, 1, 5, 2] if complete else [3, 0, 4, 4, 1, 5, 2, 0])
+    precisions = np.random.default_rng(seed).uniform(0.2, 3.0, 9)
+    precisions[0] = 0.0
+    made = TreeStrategy(leaf_of, parents, precisions)
+    return TreeStrategy(leaf_of, parents, precisions / made.leverage)
+
+
+def tree_rows(strategy):
+    """The rows of a tree by its definition: the values below each node."""
+    leaves = np.setdiff1d(np.arange(len(strategy.parents)), strategy.parents)
+    rows = np.zeros((len(strategy.parents), len(strategy.leaf_of)))
+    for value, leaf in enumerate(strategy.leaf_of):
+        node = leaves[leaf]
+        while node >= 0:
+            rows[node, value] = math.sqrt(strategy.precisions[node])
+            node = strategy.parents[node]
+    return rows[strategy.precisions > 0]
+
+
 def circulant(spectrum):
     """The rows of a filter by its definition: shifts of one kernel."""
     kernel = np.fft.ifftn(np.sqrt(spectrum)).real
@@ -167,10 +190,12 @@ EVERY = {
     "fourier, deficient": fourier(deficient=True),
     "merged": merged(7),
     "merged, deficient": merged(4, lattice=True),
+    "tree": tree(),
+    "tree, deficient": tree(complete=False),
     "steps": StepStrategy(5),
 }
 
-WHOLE = ("merged", "merged, deficient", "mirrored", "mirrored, extra")
+WHOLE = ("merged", "merged, deficient", "mirrored", "mirrored, extra", "tree", "tree, deficient")
 """Those that are not split, and stand in no residual space."""
 
 
@@ -181,6 +206,7 @@ def strategy_rows(strategy):
         "diagonal": lambda: np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases),
         "fourier": lambda: circulant(strategy.spectrum),
         "merged": lambda: strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()],
+        "tree": lambda: tree_rows(strategy),
         "steps": strategy.written_out,
         "mirrored": lambda: np.vstack([mirrored_root(strategy), strategy.extra]) * strategy.diagonal,
     }

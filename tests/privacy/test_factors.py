@@ -26,6 +26,7 @@ from querysmasher.privacy.factors import (
     Merged,
     Mirrored,
     Reflection,
+    Tree,
     factor_from_data,
 )
 from querysmasher.privacy.factors.reflection import NAMES
@@ -131,6 +132,31 @@ def merged(draw):
 
 
 @st.composite
+def forests(draw, most=7):
+    """The parents of nodes in order of depth."""
+    parents = [-1] * draw(st.integers(1, 2))
+    while len(parents) < most and draw(st.booleans()):
+        parents.append(draw(st.integers(max(0, parents[-1]), len(parents) - 1)))
+    return np.array(parents, dtype=np.int64)
+
+
+@st.composite
+def trees(draw):
+    parents = draw(forests())
+    leaves = np.setdiff1d(np.arange(len(parents)), parents)
+    leaf_of = every_number(draw, draw(st.integers(len(leaves), len(leaves) + 2)), len(leaves))
+    multipliers = np.abs(arrays(draw, parents.shape))
+    multipliers[leaves] += 1
+    dense = np.zeros((len(parents), len(leaf_of)), dtype=object)
+    for value, leaf in enumerate(leaf_of):
+        node = leaves[leaf]
+        while node >= 0:
+            dense[node, value] = int(multipliers[node])
+            node = parents[node]
+    return Tree(leaf_of, parents, multipliers), dense[multipliers > 0]
+
+
+@st.composite
 def toys(draw):
     size, step = draw(st.integers(2, 6)), draw(integers())
     dense = np.zeros((size - 1, size), dtype=object)
@@ -164,6 +190,7 @@ CASES = {
     "matrix": matrices(),
     "filter": filters(),
     "merged": merged(),
+    "tree": trees(),
     "differences": toys(),
 }
 

@@ -16,13 +16,15 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.measured import Blocks, Measured
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
+from querysmasher.release.coarse import CoarseRelease
+from querysmasher.release.covariance import covariance
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.reconstruction import Reconstruction
@@ -35,12 +37,12 @@ from querysmasher.report.release_report import write_release_report
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.verbs import Statistical
+from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
 from querysmasher.workload.predicates import asked
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
-MAX_COVARIANCE = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,6 +128,14 @@ class Release(Statistical):
         values = self.reconstruction.marginal(self.plan.schema.positions(attributes))
         return Marginal.of(values, lambda: self.table(*attributes, totals=False).figures)
 
+    def at(self, level: str, groups: Any = None) -> CoarseRelease:
+        """Return the release at a level of a hierarchy, for marginals and statistics of groups of values.
+
+        `level` is the name of a level of the planned workload; or, with `groups`, that of an attribute, whose
+        values are grouped in any form that a level of `hierarchy` may have.
+        """
+        return CoarseRelease(self, Coarsening.read(self.workload, level, groups))
+
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
         return self._answer(self.workload if workload is None else asked(self.plan.schema, workload))
@@ -163,26 +173,7 @@ class Release(Statistical):
     def covariance(self, workload: Workload) -> Array:
         """Return the covariance matrix of the answers to a small workload."""
         self._check(workload)
-        size = workload.query_count
-        if size > MAX_COVARIANCE:
-            msg = (
-                f"workload: a covariance of {size:,} answers is too large; at most {MAX_COVARIANCE:,} are "
-                "allowed"
-            )
-            raise TooLargeError(msg)
-        images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
-        start = 0
-        for group in workload:
-            for measured, image in self.predictor.images(group):
-                noise = measured.attributes, measured.blocks
-                images.setdefault(noise, []).append((start, measured.variance, image))
-            start += group.rows
-        result = np.zeros((size, size))
-        for own in images.values():
-            rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in own])
-            stacked = np.concatenate([image for _, _, image in own])
-            result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
-        return result
+        return covariance(self.predictor, workload)
 
     def write(
         self,

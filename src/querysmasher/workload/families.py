@@ -95,7 +95,7 @@ class Family:
         flat = table.reshape(self.cells, -1)
         return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
 
-    def spans(self) -> tuple[Places, Places] | None:
+    def ends(self) -> tuple[Places, Places] | None:
         """Return the first and the last value of every query if each is about consecutive values, else None.
 
         A first value behind the last one goes around the end.
@@ -161,7 +161,7 @@ class Identity(_OneAttribute):
     def answers(self, table: Array) -> Array:
         return table
 
-    def spans(self) -> tuple[Places, Places]:
+    def ends(self) -> tuple[Places, Places]:
         place = np.arange(self.n)
         return place, place
 
@@ -193,7 +193,7 @@ class Prefix(_OneAttribute):
     def answers(self, table: Array) -> Array:
         return table.cumsum(axis=0)
 
-    def spans(self) -> tuple[Places, Places]:
+    def ends(self) -> tuple[Places, Places]:
         return np.zeros(self.n, dtype=np.int64), np.arange(self.n)
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
@@ -232,9 +232,9 @@ class Range(_OneAttribute):
         return (low + 1.0) * (self.n - high)
 
     def answers(self, table: Array) -> Array:
-        return answers_of_spans(self.spans(), table)
+        return answers_of_spans(self.ends(), table)
 
-    def spans(self) -> tuple[Places, Places]:
+    def ends(self) -> tuple[Places, Places]:
         low, high = np.triu_indices(self.n)
         return low, high
 
@@ -273,9 +273,9 @@ class Circular(_OneAttribute):
         return (n - near) * (n - near + 1) / 2 + near * (near + 1) / 2
 
     def answers(self, table: Array) -> Array:
-        return answers_of_spans(self.spans(), table)
+        return answers_of_spans(self.ends(), table)
 
-    def spans(self) -> tuple[Places, Places]:
+    def ends(self) -> tuple[Places, Places]:
         start, length = np.divmod(np.arange(self.rows), self.n)
         return start, (start + length) % self.n
 

@@ -75,7 +75,7 @@ class Intervals(Family):
     def weights(self) -> Array | None:
         return self.row_weights
 
-    def spans(self) -> tuple[Places, Places]:
+    def ends(self) -> tuple[Places, Places]:
         return self.first, self.last
 
     def _matrix(self) -> Array:
@@ -83,7 +83,7 @@ class Intervals(Family):
         return ((self.first[:, None] <= place) & (place <= self.last[:, None])).astype(float)
 
     def answers(self, table: Array) -> Array:
-        return answers_of_spans(self.spans(), table)
+        return answers_of_spans(self.ends(), table)
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
+from querysmasher.planning.trees.nested import is_nested
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
@@ -46,9 +47,24 @@ def _is_large(families: list[Family], size: int) -> bool:
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
     rows = sum(family.rows for family in families if not is_implicit(family))
+    if any(family.is_tree for family in families):
+        return _is_large_tree(families, size, rows)
     if not any(map(is_implicit, families)):
         return False  # few single queries, or dense ones
     return rows == 0 or (size > limits().axis_values and is_few(rows, size, 1))
+
+
+def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
+    """Return whether a hierarchy, with single values and few other queries, is planned on its nodes."""
+    if all(is_nested(family) for family in families if is_implicit(family)) and 2 * rows <= size:
+        return True
+    if size <= limits().axis_values:
+        return False  # planned with matrices
+    msg = (
+        f"workload: a hierarchy of {size:,} values can be planned with single values and few other queries "
+        "about the same attribute, not with prefixes or ranges. Remedies: coarser values; one of them only"
+    )
+    raise TooLargeError(msg)
 
 
 def is_implicit(family: Family) -> bool:

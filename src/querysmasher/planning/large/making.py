@@ -77,7 +77,7 @@ class LargePlanner:
         """Take the workload apart."""
         self.workload, self.budget, self.options, self.large = workload, budget, options, large
         self.progress = progress
-        self.lines = Lines()
+        self.lines = Lines(trees=any(family.is_tree for group in workload for family in group.families))
         self.groups: defaultdict[Key, list[Group]] = defaultdict(list)
         for group in workload:
             asked = Asked.of(workload.schema, group, large)
@@ -152,7 +152,7 @@ class LargePlanner:
                 for strategy in product.strategies.values():
                     if id(strategy) not in numbers:
                         numbers[id(strategy)] = len(solutions)
-                        solutions.append(Solution(strategy, 1.0, min(1.0, own.quality), "mirrored"))
+                        solutions.append(Solution(strategy, 1.0, min(1.0, own.quality), strategy.kind))
         factors = [
             self.budget.unit.squared_change(total=not (own.attributes or own.products)) for own in layers
         ]

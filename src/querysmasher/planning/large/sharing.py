@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.large.forest import solve_forest
 from querysmasher.planning.large.gram import LineGram
 from querysmasher.planning.large.line import LineSolution, adapted, solve_line, value_weights
 from querysmasher.planning.large.path import joint_bound
@@ -98,8 +99,9 @@ def shares(
 class Lines:
     """Finds strategies for large attributes, each once for queries that are equal up to scale."""
 
-    def __init__(self) -> None:
-        """Start with none."""
+    def __init__(self, *, trees: bool = False) -> None:
+        """Start with none; with `trees`, single values are nodes of a tree."""
+        self.trees = trees
         self._known: dict[Hashable, LineSolution] = {}
         self._joint: dict[Hashable, list[list[LineSolution]]] = {}
         self._bounds: dict[Hashable, float] = {}
@@ -108,7 +110,8 @@ class Lines:
         """Return a strategy for one attribute alone."""
         scale, key = gram.scaled_key()
         if key not in self._known:
-            self._known[key] = solve_line(gram.scaled(1 / scale))
+            own = gram.scaled(1 / scale)
+            self._known[key] = solve_forest(own, always=self.trees) or solve_line(own)
         found = self._known[key]
         return LineSolution(found.strategy, found.loss * scale, found.bound * scale, found.start)
 
@@ -128,7 +131,8 @@ class Lines:
                 yield [[self.solve(replace(grams[0][0], total=grams[0][0].total + total))]]
             return
         yield alone
-        if any(len(some) > 1 for some in grams):
+        trees = any(f.is_tree for some in grams for gram in some for f, _ in gram.asked)
+        if trees or any(len(some) > 1 for some in grams):
             return
         flat = [some[0] for some in grams]
         keys = tuple(gram.scaled_key()[1] for gram in flat)

@@ -12,12 +12,20 @@ from querysmasher.planning.strategies.fourier import FourierStrategy
 from querysmasher.planning.strategies.merged import MergedStrategy
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
+from querysmasher.planning.strategies.tree import TreeStrategy
 from querysmasher.planning.strategies.unsplit import UnsplitStrategy
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
     kind.kind: kind
-    for kind in (FourierStrategy, MirroredStrategy, MergedStrategy, DenseStrategy, DiagonalStrategy)
+    for kind in (
+        FourierStrategy,
+        MirroredStrategy,
+        TreeStrategy,
+        MergedStrategy,
+        DenseStrategy,
+        DiagonalStrategy,
+    )
 }
 """Kinds by name, as in files. Integer rows become the first kind that accepts them."""
 
@@ -30,6 +38,7 @@ __all__ = [
     "MergedStrategy",
     "MirroredStrategy",
     "Strategy",
+    "TreeStrategy",
     "UnsplitStrategy",
     "strategy_from_data",
     "strategy_of_integers",

@@ -16,6 +16,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
 from querysmasher.workload.families import Family
 
@@ -42,6 +43,14 @@ class UnsplitStrategy(Strategy):
     @abstractmethod
     def loss(self, family: Family, *, weighted: bool = True) -> float:
         """Return the sum over the family's queries of (weight ×) variance, without listing all queries."""
+
+    def parts(self, groups: Integers) -> Integers | None:  # noqa: ARG002
+        """Return the part of every value, the coarsest that `pruned` accepts within groups; None if none."""
+        return None
+
+    def pruned(self, parts: Integers) -> UnsplitStrategy | None:  # noqa: ARG002
+        """Return a strategy over parts of the values that knows as much about them; None if there is none."""
+        return None
 
     def total_covariances(self, family: Family) -> Array:
         """Return q V⁻¹ 1 for every query of a family: its covariance with the total."""

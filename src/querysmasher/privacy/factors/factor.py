@@ -112,6 +112,11 @@ class Factor(ABC):
         return None
 
     @property
+    def forest(self) -> tuple[Integers, Integers, Integers] | None:
+        """The leaf of every value, the parent and the multiplier of every node of a tree, else None."""
+        return None
+
+    @property
     def line(self) -> tuple[str, Array, Array, Array] | None:
         """The ends, the eigenvalues, the diagonal and the further rows of a mirrored filter, else None."""
         return None
