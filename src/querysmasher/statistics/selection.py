@@ -86,7 +86,7 @@ class Selection:
                 families.append(factor.family)
                 continue
             rows = factor.rows.reshape(-1, math.prod(cells))
-            is_identity = rows.shape == (*cells, *cells) and np.array_equal(rows, np.eye(*cells))
+            is_identity = rows.shape == (*cells, *cells) and np.array_equal(rows, np.eye(len(rows)))
             families.append(Identity(cells) if is_identity else Rows(cells, rows))
         return Workload(self.schema, (Group(tuple(attributes), tuple(families)),))
 

@@ -15,7 +15,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
-from querysmasher.workload.families import Family, Places, answers_of_spans, between
+from querysmasher.workload.families import Family, Places, answers_of_spans, between_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +75,15 @@ class Intervals(Family):
     def weights(self) -> Array | None:
         return self.row_weights
 
-    def ends(self) -> tuple[Places, Places]:
-        return self.first, self.last
+    def spans(self) -> Places:
+        return np.stack([self.first, self.last], axis=1)
 
     def _matrix(self) -> Array:
         place = np.arange(self.cells)
         return ((self.first[:, None] <= place) & (place <= self.last[:, None])).astype(float)
 
     def answers(self, table: Array) -> Array:
-        return answers_of_spans(self.ends(), table)
+        return answers_of_spans(self.spans(), table)
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
@@ -92,7 +92,8 @@ class Intervals(Family):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [between(a, b, c) for b, c in zip(*self._ends(), strict=True)]
+        between = between_in(a)
+        return [between(b, c) for b, c in zip(*self._ends(), strict=True)]
 
     def _ends(self) -> tuple[list[int], list[int]]:
         return self.first.tolist(), self.last.tolist()

@@ -65,7 +65,7 @@ def _fitted(reflection: Reflection, inverse: Array) -> tuple[Array, Array, Array
     )
     norms = np.sqrt((basis**2).sum(axis=0))
     solution = np.linalg.lstsq(basis / norms, np.ones(chosen.size), rcond=1e-13)[0] / norms
-    return squares, poles, solution[:-1], float(solution[-1])
+    return squares, np.asarray(poles, dtype=float), np.asarray(solution[:-1]), float(solution[-1])
 
 
 def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Places, high: Places) -> Array:

@@ -256,7 +256,17 @@ class MirroredStrategy(UnsplitStrategy):
 
     # --- integers ---
 
+    @cached_property
+    def _rounded(self) -> dict[int, IntegerStrategy]:
+        """What `rounded` returned, by bits: planning and measuring ask for the same."""
+        return {}
+
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        if bits not in self._rounded:
+            self._rounded[bits] = self._round(bits)
+        return self._rounded[bits]
+
+    def _round(self, bits: int) -> IntegerStrategy:
         n = self.rank
         amplitude = self.reflection.kernel(np.sqrt(self.spectrum))
         filter_bits = max(bits, min(bits + 3, LEAST_FILTER_BITS)) + max(0, (n.bit_length() + 1) // 2 - 6)
