@@ -36,7 +36,14 @@ LAYERS = (
     {"planning", "report.expectations", "report.plan_data", "report.plan_report", "report.plan_text"},
     {"privacy"},  # what draws noise, and what reads counts
     {"data"},
-    {"release", "statistics", "report.release_data", "report.cross_data", "report.release_report"},
+    {
+        "release",
+        "statistics",
+        "report.release_data",
+        "report.cross_data",
+        "report.share_data",
+        "report.release_report",
+    },
     {"measuring"},
     {"comparison", "spec"},
     {""},  # the package itself, which gathers the public names

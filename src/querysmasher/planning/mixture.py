@@ -35,7 +35,9 @@ class Unsplit:
     """Indexes of their attributes in the schema, increasing."""
     solution: Solution
     queries: Array
-    """The groups' queries, as combinations of the strategy's rows."""
+    """The groups' queries, or rows with the same Gram matrix, as combinations of the strategy's rows."""
+    weights: Array
+    """The weight of each of these."""
 
 
 STEPS = 10
@@ -53,8 +55,13 @@ def beside(
     workload: Workload,
     budget: Budget,
     tolerance: float,
+    *,
+    combined: bool = True,
 ) -> Plan:
-    """Return a plan that measures some groups as they are, beside the plan of all others."""
+    """Return a plan that measures some groups as they are, beside the plan of all others.
+
+    Unless `combined`, loss and shares are those of answering every group from its own measurement.
+    """
     roots = [math.sqrt(budget.unit.squared_change()) * own.solution.reached for own in unsplit]
     bounds = [math.sqrt(budget.unit.squared_change()) * own.solution.bound for own in unsplit]
     solutions = [] if split is None else list(split.solutions)
@@ -80,7 +87,7 @@ def beside(
         tolerance=tolerance,
         stopped_early=split is not None and split.stopped_early,
     )
-    return plan if len(roots) == 1 else _shared(plan, split, unsplit)
+    return plan if len(roots) == 1 or not combined else _shared(plan, split, unsplit)
 
 
 def _shared(plan: Plan, split: Plan | None, unsplit: Sequence[Unsplit]) -> Plan:
@@ -129,13 +136,13 @@ class Mixture:
         for group in split:
             gram += predictor.known_gram(group)
         base = math.fsum(m.variance * m.root_loss**2 for m in plan.measured[:count])
-        groups = [plan.workload.groups[place] for own in unsplit for place in own.places]
-        queries, start, stop = np.zeros((sum(g.rows for g in groups), predictor.count)), 0, 0
+        queries = np.zeros((sum(len(own.queries) for own in unsplit), predictor.count))
+        start = stop = 0
         for own in unsplit:
             rows, columns = own.queries.shape
             queries[start : start + rows, stop : stop + columns] = own.queries
             start, stop = start + rows, stop + columns
-        return cls(predictor, base, gram, queries, np.concatenate([g.query_weights() for g in groups]))
+        return cls(predictor, base, gram, queries, np.concatenate([own.weights for own in unsplit]))
 
     def loss(self, residual: float = 1.0, whole: float = 1.0) -> float:
         """Return the weighted loss if the noise variances were these multiples of theirs."""

@@ -30,7 +30,7 @@ class Answering(Protocol):
     @property
     def reconstruction(self) -> Reconstruction: ...
     def answer(self, workload: Workload) -> Answers: ...
-    def covariance(self, workload: Workload) -> Array: ...
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,12 +62,14 @@ class CoarseRelease(Statistical):
         """The release over nodes of a tree, if the attribute is large; else None."""
         return prune(self.release.predictor, self.release.reconstruction, self.coarsening)
 
-    def covariance(self, workload: Workload) -> Array:
-        """Return the covariance matrix of the answers to a small workload on the coarser schema."""
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return the covariances of answers on the coarser schema; see `Release.covariance`."""
         if self._pruned is not None:
             pruned, coarsening = self._pruned
-            return covariance(pruned.predictor, coarsening.fine(workload))
-        return self.release.covariance(self.coarsening.fine(workload))
+            fine = coarsening.fine
+            return covariance(pruned.predictor, fine(workload), None if other is None else fine(other))
+        fine = self.coarsening.fine
+        return self.release.covariance(fine(workload), None if other is None else fine(other))
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, one of which may be the level; see `Release.marginal`."""

@@ -39,7 +39,7 @@ from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -138,7 +138,7 @@ class Release(Statistical):
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
-        return self._answer(self.workload if workload is None else asked(self.plan.schema, workload))
+        return self._answer(self.workload if workload is None else asked_of(self.workload, workload))
 
     def _answer(self, workload: Workload) -> Answers:
         self._check(workload)
@@ -170,10 +170,12 @@ class Release(Statistical):
         self._check(workload)
         return np.concatenate([self.predictor.variances(group).ravel() for group in workload])
 
-    def covariance(self, workload: Workload) -> Array:
-        """Return the covariance matrix of the answers to a small workload."""
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return the covariance matrix of the answers to a small workload, or with those to another one."""
         self._check(workload)
-        return covariance(self.predictor, workload)
+        if other is not None:
+            self._check(other)
+        return covariance(self.predictor, workload, other)
 
     def write(
         self,

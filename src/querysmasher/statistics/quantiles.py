@@ -12,6 +12,9 @@ the edges. With separate values, a quantile is the first value v with F(v) >= p 
 conservative.
 
 The estimate itself uses the rearranged (sorted) distribution function, which is monotone.
+
+Several intervals hold together if the noise is within z s at every one of the true quantiles. How large z
+must be follows from the correlations of g at these; they are taken at the estimates.
 """
 
 from __future__ import annotations
@@ -25,18 +28,20 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Binned
 from querysmasher.errors import WorkloadError
+from querysmasher.statistics.distribution import errors_at
 from querysmasher.statistics.figures import Column, Figures
-from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
+from querysmasher.statistics.groups import ROWS, Grouped, described, grouped, schema_of
+from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.moments import By
 from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers
-from querysmasher.statistics.ratios import TOO_CLOSE
-from querysmasher.statistics.selection import groups_by, rows_on
+from querysmasher.statistics.ratios import ROUNDING, TOO_CLOSE
+from querysmasher.statistics.selection import WRITTEN_OUT, family_on, groups_by, rows_on
 from querysmasher.statistics.source import Source
+from querysmasher.workload.families import Identity, Prefix
+from querysmasher.workload.intervals import Intervals
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."
-HALVINGS = 60
-"""Steps of bisection for the end of an interval within a bin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,17 +83,24 @@ class Crossings:
         return low, np.where(final < 0, self.points[0], high)
 
     def _within(self, k: NDArray[np.int64], reach: float) -> Array:
-        """Return where g + reach × s passes zero between points k and k + 1."""
+        """Return where g + reach × s passes zero between points k and k + 1.
+
+        There g is A + B t and s² a quadratic in t, from 0 to 1: a root of (A + B t)² = reach² s².
+        """
         row = np.arange(len(k))
-        g0, g1 = self.g[row, k], self.g[row, k + 1]
+        A, B = self.g[row, k], self.g[row, k + 1] - self.g[row, k]
         v0, v1, c = self.variances[row, k], self.variances[row, k + 1], self.covariances[row, k]
-        low, high = np.zeros(len(k)), np.ones(len(k))
-        for _ in range(HALVINGS):
-            t = (low + high) / 2
-            variance = (1 - t) ** 2 * v0 + 2 * t * (1 - t) * c + t**2 * v1
-            below = (1 - t) * g0 + t * g1 + reach * np.sqrt(np.maximum(variance, 0)) < 0
-            low, high = np.where(below, t, low), np.where(below, high, t)
-        return self.points[k] + high * (self.points[k + 1] - self.points[k])
+        squared = reach**2
+        a, b, rest = B**2 - squared * (v0 - 2 * c + v1), A * B - squared * (c - v0), A**2 - squared * v0
+        discriminant = b**2 - a * rest
+        root = np.sqrt(np.where(discriminant > ROUNDING * b**2, discriminant, 0))
+        q = -(b + np.where(b < 0, -root, root))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.clip(np.nan_to_num(np.stack([q / a, rest / q])), 0, 1)
+        variance = (1 - found) ** 2 * v0 + 2 * found * (1 - found) * c + found**2 * v1
+        left = np.abs(A + B * found + reach * np.sqrt(np.maximum(variance, 0)))
+        t = np.where(left[0] <= left[1], found[0], found[1])  # the other root is where g - reach × s passes
+        return self.points[k] + t * (self.points[k + 1] - self.points[k])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,6 +117,10 @@ class Quantiles(Figures):
 
     def _interval(self, reach: float) -> tuple[Array, Array]:
         return self.crossings.interval(reach)
+
+    def _number(self, value: float, std: float) -> str:
+        """Return one of the values of the attribute as it is."""
+        return super()._number(value, std) if self.crossings.continuous else f"{value:,.12g}"
 
 
 def quantile(
@@ -125,13 +141,17 @@ def quantile(
     found = increasing_numbers(own)
     names = groups_by(schema, by, besides=[attribute])
     continuous = isinstance(own, Binned) and bins == "interpolation"
-    prefix = np.tri(own.size)
-    # F at each value, F + F at the next, F + D
-    rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
-    answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, where)
     points = np.array(own.edges, dtype=float) if isinstance(own, Binned) and continuous else found
-    crossings = _crossings(answers.values, answers.variances, p, points, continuous)
-    D, sd = answers.values[own.size - 1], np.sqrt(answers.variances[own.size - 1])
+    if own.size <= WRITTEN_OUT:
+        prefix = np.tri(own.size)
+        # F at each value, F + F at the next, F + D
+        rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
+        answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, where)
+        variances = answers.variances
+    else:
+        answers, variances = _of_many_values(source, attribute, names, where)
+    crossings = _crossings(answers.values, variances, p, points, continuous)
+    D, sd = answers.values[own.size - 1], np.sqrt(variances[own.size - 1])
     trusted = (TOO_CLOSE * sd < D).repeat(len(p))
     low, high = crossings.interval(1.0)
     values = np.where(D.repeat(len(p)) > 0, crossings.estimate(), np.nan)
@@ -140,16 +160,44 @@ def quantile(
         *answers.columns(len(p)),
         Column("probability", tuple(p.tolist()), tuple(range(len(p))) * groups),
     )
+    std = (high - low) / 2
+
+    def linear() -> Linear:
+        x = np.nan_to_num(values, nan=points[0]).reshape(groups, len(p), 1)
+        inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
+        return errors_at(source, attribute, names, where, inside - p[:, None], std)
+
     how = (INTERPOLATED if continuous else MIDPOINTS) if isinstance(own, Binned) else SEPARATE
     title = described(f"Quantiles of {attribute}", names, where)
     return Quantiles(
-        title, columns, values, (high - low) / 2, f"{how} {STD}", crossings=crossings, trusted=trusted
+        title, columns, values, std, f"{how} {STD}", linear=linear, crossings=crossings, trusted=trusted
     )
+
+
+def _of_many_values(
+    source: Source, attribute: str, names: tuple[str, ...], where: str | None
+) -> tuple[Grouped, Array]:
+    """Return F by value and group, and the variances of F, F + F at the next value, and F + D.
+
+    F at the next value differs from F by the count of one value, and D by that of all values above: these
+    are ranges, whose variances are known without writing any query out.
+    """
+    schema = schema_of(source)
+    n = schema[attribute].size
+    above = Intervals((n,), np.arange(1, n), np.full(n - 1, n - 1))
+    prefix, value, rest = (
+        grouped(source, family_on(schema, attribute, ROWS, family), names, where)
+        for family in (Prefix((n,)), Identity((n,)), above)
+    )
+    v = prefix.variances
+    beside = 2 * v[:-1] + 2 * v[1:] - value.variances[1:]
+    with_all = 2 * v + 2 * v[-1:] - np.concatenate([rest.variances, np.zeros_like(v[:1])])
+    return prefix, np.concatenate([v, beside, with_all])
 
 
 def _crossings(values: Array, variances: Array, p: Array, points: Array, continuous: bool) -> Crossings:
     """Return g for every group and probability, from F, F + next F and F + D by value and group."""
-    n = (len(values) + 1) // 3
+    n = (len(variances) + 1) // 3
     F, vF, vD = values[:n], variances[:n], variances[n - 1]
     between = (variances[n : 2 * n - 1] - vF[:-1] - vF[1:]) / 2
     with_D = (variances[2 * n - 1 :] - vF - vD) / 2

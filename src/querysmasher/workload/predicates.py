@@ -28,6 +28,9 @@ from querysmasher.workload.workload import Workload
 MAX_CELLS = 20_000_000
 """Maximum number of cells of a condition that ties attributes together."""
 
+TOTAL = "total"
+"""The predicate that all records satisfy."""
+
 _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Lt: ("<", operator.lt),
     ast.LtE: ("<=", operator.le),
@@ -58,6 +61,7 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
     `and`, `or`, `not`. Strings and dates (`day < '2024-03-01'`) need quotes. Names that are not
     identifiers need brackets, which shells preserve (`[hours-per-week] >= 40`), or backticks. Conditions on
     different attributes joined by `and` remain a product, so they may span many attributes at no cost.
+    `total` counts all records.
 
     >>> schema = Schema.of({"hours-per-week": 99}, sex=2)
     >>> where(schema, "[hours-per-week] >= 40 and sex == 1").groups[0].attributes
@@ -86,6 +90,8 @@ def conditions(schema: Schema, predicate: str) -> list[Mask]:
     if not isinstance(predicate, str) or not predicate.strip():
         msg = f"predicate: expected a string such as 'age >= 18', got {predicate!r}"
         raise PredicateError(msg)
+    if predicate.strip() == TOTAL:
+        return []
     try:
         return _Reader(schema, predicate).conditions()
     except (RecursionError, MemoryError):

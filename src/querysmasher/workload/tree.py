@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import WorkloadError
+from querysmasher.text import one_line
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.families import Family, Identity, one_of
 from querysmasher.workload.names import written_name
@@ -153,6 +154,20 @@ class Hierarchy(Family):
         (a,) = attributes
         groups = (f"{a.name} in {literal(group)}" for level in self.names for group in level)
         return [*groups, *(Identity(self.shape).labels([a]) if self.leaves else ())]
+
+    def spans(self) -> Integers:
+        found = [np.zeros((0, 2), dtype=np.int64)]
+        for (order, starts), own in zip(self._orders, self.groups, strict=True):
+            counts = np.bincount(own)
+            first, last = order[starts], order[starts + counts - 1]  # the order is stable
+            found.append(np.stack([first, last], axis=1))
+            found[-1][last - first >= counts] = -1  # other values lie in between
+        return np.concatenate([*found, *([Identity(self.shape).spans()] if self.leaves else ())])
+
+    def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002
+        """Return the name of each group, and None for single values."""
+        groups = [one_line(str(name)) for level in self.names for name in level]
+        return [*groups, *([None] * (self.rows - len(groups)))]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes

@@ -14,7 +14,7 @@ A query q about attribute i then has the variance  σ_i²(q V⁻¹qᵀ − (1 �
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -271,13 +271,17 @@ class LargePredictor(Predictor):
     def largest(self, group: Group) -> float:
         return float(self.variances(group).max())
 
-    def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
+    def images(
+        self, group: Group, only: Collection[tuple[int, ...]] | None = None
+    ) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the measurements, with the coefficients of their noise in every query of the group."""
         asked = Asked.of(self.schema, group, self.large)
         families = dict(asked.large)
         for kept, place, own in self._layers_of(asked, group, summed=False):
             blocks, weights = self.layers[kept], self.weights(kept)
             for number, (block, weight) in enumerate(zip(blocks, weights, strict=True)):
+                if only is not None and block.noises[0].attributes not in only:
+                    continue
                 count = math.prod(s.rank for s in block.strategies.values())
                 if group.rows * count > limits().straddling_entries:
                     msg = (
