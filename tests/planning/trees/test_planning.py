@@ -67,6 +67,33 @@ def test_a_public_total(workload):
     assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)
 
 
+TWO = qs.Schema.of(a=12, b=9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(sized_trees(12, leaves=True), sized_trees(9, leaves=True), st.booleans(), st.booleans())
+def test_two_hierarchies_asked_separately_are_certified(first, second, public, total):
+    """Against the plan with matrices: the bound holds for every plan, and the gap is moderate."""
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one") if public else COST
+    workload = qs.queries(TWO, a=first) + qs.queries(TWO, b=second)
+    workload = workload + qs.marginals(TWO, 0) if total and not public else workload
+    with limited(dense_values=5):
+        plan = qs.plan(workload, budget)
+    dense = qs.plan(workload, budget, centering="uniform")
+    assert plan.weighted_rmse / (1 + plan.gap) <= dense.weighted_rmse * (1 + 1e-6)
+    assert plan.gap < 2
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_homes_and_workplaces(neighbours):
+    schema = qs.Schema.of(home=2_000, work=2_000)
+    state = np.repeat(np.arange(20), 100)
+    homes, works = (qs.hierarchy(schema, name, state) for name in schema.names)
+    budget = qs.PrivacyCost(1.0, neighbours=neighbours)
+    plan = qs.plan(qs.queries(schema, home=homes) + qs.queries(schema, work=works), budget)
+    assert plan.gap < 0.02
+
+
 GROUPS = [0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3]
 SMALL = qs.Schema(
     [qs.Ordinal("age", range(6)), qs.Categorical("sex", ["F", "M"]), qs.Ordinal("town", range(12))]
