@@ -50,7 +50,7 @@ def trees(quick):
             f"{found['queries']:,}",
             f"{found['rmse']:.3f}",
             f"{found['gap']:.4%}",
-            found["level"] and f"+{found['level']:.2%}",
+            "" if found["level"] is None else f"+{found['level']:.2%}",
             f"{found['seconds']:.1f}",
             f"{found['memory']:.2f}",
         )

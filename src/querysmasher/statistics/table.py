@@ -11,15 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.statistics.cross_table import CrossTable
 from querysmasher.statistics.figures import Column, Figures
 from querysmasher.statistics.groups import schema_of
 from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
-from querysmasher.statistics.selection import Factor, Selection, rows_on, select
+from querysmasher.statistics.selection import WRITTEN_OUT, Factor, Selection, family_on, rows_on, select
 from querysmasher.statistics.source import Source
+from querysmasher.workload.families import Family
+from querysmasher.workload.tree import Hierarchy
 
 Percent = Literal["row", "column", "total"] | None
 
@@ -60,6 +62,15 @@ def table(
     return CrossTable(tuple(schema[name] for name in attributes), figures, percent, rules)
 
 
+def _values_and_total(name: str, size: int, with_total: bool) -> Family:
+    """Return one query per value, and last one for all, of an attribute of very many values."""
+    if with_total:
+        msg = f"percent: {name!r} has too many values for percentages of totals over them; use coarser values"
+        raise TooLargeError(msg)
+    every, total = np.arange(size), np.zeros(size, dtype=np.int64)
+    return Hierarchy((size,), (every, total), (tuple(range(size)), (0,)), leaves=False)
+
+
 class _Cells:
     """All cells of a table and its totals; `kept` are those shown."""
 
@@ -84,10 +95,13 @@ class _Cells:
         factors: list[Factor] = []
         for name, own in zip_longest(self.names, kept):
             n = self.schema[name].size
-            rows = np.concatenate([np.eye(n), np.ones((1, n))])
-            if added is not None and name == self.names[added]:
-                rows = rows + 1
-            factors.append(rows_on(self.schema, name, name, rows if own is None else rows[own]))
+            with_total = added is not None and name == self.names[added]
+            if n > WRITTEN_OUT and own is None:
+                factors.append(family_on(self.schema, name, name, _values_and_total(name, n, with_total)))
+                continue
+            place = np.arange(n + 1) if own is None else np.asarray(own) % (n + 1)
+            rows = ((place[:, None] == np.arange(n)) | (place[:, None] == n)).astype(float)
+            factors.append(rows_on(self.schema, name, name, rows + 1 if with_total else rows))
         return select(self.schema, factors, self.names)
 
     def answers(self) -> tuple[Array, Array]:

@@ -275,6 +275,30 @@ def test_the_limit_of_a_large_tree_is_its_certificate():
     assert "large attributes" in str(crossed.limit())
 
 
+def test_what_a_plan_and_a_release_of_many_values_say(tmp_path):
+    """Nothing is written out over values × values."""
+    n = 30_000
+    schema = qs.Schema.of(x=n, sex=2)
+    tree = qs.hierarchy(schema, "x", state=np.arange(n) // 3_000, county=np.arange(n) // 100)
+    plan = qs.plan(qs.queries(schema, x=tree), COST)
+    assert "the optimum of any mechanism" in str(plan)
+    assert plan.worst == pytest.approx(math.sqrt(plan.variances(plan.workload).max()))
+    assert "not computed" not in str(plan)
+    crossed = qs.plan(qs.all_kway(schema, [1, 2], {"x": tree, "sex": "identity"}), COST)
+    assert "large attributes measured as they are" in str(crossed)
+    data = pd.DataFrame({"x": np.arange(60_000) % n, "sex": np.arange(60_000) // n})
+    release = qs.measure(crossed, data, seed=1)
+    frame = release.marginal("x", "sex").to_frame("pandas")
+    assert frame.shape[0] == 2 * n
+    expected = release.answer(qs.queries(schema, x="identity", sex="identity"))
+    np.testing.assert_allclose(frame["std"], expected.std)
+    np.testing.assert_allclose(frame["value"], expected.values)
+    table = release.table("x", "sex", percent="row").figures
+    assert table.values.size == (n + 1) * 3
+    with pytest.raises(TooLargeError, match="percent"):
+        release.table("x", "sex", percent="column")
+
+
 def test_few_other_queries_beside_a_hierarchy():
     n = 2_000
     schema = qs.Schema.of(x=n)
