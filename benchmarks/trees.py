@@ -68,8 +68,8 @@ def drill(quick):
         f"{people:,} made-up people: 85,000 tracts in 3,143 counties in 51 states, age (116), sex, race (7). "
         "Asked: every level of the tracts by 16 age groups, sex and race (19 million cells), the same "
         "without race, and single years of age by sex. From a Parquet file to a release with standard errors "
-        "of every count, in one process each; seconds of the processor, and the peak of memory so far. Spark has two threads in the same "
-        "machine, whose time and memory are not counted here.",
+        "of every count, in one process each; seconds of the processor, and the peak of memory so far. Spark "
+        "has two threads in the same machine, whose time and memory are not counted here.",
         ("step", "seconds", "GB"),
         "the drill stays below 3 GB",
     )
