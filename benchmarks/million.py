@@ -117,7 +117,7 @@ def million(quick):
             trees = {
                 b: haar(n, b)
                 for b in BRANCHES
-                if math.log(n, b) % 1 < 1e-9 or b ** round(math.log(n, b)) == n
+                if b ** round(math.log(n, b)) == n
             }
             peers = [
                 f"{trees[2]:.3f}" if 2 in trees else "",
