@@ -114,11 +114,7 @@ def million(quick):
         found = _run(name, n)
         peers = ["", "", ""]
         if name == "prefix":
-            trees = {
-                b: haar(n, b)
-                for b in BRANCHES
-                if b ** round(math.log(n, b)) == n
-            }
+            trees = {b: haar(n, b) for b in BRANCHES if b ** round(math.log(n, b)) == n}
             peers = [
                 f"{trees[2]:.3f}" if 2 in trees else "",
                 f"{min(trees.values()):.3f}" if trees else "",
