@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.report import Table, console
 
 LEVEL = 0.95
-RUNS = 4000
+RUNS = 3000
 
 MOST_KEPT = 200
 
@@ -142,7 +142,7 @@ def remembering(release, kept):
         object.__setattr__(release, name, function)
 
 
-def simulated(runs, records, rho, tiny, noise):
+def simulated(runs, records, rho, tiny, noise, first_seed=0):
     """Return, for each statistic: coverage of every figure, of all together, and how many are reliable."""
     from tests.release.tables import simulate, whole  # noqa: PLC0415 - the parent of cells stays small
     from tests.statistics.dense import exact  # noqa: PLC0415
@@ -165,7 +165,7 @@ def simulated(runs, records, rho, tiny, noise):
     together, reliable = {name: [] for name in STATISTICS}, {name: [] for name in STATISTICS}
     kept = {}
     with mock.patch.object(measurement, "check_budget"):  # once is enough
-        for seed in range(runs):
+        for seed in range(first_seed, first_seed + runs):
             release = simulate(plan, counts, seed, noise, integers)
             first = first or release
             release.__dict__["predictor"] = first.predictor  # which knows no data

@@ -93,7 +93,7 @@ def _squares(family: Family) -> tuple[float, float]:
     """Return bounds on the weighted squared lengths of the family's nonzero queries."""
     if family.closed_form:
         return 1.0, float(family.cells)
-    if family.is_tree or family.ends() is not None:
+    if family.is_tree or family.spans() is not None:
         weights = np.ones(1) if family.weights is None else family.weights
         return float(weights.min()), float(weights.max()) * family.cells
     own = lengths(family.matrix())

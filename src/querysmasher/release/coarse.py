@@ -66,8 +66,8 @@ class CoarseRelease(Statistical):
         """Return the covariances of answers on the coarser schema; see `Release.covariance`."""
         if self._pruned is not None:
             pruned, coarsening = self._pruned
-            fine = coarsening.fine
-            return covariance(pruned.predictor, fine(workload), None if other is None else fine(other))
+            both = coarsening.fine(workload), None if other is None else coarsening.fine(other)
+            return covariance(pruned.predictor, *both)
         fine = self.coarsening.fine
         return self.release.covariance(fine(workload), None if other is None else fine(other))
 

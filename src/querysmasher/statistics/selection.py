@@ -25,7 +25,10 @@ from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
 WRITTEN_OUT = 2_000
-"""Maximum number of values of an attribute whose queries are written out as rows."""
+"""Maximum number of values of an attribute whose queries are written out where there is another way."""
+
+MAX_VALUES = 10_000
+"""Maximum number of values of an attribute whose queries a statistic writes out as rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +120,14 @@ def select(schema: Schema, factors: Iterable[Factor], axes: Sequence[str]) -> Se
 def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> Factor:
     """Return rows over the values of one attribute."""
     return Factor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
+
+
+def check_sizes(schema: Schema, names: Iterable[str], remedy: str) -> None:
+    """Refuse an attribute with too many values to write its queries out."""
+    for name in names:
+        if schema[name].size > MAX_VALUES:
+            msg = f"attribute {name!r} has {schema[name].size:,} values; at most {MAX_VALUES:,} fit: {remedy}"
+            raise TooLargeError(msg)
 
 
 def each_value(schema: Schema, names: Sequence[str]) -> list[Factor]:

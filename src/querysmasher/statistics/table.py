@@ -11,17 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.errors import WorkloadError
 from querysmasher.statistics.cross_table import CrossTable
 from querysmasher.statistics.figures import Column, Figures
 from querysmasher.statistics.groups import schema_of
 from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
-from querysmasher.statistics.selection import WRITTEN_OUT, Factor, Selection, family_on, rows_on, select
+from querysmasher.statistics.selection import Factor, Selection, check_sizes, rows_on, select
 from querysmasher.statistics.source import Source
-from querysmasher.workload.families import Family
-from querysmasher.workload.tree import Hierarchy
+from querysmasher.workload.builders import queries
 
 Percent = Literal["row", "column", "total"] | None
 
@@ -57,18 +56,28 @@ def table(
         msg = f"attributes: a table of {math.prod(shape):,} cells is too large; at most {MAX_CELLS:,} fit"
         raise WorkloadError(msg)
     kept = tuple(slice(None) if totals else slice(n - 1) for n in shape)
+    if percent is None and not totals:
+        return CrossTable(tuple(schema[n] for n in attributes), _plain(source, attributes), None, rules)
+    check_sizes(schema, attributes, "use totals=False, without percentages")
     own = _Cells(source, tuple(attributes), shape, kept)
     figures = own.counts() if percent is None else own.percentages(percent)
     return CrossTable(tuple(schema[name] for name in attributes), figures, percent, rules)
 
 
-def _values_and_total(name: str, size: int, with_total: bool) -> Family:
-    """Return one query per value, and last one for all, of an attribute of very many values."""
-    if with_total:
-        msg = f"percent: {name!r} has too many values for percentages of totals over them; use coarser values"
-        raise TooLargeError(msg)
-    every, total = np.arange(size), np.zeros(size, dtype=np.int64)
-    return Hierarchy((size,), (every, total), (tuple(range(size)), (0,)), leaves=False)
+def _plain(source: Source, attributes: Sequence[str]) -> Figures:
+    """Return the counts of all cells without totals, however many values an attribute has."""
+    schema = schema_of(source)
+    workload = queries(schema, dict.fromkeys(attributes, "identity"))
+    answers = source.answer(workload)
+    shape = schema.shape(attributes)
+    places = np.indices(shape).reshape(len(attributes), -1)
+    return Figures(
+        f"Count by {', '.join(attributes)}",
+        tuple(Column.of(schema[n], own.tolist()) for n, own in zip(attributes, places, strict=True)),
+        answers.values.reshape(shape),
+        answers.std.reshape(shape),
+        linear=lambda: Linear.of(source, workload, (np.arange(answers.values.size), np.ones(()))),
+    )
 
 
 class _Cells:
@@ -95,13 +104,10 @@ class _Cells:
         factors: list[Factor] = []
         for name, own in zip_longest(self.names, kept):
             n = self.schema[name].size
-            with_total = added is not None and name == self.names[added]
-            if n > WRITTEN_OUT and own is None:
-                factors.append(family_on(self.schema, name, name, _values_and_total(name, n, with_total)))
-                continue
-            place = np.arange(n + 1) if own is None else np.asarray(own) % (n + 1)
-            rows = ((place[:, None] == np.arange(n)) | (place[:, None] == n)).astype(float)
-            factors.append(rows_on(self.schema, name, name, rows + 1 if with_total else rows))
+            rows = np.concatenate([np.eye(n), np.ones((1, n))])
+            if added is not None and name == self.names[added]:
+                rows = rows + 1
+            factors.append(rows_on(self.schema, name, name, rows if own is None else rows[own]))
         return select(self.schema, factors, self.names)
 
     def answers(self) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
-from querysmasher.workload.families import Family, Places, answers_of_spans, between_in
+from querysmasher.workload.families import Family, Places, answers_of_spans, between
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +75,8 @@ class Intervals(Family):
     def weights(self) -> Array | None:
         return self.row_weights
 
-    def spans(self) -> Places:
-        return np.stack([self.first, self.last], axis=1)
+    def spans(self) -> tuple[Places, Places]:
+        return self.first, self.last
 
     def _matrix(self) -> Array:
         place = np.arange(self.cells)
@@ -92,8 +92,7 @@ class Intervals(Family):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = between_in(a)
-        return [between(b, c) for b, c in zip(*self._ends(), strict=True)]
+        return [between(a, b, c) for b, c in zip(*self._ends(), strict=True)]
 
     def _ends(self) -> tuple[list[int], list[int]]:
         return self.first.tolist(), self.last.tolist()

@@ -47,7 +47,7 @@ class LineGram:
         for family, coefficient in asked:
             base = family.base if isinstance(family, Weighted) else family
             weights = coefficient * (1.0 if family.weights is None else family.weights)
-            spans = None if isinstance(base, Range | Circular) else base.ends()
+            spans = None if isinstance(base, Range | Circular) else base.spans()
             if isinstance(base, Identity):
                 values += weights
             elif isinstance(base, Prefix):
@@ -157,7 +157,7 @@ def _gram_times(family: Family, rows: Array) -> Array:
     answers = family.answers(rows.T)
     if family.weights is not None:
         answers = answers * family.weights[:, None]
-    spans = family.ends() if not isinstance(family, Weighted) else family.base.ends()
+    spans = family.spans() if not isinstance(family, Weighted) else family.base.spans()
     if isinstance(family, Hierarchy):
         return family.spread(answers).T
     if spans is None:
@@ -174,7 +174,7 @@ def _boundaries(family: Family) -> Array:
     """Return the weight of the queries that have an end between each value and the next."""
     n = family.cells
     weights = np.ones(family.rows) if family.weights is None else family.weights
-    spans = family.ends() if not isinstance(family, Weighted) else family.base.ends()
+    spans = family.spans() if not isinstance(family, Weighted) else family.base.spans()
     if spans is None:
         steps = np.square(np.diff(family.matrix(), axis=1, append=0.0))
         return np.asarray(weights @ steps)

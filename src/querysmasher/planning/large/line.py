@@ -157,7 +157,7 @@ def _simple_bound(gram: LineGram) -> float:
         bound += float(gram.values.sum())
     for family, coefficient in gram.others:
         weights = np.ones(family.rows) if family.weights is None else family.weights
-        spans = family.ends()
+        spans = family.spans()
         largest = np.ones(family.rows) if spans is not None else np.abs(family.matrix()).max(axis=1)
         bound += coefficient * float(weights @ largest**2)
     for ends, there in (

@@ -293,6 +293,8 @@ class LargePredictor(Predictor):
                     continue
                 large = self._large_image(blocks, weights, place, number, families)
                 for noise, whole in zip(block.small, block.noises, strict=True):
+                    if only is not None and whole.attributes not in only:
+                        continue
                     small = self._small_image(noise, own, asked.small)
                     image = np.multiply.outer(small, large)  # small queries, rows, large queries, rows
                     queries = len(asked.small.families)

@@ -3,7 +3,7 @@
 The weights of queries must keep the product structure of the workload, or attribute sets stop being Kronecker
 products. A query of group g, with row qᵢ in its i-th family, has the multiplier λ_g Π u_i(q_i). Each u
 belongs to a *scope*: the uses of one family on alike attributes. Families that look the same from every
-value, on attributes that are asked nothing else, stay uniform.
+value, on attributes that are asked nothing else, stay uniform; circular ranges are weighed by their length.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centres.roles import attribute_roles
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.workload.families import Family
+from querysmasher.workload.families import Circular, Family
 from querysmasher.workload.groups import Group
-from querysmasher.workload.weighted import weighted
+from querysmasher.workload.weighted import by_length, weighted
 from querysmasher.workload.workload import Workload
 
 FLOOR = 1e-3
@@ -30,16 +30,23 @@ FLOOR = 1e-3
 MOST_OWN = 100
 """Maximum number of groups of a workload in which a group may have several multipliers of its own."""
 
+CIRCULAR_HASTE = 2.0
+"""Factor of the rate for circular ranges: few lengths attain the largest variance, and the others fade."""
+
 MOST_STEP = 2.0
 """Maximum change of the logarithm of a multiplier in one step."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The uses of one family that share their multipliers; `fixed` ones stay uniform."""
+    """The uses of one family that share their multipliers.
+
+    If every value looks the same, `fixed` ones stay uniform, and those of circular ranges vary `by_length`.
+    """
 
     family: Family
     fixed: bool
+    by_length: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,19 +78,21 @@ class Scopes:
                 (family.key, tuple(roles[workload.schema.position(n)] for n in names))
                 for names, family in group.parts()
             ]
+            even = [len(names) == 1 and names[0] in alike for names, _ in group.parts()]
             fixed = [
-                family.rows == 1 or (len(names) == 1 and names[0] in alike) for names, family in group.parts()
+                family.rows == 1 or (same and not isinstance(family, Circular))
+                for family, same in zip(group.families, even, strict=True)
             ]
             if single and fixed.count(False) > 1:
                 fixed = [True] * len(fixed)
             if own and (fixed.count(False) == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
             found = []
-            for key, family, still in zip(keys, group.families, fixed, strict=True):
-                if (key, still) not in numbers:
-                    numbers[key, still] = len(scopes)
-                    scopes.append(Scope(family, still))
-                found.append(numbers[key, still])
+            for key, family, still, same in zip(keys, group.families, fixed, even, strict=True):
+                if (key, still, same) not in numbers:
+                    numbers[key, still, same] = len(scopes)
+                    scopes.append(Scope(family, still, same and not still))
+                found.append(numbers[key, still, same])
             of_group.append(tuple(found))
         return cls(tuple(scopes), tuple(of_group))
 
@@ -207,7 +216,7 @@ class Multipliers:
             if slope > 0:
                 self._add_marginals(slope, column, kind, sums)
         rows = tuple(
-            u if scope.fixed or not total.any() else _moved(u, total, rate)
+            u if scope.fixed or not total.any() else _stepped(u, total, rate, scope)
             for u, total, scope in zip(self.rows, sums, self.scopes.scopes, strict=True)
         )
         return replace(self, groups=groups, rows=rows)
@@ -224,6 +233,14 @@ class Multipliers:
                 for other in (s for i, s in reversed(list(enumerate(kind))) if i != axis):
                     own = own @ self.rows[other]
                 sums[scope] += slope * own
+
+
+def _stepped(u: Array, values: Array, rate: float, scope: Scope) -> Array:
+    """Return the next multipliers of the rows of a scope."""
+    if not scope.by_length:
+        return _moved(u, values, rate)
+    moved = by_length(_moved(u, values, CIRCULAR_HASTE * rate))
+    return np.asarray(moved / moved.sum())
 
 
 def _moved(u: Array, values: Array, rate: float) -> Array:

@@ -163,7 +163,7 @@ class MirroredStrategy(UnsplitStrategy):
             return self.value_variances
         if isinstance(base, Prefix):
             return self.prefix_variances
-        spans = base.ends()
+        spans = base.spans()
         if spans is None:
             rows = base.matrix()
             return np.einsum("ij,ij->i", rows, self.covary(rows))
