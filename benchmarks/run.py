@@ -32,6 +32,7 @@ def main():
         centres,
         cliffs,
         coverage,
+        estimates,
         measuring,
         mechanisms,
         million,
@@ -41,6 +42,7 @@ def main():
         timing,
         trees,
         worst,
+        worst_tables,
     )
     from benchmarks.report import console  # noqa: PLC0415
 
@@ -57,8 +59,10 @@ def main():
         "worst": [worst.worst],
         "million": [million.million],
         "trees": [trees.trees, trees.drill],
+        "targets": [worst_tables.caps, worst_tables.weighing, worst_tables.worst_tables],
         "cliffs": [cliffs.cliffs],
         "coverage": [coverage.coverage],
+        "estimates": [estimates.estimates],
         "measuring": [measuring.measuring],
         "spark": [spark.spark],
         "start_up": [start_up.start_up],

@@ -92,7 +92,8 @@ class Intervals(Family):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [between(a, b, c) for b, c in zip(*self._ends(), strict=True)]
+        stated = between(a)
+        return [stated(b, c) for b, c in zip(*self._ends(), strict=True)]
 
     def _ends(self) -> tuple[list[int], list[int]]:
         return self.first.tolist(), self.last.tolist()
