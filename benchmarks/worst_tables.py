@@ -11,8 +11,6 @@ from benchmarks.report import Table, console
 from querysmasher.errors import QuerySmasherError
 
 SYNTHETIC = ("marginal", "prefix", "range", "circular", "affine", "abs", "random")
-MIXED = ((10, 10),)
-"""Mixed workloads whose three-way products are planned a dozen times in minutes."""
 
 
 def cells(quick):
@@ -20,7 +18,6 @@ def cells(quick):
     yield from ((f"{name} {k}-way", partial(schemas.hybrid, name, k)) for name, k in paper.HYBRID)
     for n in (10,) if quick else (10, 20):
         yield from ((f"[{n}]^40 {kind}", partial(schemas.one_and_two_way, n, kind)) for kind in SYNTHETIC)
-    yield from ((f"mixed [{n}]^{d}", partial(schemas.mixed, n, d)) for n, d in MIXED if not quick)
 
 
 def worst_tables(quick):
