@@ -32,6 +32,7 @@ def main():
         centres,
         cliffs,
         coverage,
+        estimates,
         measuring,
         mechanisms,
         million,
@@ -40,6 +41,7 @@ def main():
         start_up,
         timing,
         worst,
+        worst_tables,
     )
     from benchmarks.report import console  # noqa: PLC0415
 
@@ -55,8 +57,10 @@ def main():
         "centres": [centres.errors, centres.limits],
         "worst": [worst.worst],
         "million": [million.million],
+        "targets": [worst_tables.caps, worst_tables.weighing, worst_tables.worst_tables],
         "cliffs": [cliffs.cliffs],
         "coverage": [coverage.coverage],
+        "estimates": [estimates.estimates],
         "measuring": [measuring.measuring],
         "spark": [spark.spark],
         "start_up": [start_up.start_up],

@@ -16,7 +16,7 @@ ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
     {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras"},
-    {"attributes", "schema"},
+    {"attributes", "names", "conditions", "schema"},
     {"workload"},
     {
         "privacy.rates",
@@ -39,6 +39,7 @@ LAYERS = (
     {
         "release",
         "statistics",
+        "estimate",
         "report.release_data",
         "report.cross_data",
         "report.share_data",
@@ -66,6 +67,7 @@ FORBIDDEN = (
     ("privacy", ("planning", "release", "data")),
     ("release", ("data", *COUNTS_AND_NOISE)),
     ("statistics", ("data", *COUNTS_AND_NOISE)),
+    ("estimate", ("data", *COUNTS_AND_NOISE)),
     ("report", ("data", *COUNTS_AND_NOISE)),
     *((folder, ("data.check",)) for folder in ("privacy", "measuring", "spec", "comparison", "demo")),
 )

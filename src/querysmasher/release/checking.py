@@ -12,12 +12,12 @@ from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import distribution_of
-from querysmasher.release.released import Released
+from querysmasher.release.released import Measured
 
 LARGEST_VARIANCE = 2**101
 
 
-def check_release(release: Released) -> None:
+def check_release(release: Measured) -> None:
     """Refuse a release with inconsistent parts, or with too little noise for its budget."""
     plan = release.plan
     check_centres(plan.schema, release.centres)

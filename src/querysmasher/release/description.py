@@ -53,7 +53,7 @@ ENDS = "Missing if no range of values is counted. A range whose first value is a
 """What the columns of an attribute mean."""
 
 
-def about(release: Released, level: float) -> dict[str, Any]:
+def about(release: Released, level: float | None = None) -> dict[str, Any]:
     """Return where figures come from and what is guaranteed, as plain data."""
     return {
         **release.provenance.to_json(),
@@ -62,7 +62,7 @@ def about(release: Released, level: float) -> dict[str, Any]:
         "budget": release.plan.budget.to_json(),
         "noise": release.noise.description,
         "record": release.record,
-        "level": level,
+        **({} if level is None else {"level": level}),
         "software": f"querysmasher {import_module('querysmasher').__version__}",
     }
 
@@ -141,7 +141,7 @@ def _fields(tidy: Tidy) -> list[dict[str, Any]]:
         {
             "name": one_line(field.name),
             "type": _type(field.type),
-            **(about.get(field.name) or {"description": COLUMNS[field.name]}),
+            **(about.get(field.name) or {"description": {**COLUMNS, **tidy.meanings}[field.name]}),
         }
         for field in tidy.schema
     ]

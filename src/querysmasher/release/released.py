@@ -16,8 +16,8 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 
-class Released(Protocol):
-    """A read-only release; `Release` documents every name."""
+class Measured(Protocol):
+    """Read-only measurements; `Measurements` documents every name."""
 
     @property
     def plan(self) -> IntegerPlan: ...
@@ -36,9 +36,16 @@ class Released(Protocol):
     @property
     def person(self) -> str | None: ...
     @property
-    def guarantee(self) -> str: ...
+    def asked(self) -> Workload | None: ...
     @property
     def provenance(self) -> Provenance: ...
+
+
+class Released(Measured, Protocol):
+    """A read-only release; `Release` documents every name."""
+
+    @property
+    def guarantee(self) -> str: ...
     @property
     def record(self) -> str: ...
     @property

@@ -24,10 +24,11 @@ from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, Inte
 from querysmasher.release.checking import check_release
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
-from querysmasher.release.released import Released
+from querysmasher.release.released import Measured
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.workload import Workload
 
-R = TypeVar("R", bound=Released)
+R = TypeVar("R", bound=Measured)
 
 
 class LoadedStore:
@@ -49,10 +50,10 @@ class LoadedStore:
         return answers
 
 
-def save_release(release: Released, path: str | os.PathLike[str]) -> None:
+def save_release(release: Measured, path: str | os.PathLike[str]) -> None:
     """Write a release to a file, all or nothing."""
     try:
-        write_archive(path, "release", _to_data(release))
+        write_archive(path, "release", release_to_data(release))
     except OSError as error:
         error.add_note(
             "The release is still in memory: save it elsewhere. Measuring again would spend the budget again."
@@ -60,7 +61,8 @@ def save_release(release: Released, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def _to_data(release: Released) -> dict[str, Any]:
+def release_to_data(release: Measured) -> dict[str, Any]:
+    """Return plain data, with arrays in it, from which `release_from_data` rebuilds the release."""
     plan = release.plan
     return {
         "workload": workload_to_data(release.workload),
@@ -68,6 +70,7 @@ def _to_data(release: Released) -> dict[str, Any]:
         "max_records": plan.max_records,
         "public_total": release.public_total,
         "provenance": release.provenance.to_json(),
+        "asked": None if release.asked is None else workload_to_data(release.asked),
         "noise": {
             "name": release.noise.name,
             "description": release.noise.description,
@@ -98,13 +101,14 @@ def load_release(make: Callable[..., R], path: str | os.PathLike[str]) -> R:
     """Read a release; `make` builds it from its fields. The answers stay in the file until needed."""
     data = read_archive(path, "release")
     try:
-        return _from_data(make, data)
+        return release_from_data(make, data)
     except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         msg = f"{str(path)!r} does not contain a complete release ({reason(error)})"
         raise FileError(msg) from None
 
 
-def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
+def release_from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
+    """Rebuild a release from the result of `release_to_data`, and check that it is consistent."""
     workload = workload_from_data(data["workload"])
     measured = tuple(
         IntegerMeasured(attributes, blocks_from_data(blocks), _fraction(variance))
@@ -131,10 +135,21 @@ def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
         "entry": _entry_from_data(data),
         "person": _person_from_data(data),
         "provenance": Provenance.from_json(data.get("provenance", {})),
+        "asked": _asked_from_data(data, workload),
     }
     release = make(plan, workload, centres_from_data(data), record, store, total, **more)
     check_release(release)
     return release
+
+
+def _asked_from_data(data: dict[str, Any], workload: Workload) -> Workload | None:
+    """Return the workload to estimate, if there is one."""
+    if data.get("asked") is None:
+        return None
+    asked = workload_from_data(data["asked"])
+    if asked.schema != workload.schema:
+        raise ValueError
+    return asked
 
 
 def _noise_from_data(data: dict[str, Any]) -> NoiseRecord:

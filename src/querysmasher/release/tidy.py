@@ -7,8 +7,8 @@ predicate that `where` accepts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +32,18 @@ BATCH = 2_000_000
 """Number of rows converted at a time."""
 
 
+WORDS = ("flag", "note")
+"""The last columns that hold words."""
+
+
 class Tidy:
     """Makes tidy rows of the answers to a workload, one group at a time."""
+
+    numbers: ClassVar[tuple[str, ...]] = NUMBERS
+    """The last columns."""
+
+    meanings: ClassVar[Mapping[str, str]] = {}
+    """What the last columns mean, where it differs from the answers of a release."""
 
     def __init__(
         self,
@@ -57,24 +67,27 @@ class Tidy:
         self.queries = queries
         self.exact = exact
         self.safe = safe
-        self.columns = _columns(workload, safe)
+        self.columns = _columns(workload, safe, (*ABOUT, *self.numbers))
         self.schema = pa.schema(
             [
                 *((name, WORD) for name in ABOUT[:-1]),
                 (ABOUT[-1], pa.string()),
                 *(field for own in self.columns for field in own.fields()),
-                *((name, pa.float64()) for name in NUMBERS[:-1]),
-                (NUMBERS[-1], WORD),
+                *((name, WORD if name in WORDS else pa.float64()) for name in self.numbers),
             ]
         )
 
     def tables(self, group: Group, values: Array, std: Array) -> Iterator[Any]:
         """Iterate over Arrow tables of the answers to a group."""
+        flat_values, flat_std = values.ravel(), std.ravel()
+        return self.rows(group, lambda own: self._numbers(flat_values[own], flat_std[own]))
+
+    def rows(self, group: Group, numbers: Callable[[slice], Iterable[Any]]) -> Iterator[Any]:
+        """Iterate over Arrow tables of what a group asks; `numbers` returns the last columns of some rows."""
         words = [
             self._texts(family.predicates([self.workload.schema[n] for n in names]))
             for names, family in group.parts()
         ]
-        flat_values, flat_std = values.ravel(), std.ravel()
         for start in range(0, group.rows, BATCH):
             rows = np.arange(start, min(group.rows, start + BATCH))
             places = np.unravel_index(rows, group.shape) if group.shape else ()
@@ -82,7 +95,7 @@ class Tidy:
             yield pa.table(
                 [
                     *self._about(group, places, words, len(rows)),
-                    *self._numbers(flat_values[own], flat_std[own]),
+                    *numbers(own),
                 ],
                 schema=self.schema,
             )
@@ -134,14 +147,16 @@ class Tidy:
         return pa.array([self.safe(one_line(text)) for text in texts], pa.string())
 
 
-def _columns(workload: Workload, safe: Callable[[str], str]) -> list[AttributeColumns]:
+def _columns(
+    workload: Workload, safe: Callable[[str], str], reserved: Sequence[str]
+) -> list[AttributeColumns]:
     """Return the columns of all attributes that are asked about, each with a name of its own."""
     families: dict[str, dict[int, Family]] = {}
     for group in workload:
         for names, family in group.parts():
             for name in names:
                 families.setdefault(name, {})[id(family)] = family
-    taken = [*ABOUT, *NUMBERS]
+    taken = list(reserved)
     used = [a for a in workload.schema if a.name in families]
     stems = column_names([safe(one_line(a.name)) for a in used], taken)
     made = []

@@ -10,8 +10,8 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
+from querysmasher.names import written_name
 from querysmasher.workload.families import Family
-from querysmasher.workload.names import written_name
 
 
 @dataclass(frozen=True)

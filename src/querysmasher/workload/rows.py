@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights, frozen_array
 from querysmasher.workload.families import Family, one_of, said_of
-from querysmasher.workload.names import written_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ def _listed(values: Sequence[str]) -> str:
     """Return a list of values, of which a long one is cut.
 
     >>> _listed(["a", "b"]), len(_listed(["a"] * 1000))
-    ('[a, b]', 48)
+    ('[a, b]', 52)
     """
     most = 12
     more = [f"… {len(values):,} values"] if len(values) > most else []

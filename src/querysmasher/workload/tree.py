@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import WorkloadError
+from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.families import Family, Identity, one_of
-from querysmasher.workload.names import written_name
 
 Integers = NDArray[np.int64]
 

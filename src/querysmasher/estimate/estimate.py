@@ -1,0 +1,307 @@
+"""An estimate: the best guess of every table that a release, or several, allow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
+from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
+from querysmasher.estimate.evidence import Evidence, Place
+from querysmasher.estimate.integers import IntegerModel
+from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.microdata import MOST, Microdata
+from querysmasher.estimate.model import Model
+from querysmasher.estimate.monotone import plausible
+from querysmasher.estimate.report import write_estimate_report
+from querysmasher.estimate.seeds import drawn_seed
+from querysmasher.estimate.storage import load_estimate, save_estimate
+from querysmasher.estimate.strategy_space import Shrunken, largest_count
+from querysmasher.estimate.synthesis import Synthesis
+from querysmasher.estimate.writing import write_estimates
+from querysmasher.fields import whole
+from querysmasher.html import notebook, table
+from querysmasher.release.measurements import Measurements
+from querysmasher.schema import Schema
+from querysmasher.workload.families import Identity, Prefix
+from querysmasher.workload.groups import Group
+from querysmasher.workload.joint import AbsDifference, Affine
+from querysmasher.workload.lookup import asked_of
+from querysmasher.workload.weighted import Weighted
+from querysmasher.workload.workload import Workload
+
+MAX_ANSWERS = 500_000_000
+
+NESTED = (Prefix, Affine, AbsDifference)
+"""Families whose queries count ever more cells."""
+
+ROUNDED = "rounded_with_seed"
+"""Under which name a file states the seed of an estimate in integers."""
+
+
+class Tables(Protocol):
+    """What computes tables: a model, or one in integers."""
+
+    @property
+    def total(self) -> float: ...
+    def table(self, place: Place) -> Array: ...
+    def tables(self, places: Sequence[Place]) -> Iterator[Array]: ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    """Tables that are non-negative, consistent and, on sparse data, far closer to the truth than unbiased.
+
+    It is post-processing of releases: nothing here reads the table again, and nothing costs privacy. It is
+    biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or not.
+    """
+
+    releases: tuple[Measurements, ...]
+    """What was measured: one release, or the phases of one."""
+    workload: Workload
+    """The workload that is answered by default."""
+    about: Mapping[str, Any]
+    """Where the figures come from and what is guaranteed, as plain data."""
+
+    note: ClassVar[str] = NOTE
+
+    @property
+    def schema(self) -> Schema:
+        """The schema."""
+        return self.workload.schema
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy guarantee of the releases, which holds for the estimate as well."""
+        return str(self.about["guarantee"])
+
+    @cached_property
+    def model(self) -> Model:
+        """Computes tables."""
+        evidence = Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases))
+        if evidence.noisy(()) is not None:
+            return Model(evidence)
+        return Model(evidence, max(map(largest_count, self.releases)))  # a few queries, not the total
+
+    @cached_property
+    def _shrunken(self) -> tuple[Shrunken, ...]:
+        return tuple(Shrunken(release, self.model) for release in self.releases)
+
+    @property
+    def _tables(self) -> Tables:
+        """Where tables come from."""
+        return self.model
+
+    @property
+    def total(self) -> float:
+        """The estimated number of records."""
+        return self._tables.total
+
+    def marginal(self, *attributes: str) -> EstimatedTable:
+        """Return the table on any attributes, in the order given, measured or not.
+
+        It is an array; its `to_frame()` returns it with labels.
+        """
+        positions = self.schema.positions(attributes)
+        with one_core():
+            values = self._tables.table(tuple(sorted(positions)))
+        return EstimatedTable.of(_arranged(values, positions), self.schema, tuple(attributes))
+
+    def table(self, *attributes: str) -> EstimatedTable:
+        """Return the same as `marginal`."""
+        return self.marginal(*attributes)
+
+    def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
+        """Answer a workload (by default the one that was asked for), a predicate or several.
+
+        Counts of single cells come from the estimated tables. Prefixes, ranges and other sums come from the
+        unbiased answers, shrunk around the estimate, where they were measured.
+        """
+        wanted = self._checked(workload)
+        if wanted.query_count > MAX_ANSWERS:
+            msg = f"workload: {wanted.query_count:,} answers do not fit in memory; use write(workload, path)"
+            raise TooLargeError(msg)
+        values = np.empty(wanted.query_count)
+        start = 0
+        for own in self.answers(wanted):
+            values[start : start + own.size] = own.ravel()
+            start += own.size
+        return EstimatedAnswers(wanted, values)
+
+    def answers(self, workload: Workload) -> Iterator[Array]:
+        """Iterate over the answers to each group, with an axis per family."""
+        groups = list(workload)
+        shrunk = [None if _is_cells(group) else self._shrunk(group) for group in groups]
+        places = [self.schema.positions(group.attributes) for group in groups]
+        rest = [tuple(sorted(p)) for p, own in zip(places, shrunk, strict=True) if own is None]
+        with one_core():
+            tables = self._tables.tables(rest)
+            for group, positions, own in zip(groups, places, shrunk, strict=True):
+                yield self._summed(group, positions, next(tables)) if own is None else own
+
+    def _summed(self, group: Group, positions: Place, values: Array) -> Array:
+        """Return answers as sums of estimated cells."""
+        result = _arranged(values, positions)
+        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+            result = np.moveaxis(family.answers(result), 0, -1)
+        return result
+
+    def _shrunk(self, group: Group) -> Array | None:
+        """Return unbiased answers, shrunk around the estimate, if the group was measured."""
+        for source in self._shrunken:
+            found = source.answer(group)
+            if found is not None:
+                return self._possible(group, found)
+        return None
+
+    def _possible(self, group: Group, answers: Array) -> Array:
+        """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
+        families = [_plain(family) for family in group.families]
+        if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
+            answers = plausible(answers, [i for i, one in enumerate(families) if isinstance(one, NESTED)])
+        positions = self.schema.positions(group.attributes)
+        mask = self.model.zeros.possible(tuple(sorted(positions))) if self.schema.impossible_where else None
+        if mask is None:
+            return answers
+        return answers * (self._summed(group, positions, mask.astype(float)) != 0)
+
+    def to_frame(
+        self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"
+    ) -> Any:
+        """Return the answers to a workload as tidy rows: what each counts, its value and the note."""
+        return self.answer(workload).to_frame(backend)
+
+    def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
+        """Write the answers to a file, one attribute set at a time.
+
+        The name ends in .parquet, .csv, .csv.gz, .arrow, .feather, .json or .xlsx (with the extra `excel`).
+        The columns are those of `to_frame`. A `datapackage.json` beside the file describes it.
+        """
+        about = {**self.about, "note": self.note}
+        write_estimates(self.answers, about, self._checked(workload), path, progress)
+
+    def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write a page of tables, one HTML file, and return its path.
+
+        A switch shows the unbiased values beside the estimates, where these were measured.
+        """
+
+        def unbiased(place: Place) -> Array | None:
+            for release in self.releases:
+                try:
+                    return release.reconstruction.marginal(place)
+                except OutsideMeasuredSpaceError:
+                    continue
+            return None
+
+        about = {**self.about, "note": self.note}
+        return write_estimate_report(self.schema, self.marginal, unbiased, about, path, title)
+
+    def integers(self, *, seed: int | None = None) -> IntegerEstimate:
+        """Return the estimate in non-negative integers that add up.
+
+        Singles sum to the total and pairs to their singles. Larger tables sum to the total, and to the pair
+        of their first two attributes in the schema's order. Given the estimate, the expectation of every
+        integer is the estimate: rounding adds noise of less than one count per cell, and no information.
+        `seed` makes it reproducible.
+        """
+        made = IntegerEstimate(self.releases, self.workload, self.about, drawn_seed(seed))
+        made.__dict__["model"] = self.model  # which has cached what is rounded
+        return made
+
+    def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
+        """Return `n` synthetic records (by default as many as there are) that follow the estimate.
+
+        Tables on one and two attributes of many records follow those of the estimate closely, and others as
+        far as they follow from pairs. The records are nobody's: they carry the guarantee of the release, and
+        no more information than the estimate. Do not compute standard errors from them.
+        `seed` makes them reproducible.
+        """
+        count = round(self.model.total) if n is None else n
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
+            msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {n!r}"
+            raise WorkloadError(msg)
+        synthesis = Synthesis(self.model)
+        return Microdata(synthesis, tuple(self.schema), count, drawn_seed(seed), self.about)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the estimate to a file, from which `Estimate.load` returns the same answers."""
+        save_estimate(self.releases, self.workload, self.about, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Estimate:
+        """Read an estimate from a file; refuse a damaged, foreign or incomplete one."""
+        releases, workload, about = load_estimate(path)
+        seed = about.pop(ROUNDED, None)
+        made = Estimate(releases, workload, about)
+        return made if seed is None else made.integers(seed=whole(seed))
+
+    def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
+        wanted = self.workload if workload is None else asked_of(self.workload, workload)
+        if wanted.schema != self.schema:
+            msg = f"workload: its schema {wanted.schema} differs from that of the estimate, {self.schema}"
+            raise OutsideMeasuredSpaceError(msg)
+        return wanted
+
+    def __repr__(self) -> str:
+        """Show what the estimate is and the guarantee."""
+        return f"Estimate over {self.schema}\n  note      {self.note}\n  guarantee {self.guarantee}"
+
+    def _repr_html_(self) -> str:
+        """Show the estimate in a notebook."""
+        rows = [
+            ("note", self.note),
+            ("records", f"about {self.total:,.0f}"),
+            ("attributes", ", ".join(self.schema.names[:12])),
+            ("guarantee", self.guarantee),
+        ]
+        return notebook("Estimate", table(["", ""], rows))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class IntegerEstimate(Estimate):
+    """An estimate in non-negative integers that add up, rounded at random."""
+
+    seed: int = 0
+
+    note: ClassVar[str] = f"{NOTE}, rounded to integers at random"
+
+    @cached_property
+    def _tables(self) -> Tables:
+        """Where tables come from."""
+        return IntegerModel(self.model, self.seed)
+
+    def _shrunk(self, group: Group) -> Array | None:  # noqa: ARG002 - all answers are sums of integers
+        return None
+
+    def marginal(self, *attributes: str) -> EstimatedTable:
+        """Return the table on any attributes, in the order given, as integers."""
+        values = np.asarray(super().marginal(*attributes))
+        return EstimatedTable.of(values.astype(np.int64), self.schema, tuple(attributes))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the estimate to a file, from which `Estimate.load` returns the same integers."""
+        save_estimate(self.releases, self.workload, {**self.about, ROUNDED: self.seed}, path)
+
+
+def _arranged(values: Array, positions: Place) -> Array:
+    """Return a table over increasing attributes with its axes in another order."""
+    ordered = sorted(positions)
+    return values.transpose([ordered.index(p) for p in positions])
+
+
+def _plain(family: Any) -> Any:
+    """Return a family without the weights of its queries."""
+    return family.base if isinstance(family, Weighted) else family
+
+
+def _is_cells(group: Group) -> bool:
+    """Return whether a group asks for cells of a table, or for the total."""
+    return all(isinstance(_plain(family), Identity) for family in group.families)
