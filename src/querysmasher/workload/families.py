@@ -262,8 +262,8 @@ class Range(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        stated = between(a)
-        return [stated(b, c) for b in range(self.n) for c in range(b, self.n)]
+        between = between_in(a)
+        return [between(b, c) for b in range(self.n) for c in range(b, self.n)]
 
 
 @dataclass(frozen=True)
@@ -304,8 +304,8 @@ class Circular(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        stated = between(a)
-        return [stated(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+        between = between_in(a)
+        return [between(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
 
 
 def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
@@ -320,7 +320,7 @@ def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
     return np.asarray(sums)
 
 
-def between(attribute: Attribute) -> Callable[[int, int], str]:
+def between_in(attribute: Attribute) -> Callable[[int, int], str]:
     """Return what states the predicate of all values from one to another, around the circle if it must."""
     v, name = attribute.literals, written_name(attribute.name)
 

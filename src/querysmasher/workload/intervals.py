@@ -15,7 +15,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
-from querysmasher.workload.families import Family, Places, answers_of_spans, between
+from querysmasher.workload.families import Family, Places, answers_of_spans, between_in
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +92,8 @@ class Intervals(Family):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        stated = between(a)
-        return [stated(b, c) for b, c in zip(*self._ends(), strict=True)]
+        between = between_in(a)
+        return [between(b, c) for b, c in zip(*self._ends(), strict=True)]
 
     def _ends(self) -> tuple[list[int], list[int]]:
         return self.first.tolist(), self.last.tolist()
