@@ -46,6 +46,7 @@ from querysmasher.workload.builders import marginals as marginals
 from querysmasher.workload.builders import queries as queries
 from querysmasher.workload.builders import random_queries as random_queries
 from querysmasher.workload.hierarchy import hierarchy as hierarchy
+from querysmasher.workload.intervals import ranges as ranges
 from querysmasher.workload.predicates import where as where
 from querysmasher.workload.workload import Workload as Workload
 

@@ -30,9 +30,9 @@ def by_appearance(groups):
 
 
 @st.composite
-def trees(draw, most=9, leaves=None):
+def trees(draw, most=9, leaves=None, least=1):
     """A family of nested levels over shuffled values, coarse and fine in any order."""
-    n = draw(st.integers(1, most))
+    n = draw(st.integers(least, most))
     fine = np.array(draw(st.permutations(range(n))))
     levels = []
     for _ in range(draw(st.integers(0, 3))):
