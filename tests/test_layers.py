@@ -26,6 +26,7 @@ LAYERS = (
         "privacy.factors",
         "privacy.integer_plan",
         "privacy.accounting",
+        "privacy.distances",
         "privacy.digests",
         "privacy.totals",
         "privacy.entries",
@@ -48,6 +49,8 @@ COUNTS_AND_NOISE = (
     "privacy.counter",
     "privacy.sets",
     "privacy.measurement",
+    "privacy.counted",
+    "privacy.phases",
     "privacy.noise",
     "privacy.sampler",
 )

@@ -12,8 +12,8 @@ from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost, exact_distance
-from querysmasher.privacy.measurement import measure_distances
+from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost
+from querysmasher.privacy.measurement import exact_distance, measure_distances
 
 SCHEMA = qs.Schema.of(a=2, b=3)
 

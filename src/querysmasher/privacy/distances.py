@@ -19,13 +19,9 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.accounting import GRAIN
 from querysmasher.privacy.budget import KINDS, Budget
-from querysmasher.privacy.counter import Counts
-from querysmasher.privacy.factors import Integers
 from querysmasher.schema import Schema
 
 LARGEST = 2**61
@@ -94,18 +90,3 @@ def distances_cost(distances: Distances) -> Fraction:
     change = distances.budget.unit.squared_change()
     total = sum(math.ceil(Fraction(change * d.multiple**2) / d.variance * GRAIN) for d in distances.asked)
     return Fraction(total, GRAIN)
-
-
-def exact_distance(one: Distance, counts: Counts, target: Integers) -> int:
-    """Return Σ|multiple × counts - target| exactly; refuse targets that do not fit, whatever the counts.
-
-    The counts sum to at most `max_records`, so the sum is below 2·LARGEST.
-    """
-    fits = type(target) is np.ndarray and target.dtype == np.int64 and target.shape == counts.shape
-    if not fits:
-        msg = "distances: expected targets of 64-bit integers in the shape of their marginal"
-        raise PrivacyError(msg)
-    if max(int(target.max()), -int(target.min())) * target.size >= LARGEST:
-        msg = "distances: the targets of a set exceed 61 bits"
-        raise PrivacyError(msg)
-    return int(np.abs(one.multiple * counts - target).sum())

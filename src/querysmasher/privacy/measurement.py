@@ -18,7 +18,7 @@ from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.counter import Counter, Counts
-from querysmasher.privacy.distances import Distances, distances_cost, exact_distance
+from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
@@ -75,6 +75,21 @@ def measure_distances(
         one = distances.asked[number]
         exact = np.array([exact_distance(one, counts, targets(number))])
         yield number, _add(exact, noise.draw(one.variance, 1))
+
+
+def exact_distance(one: Distance, counts: Counts, target: Integers) -> int:
+    """Return Σ|multiple × counts - target| exactly; refuse targets that do not fit, whatever the counts.
+
+    The counts sum to at most `max_records`, so the sum is below 2·LARGEST.
+    """
+    fits = type(target) is np.ndarray and target.dtype == np.int64 and target.shape == counts.shape
+    if not fits:
+        msg = "distances: expected targets of 64-bit integers in the shape of their marginal"
+        raise PrivacyError(msg)
+    if max(int(target.max()), -int(target.min())) * target.size >= LARGEST:
+        msg = "distances: the targets of a set exceed 61 bits"
+        raise PrivacyError(msg)
+    return int(np.abs(one.multiple * counts - target).sum())
 
 
 def _counted(

@@ -23,6 +23,7 @@ from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.answers import Answers
+from querysmasher.release.exploration import Exploration
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
@@ -63,6 +64,8 @@ class Release(Statistical):
     """The column by which persons were distinguished, or None if all records were counted."""
     provenance: Provenance = field(default_factory=Provenance)
     """Who publishes the release, when, from which data."""
+    exploration: Exploration | None = None
+    """The phases of a release by `explore`, or None if it was planned in advance."""
 
     @property
     def guarantee(self) -> str:

@@ -9,6 +9,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.release.exploration import Exploration
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.store import Store
@@ -35,6 +36,8 @@ class Released(Protocol):
     def entry(self) -> Entry | None: ...
     @property
     def person(self) -> str | None: ...
+    @property
+    def exploration(self) -> Exploration | None: ...
     @property
     def guarantee(self) -> str: ...
     @property

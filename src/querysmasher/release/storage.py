@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +11,7 @@ import numpy as np
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.fields import integers, items, text, whole, wholes, word
+from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_archive, reason, write_archive
 from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
 from querysmasher.privacy.budget import Budget
@@ -22,6 +20,7 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.checking import check_release
+from querysmasher.release.exploration import exploration_from_data, exploration_to_data
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.released import Released
@@ -74,6 +73,7 @@ def _to_data(release: Released) -> dict[str, Any]:
             "seeded": release.noise.seeded,
         },
         "person": release.person,
+        "exploration": exploration_to_data(release.exploration),
         "ledger": None if release.entry is None else [release.entry.previous, release.entry.to_json()],
         **centres_to_data(release.centres),
         "strategies": [
@@ -107,7 +107,7 @@ def load_release(make: Callable[..., R], path: str | os.PathLike[str]) -> R:
 def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     workload = workload_from_data(data["workload"])
     measured = tuple(
-        IntegerMeasured(attributes, blocks_from_data(blocks), _fraction(variance))
+        IntegerMeasured(attributes, blocks_from_data(blocks), fraction(variance))
         for attributes, blocks, variance in zip(
             unragged(data["attributes"]), items(data["blocks"]), items(data["variances"]), strict=True
         )
@@ -131,6 +131,7 @@ def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
         "entry": _entry_from_data(data),
         "person": _person_from_data(data),
         "provenance": Provenance.from_json(data.get("provenance", {})),
+        "exploration": exploration_from_data(data.get("exploration"), plan, record.distribution),
     }
     release = make(plan, workload, centres_from_data(data), record, store, total, **more)
     check_release(release)
@@ -164,10 +165,3 @@ def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
         (wholes(one["axes"]), factor_from_data(one["kind"], one["data"])) for one in items(data["factors"])
     )
     return IntegerStrategy(wholes(data["shape"]), factors, multipliers)
-
-
-def _fraction(written: object) -> Fraction:
-    """Return a positive fraction; refuse other notations, such as 1e999999999, which would take forever."""
-    if not re.fullmatch(r"[0-9]{1,60}(/[0-9]{1,60})?", text(written)):
-        raise ValueError
-    return Fraction(text(written))

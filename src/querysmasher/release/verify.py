@@ -19,10 +19,10 @@ from typing import Any
 
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.formatting import count
-from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import difference, sha256
+from querysmasher.release.exploration import spent
 from querysmasher.release.release import Release
 from querysmasher.text import shown
 
@@ -126,9 +126,10 @@ def _noise(release: Release) -> Finding:
 
 
 def _cost(release: Release) -> Finding:
-    """Recompute the exact cost of the integer plan."""
+    """Recompute the exact cost of the integer plan, and of the phases between which it was planned."""
     budget = release.plan.budget
-    cost, allowed = privacy_cost(release.plan), Fraction(release.noise.distribution.allowed_cost(budget))
+    cost = spent(release.plan, release.exploration)
+    allowed = Fraction(release.noise.distribution.allowed_cost(budget))
     words = f"{cost} = {float(cost):.9g}, of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g})"
     return Finding("privacy cost", OK if cost <= allowed else FAILED, words)
 
