@@ -16,6 +16,7 @@ from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.release.exploration import spent
 from querysmasher.release.released import Released
+from querysmasher.release.repeats import repeats
 
 LARGEST_VARIANCE = 2**101
 
@@ -31,7 +32,7 @@ def check_release(release: Released) -> None:
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     if not all(strategy.is_sound() for strategy in strategies):
         _refuse("a strategy is zero, or has dependent rows")
-    check_kinds(plan.measured, strategies)
+    check_kinds([plan.measured[own[0]] for own in repeats(plan)], strategies)
     known: set[object] = set()
     for measured in plan.measured:
         if not 0 < measured.variance <= LARGEST_VARIANCE:

@@ -21,12 +21,13 @@ from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.entries import Entry
-from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
+from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.answers import Answers
 from querysmasher.release.exploration import Exploration
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
+from querysmasher.release.repeats import combined_noise, repeats
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.store import Store
 from querysmasher.release.writing import write_answers
@@ -101,14 +102,15 @@ class Release(Statistical):
                 strategies.append(
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
-        measured = [tuple(self._noises(m, twins)) for m in self.plan.measured]
+        measured = [tuple(self._noises(own, twins)) for own in repeats(self.plan)]
         return new_predictor(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
 
-    def _noises(self, m: IntegerMeasured, twins: Mapping[int, int]) -> Iterator[Measured]:
+    def _noises(self, numbers: tuple[int, ...], twins: Mapping[int, int]) -> Iterator[Measured]:
         """Iterate over the independent noises on a set: σ² × multiplier, and the variance from rounding."""
-        variance, extra = self.plan.noise(m, self.noise.distribution)
+        m = self.plan.measured[numbers[0]]
+        variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
         blocks = m.blocks if m.attributes else ()
         yield Measured(m.attributes, blocks, variance, 0.0)
         if extra:
