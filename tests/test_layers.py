@@ -37,7 +37,14 @@ LAYERS = (
     {"planning", "report.expectations", "report.plan_data", "report.plan_report", "report.plan_text"},
     {"privacy"},  # what draws noise, and what reads counts
     {"data"},
-    {"release", "statistics", "report.release_data", "report.cross_data", "report.release_report"},
+    {
+        "release",
+        "statistics",
+        "estimate",
+        "report.release_data",
+        "report.cross_data",
+        "report.release_report",
+    },
     {"measuring"},
     {"comparison", "spec"},
     {""},  # the package itself, which gathers the public names
@@ -62,6 +69,7 @@ FORBIDDEN = (
     ("privacy", ("planning", "release", "data")),
     ("release", ("data", *COUNTS_AND_NOISE)),
     ("statistics", ("data", *COUNTS_AND_NOISE)),
+    ("estimate", ("data", *COUNTS_AND_NOISE)),
     ("report", ("data", *COUNTS_AND_NOISE)),
     *((folder, ("data.check",)) for folder in ("privacy", "measuring", "spec", "comparison", "demo")),
 )

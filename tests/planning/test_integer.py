@@ -18,7 +18,8 @@ from querysmasher.planning.strategies.diagonal import GRAIN
 from querysmasher.planning.strategies.rounding import round_rows
 from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
 from querysmasher.privacy.sampler import LARGEST_VARIANCE
-from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.release import Release
 from querysmasher.workload.families import Prefix
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import Affine

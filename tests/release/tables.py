@@ -12,7 +12,8 @@ from querysmasher.planning.integer import integer_plan
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
-from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from tests.builders import BEST, UNIFORM
 

@@ -17,7 +17,8 @@ from querysmasher.errors import (
 from querysmasher.privacy.measurement import measure_table
 from querysmasher.release import reconstruction
 from querysmasher.release import release as release_module
-from querysmasher.release.release import NoiseRecord, Release
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from tests.builders import BEST, UNIFORM
 from tests.reference import query_rows

@@ -44,7 +44,7 @@ COLUMNS = {
 """What the columns mean that are not attributes."""
 
 
-def about(release: Released, level: float) -> dict[str, Any]:
+def about(release: Released, level: float | None = None) -> dict[str, Any]:
     """Return where figures come from and what is guaranteed, as plain data."""
     return {
         **release.provenance.to_json(),
@@ -53,7 +53,7 @@ def about(release: Released, level: float) -> dict[str, Any]:
         "budget": release.plan.budget.to_json(),
         "noise": release.noise.description,
         "record": release.record,
-        "level": level,
+        **({} if level is None else {"level": level}),
         "software": f"querysmasher {import_module('querysmasher').__version__}",
     }
 
@@ -130,7 +130,7 @@ def _fields(tidy: Tidy) -> list[dict[str, Any]]:
         if field.name in by_column:
             own.update(_attribute(by_column[field.name]))
         else:
-            own["description"] = COLUMNS[field.name]
+            own["description"] = {**COLUMNS, **tidy.meanings}[field.name]
         found.append(own)
     return found
 

@@ -77,13 +77,13 @@ class Reconstruction:
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
         ordered = sorted(attributes)
-        missing = [kept for kept in subsets(ordered) if not self._is_whole(kept)]
+        missing = [kept for kept in subsets(ordered) if not self.is_whole(kept)]
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
             msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
             raise OutsideMeasuredSpaceError(msg)
 
-    def _is_whole(self, attributes: tuple[int, ...]) -> bool:
+    def is_whole(self, attributes: tuple[int, ...]) -> bool:
         """Return whether the whole residual space of a set is measured, not only a few queries in it."""
         if not attributes and self.public_total is not None:
             return True

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,15 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
-from querysmasher.planning.centre import Centres
-from querysmasher.planning.measured import Blocks, Measured
-from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.predictors import new_predictor
-from querysmasher.planning.strategies import strategy_of_integers
-from querysmasher.privacy.entries import Entry
-from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.planning.measured import Blocks
 from querysmasher.release.answers import Answers
-from querysmasher.release.exploration import Exploration
-from querysmasher.release.noise_record import NoiseRecord
-from querysmasher.release.provenance import Provenance
-from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
-from querysmasher.release.repeats import combined_noise, repeats
+from querysmasher.release.description import about
+from querysmasher.release.measurements import Measurements
 from querysmasher.release.storage import load_release, save_release
-from querysmasher.release.store import Store
 from querysmasher.release.writing import write_answers
-from querysmasher.report.guarantees import record_words, remarks
 from querysmasher.report.release_report import write_release_report
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
@@ -45,82 +34,12 @@ MAX_COVARIANCE = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Release(Statistical):
+class Release(Measurements, Statistical):
     """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
 
     Answers are unbiased and consistent with each other. They are available for any workload in the measured
     space, at any time, at no further privacy cost.
     """
-
-    plan: IntegerPlan
-    workload: Workload
-    """The workload that was planned."""
-    centres: Centres
-    noise: NoiseRecord
-    store: Store
-    public_total: int | None = None
-    entry: Entry | None = None
-    """The entry of the ledger that records the cost, or None if it was not recorded."""
-    person: str | None = None
-    """The column by which persons were distinguished, or None if all records were counted."""
-    provenance: Provenance = field(default_factory=Provenance)
-    """Who publishes the release, when, from which data."""
-    exploration: Exploration | None = None
-    """The phases of a release by `explore`, or None if it was planned in advance."""
-
-    @property
-    def guarantee(self) -> str:
-        """The guarantee of the release, in words."""
-        if not self.noise.is_private:
-            return f"NONE: this is a simulation. {self.noise.description}"
-        return " ".join(
-            [
-                self.plan.budget.describe(self.person),
-                f"Noise: {self.noise.description}",
-                *remarks(self.plan.budget),
-            ]
-        )
-
-    @property
-    def record(self) -> str:
-        """Whether the cost was recorded in a ledger, in words."""
-        return record_words(self.entry)
-
-    @cached_property
-    def measurements(self) -> int:
-        """Number of released noisy values."""
-        return sum(map(self.plan.count, self.plan.measured))
-
-    @cached_property
-    def predictor(self) -> Predictor:
-        """Computes the variance of any query under the noise that was added."""
-        strategies = [strategy_of_integers(s) for s in self.plan.strategies]
-        twins: dict[int, int] = {}  # the same rows, each with noise of the same variance
-        for number, strategy in enumerate(self.plan.strategies):
-            if strategy.multipliers is not None:
-                twins[number] = len(strategies)
-                strategies.append(
-                    strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
-                )
-        measured = [tuple(self._noises(own, twins)) for own in repeats(self.plan)]
-        return new_predictor(
-            self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
-        )
-
-    def _noises(self, numbers: tuple[int, ...], twins: Mapping[int, int]) -> Iterator[Measured]:
-        """Iterate over the independent noises on a set: σ² × multiplier, and the variance from rounding."""
-        m = self.plan.measured[numbers[0]]
-        variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
-        blocks = m.blocks if m.attributes else ()
-        yield Measured(m.attributes, blocks, variance, 0.0)
-        if extra:
-            even = tuple((axes, twins.get(number, number)) for axes, number in blocks)
-            yield Measured(m.attributes, even, extra, 0.0)
-
-    @cached_property
-    def reconstruction(self) -> Reconstruction:
-        """Reconstructs marginals."""
-        return new_reconstruction(self.plan, self.centres, self.store, self.public_total, self.predictor)
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.
@@ -205,6 +124,14 @@ class Release(Statistical):
         """
         self._check(workload)
         write_answers(self, workload, path, progress, level, Rules(thresholds, suppress))
+
+    def estimate(self) -> Estimate:
+        """Return estimates that are non-negative and shrunk: biased, and far closer on sparse tables.
+
+        This is post-processing, at no privacy cost. An estimate also answers queries on attribute sets that
+        were not measured. It has no standard errors.
+        """
+        return Estimate((self,), self.workload, about(self))
 
     def described(self, **words: Any) -> Release:
         """Return the release with words about its provenance.

@@ -8,8 +8,8 @@ value can: for ranges, hierarchies and predicates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,11 +30,20 @@ ABOUT = ("table", "kind", "query")
 BATCH = 2_000_000
 """Number of rows converted at a time."""
 
+WORDS = ("flag", "note")
+"""The last columns that hold words."""
+
 WORD = pa.dictionary(pa.int32(), pa.string())
 
 
 class Tidy:
     """Makes tidy rows of the answers to a workload, one group at a time."""
+
+    numbers: ClassVar[tuple[str, ...]] = NUMBERS
+    """The last columns."""
+
+    meanings: ClassVar[Mapping[str, str]] = {}
+    """What the last columns mean, where it differs from the answers of a release."""
 
     def __init__(
         self,
@@ -57,7 +66,7 @@ class Tidy:
         self.safe = safe
         used = {name for group in workload for name in group.attributes}
         self.attributes = [a for a in workload.schema if a.name in used]
-        names = column_names([safe(one_line(a.name)) for a in self.attributes], (*ABOUT, *NUMBERS))
+        names = column_names([safe(one_line(a.name)) for a in self.attributes], (*ABOUT, *self.numbers))
         self.columns = {a.name: name for a, name in zip(self.attributes, names, strict=True)}
         """The name of each attribute's column."""
         kinds = [value_type(a.values) for a in self.attributes]
@@ -69,18 +78,21 @@ class Tidy:
             [
                 *((name, WORD) for name in ABOUT),
                 *((n, WORD if k == pa.string() else k) for n, k in zip(names, kinds, strict=True)),
-                *((name, pa.float64()) for name in NUMBERS[:-1]),
-                (NUMBERS[-1], WORD),
+                *((name, WORD if name in WORDS else pa.float64()) for name in self.numbers),
             ]
         )
 
     def tables(self, group: Group, values: Array, std: Array) -> Iterator[Any]:
         """Iterate over Arrow tables of the answers to a group."""
+        flat_values, flat_std = values.ravel(), std.ravel()
+        return self.rows(group, lambda own: self._numbers(flat_values[own], flat_std[own]))
+
+    def rows(self, group: Group, numbers: Callable[[slice], Iterable[Any]]) -> Iterator[Any]:
+        """Iterate over Arrow tables of what a group asks; `numbers` returns the last columns of some rows."""
         words = [
             self._texts(family.predicates([self.workload.schema[n] for n in names]))
             for names, family in group.parts()
         ]
-        flat_values, flat_std = values.ravel(), std.ravel()
         for start in range(0, group.rows, BATCH):
             rows = np.arange(start, min(group.rows, start + BATCH))
             places = np.unravel_index(rows, group.shape) if group.shape else ()
@@ -88,7 +100,7 @@ class Tidy:
             yield pa.table(
                 [
                     *self._about(group, places, words, len(rows)),
-                    *self._numbers(flat_values[own], flat_std[own]),
+                    *numbers(own),
                 ],
                 schema=self.schema,
             )

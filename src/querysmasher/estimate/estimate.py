@@ -1,0 +1,181 @@
+"""An estimate: the best guess of every table that a release, or several, allow."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
+from querysmasher.estimate.evidence import Evidence, Place
+from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.model import Model
+from querysmasher.estimate.monotone import plausible
+from querysmasher.estimate.strategy_space import Shrunken
+from querysmasher.estimate.writing import write_estimates
+from querysmasher.html import notebook, table
+from querysmasher.release.measurements import Measurements
+from querysmasher.schema import Schema
+from querysmasher.workload.families import Identity, Prefix
+from querysmasher.workload.groups import Group
+from querysmasher.workload.predicates import asked
+from querysmasher.workload.weighted import Weighted
+from querysmasher.workload.workload import Workload
+
+MAX_ANSWERS = 500_000_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    """Tables that are non-negative, consistent and, on sparse data, far closer to the truth than unbiased.
+
+    It is post-processing of releases: nothing here reads the table again, and nothing costs privacy. It is
+    biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or not.
+    """
+
+    releases: tuple[Measurements, ...]
+    """What was measured: one release, or the phases of one."""
+    workload: Workload
+    """The workload that is answered by default."""
+    about: Mapping[str, Any]
+    """Where the figures come from and what is guaranteed, as plain data."""
+
+    note: ClassVar[str] = NOTE
+
+    @property
+    def schema(self) -> Schema:
+        """The schema."""
+        return self.workload.schema
+
+    @property
+    def guarantee(self) -> str:
+        """The privacy guarantee of the releases, which holds for the estimate as well."""
+        return str(self.about["guarantee"])
+
+    @cached_property
+    def model(self) -> Model:
+        """Computes tables."""
+        return Model(Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases)))
+
+    @cached_property
+    def _shrunken(self) -> tuple[Shrunken, ...]:
+        return tuple(Shrunken(release, self.model) for release in self.releases)
+
+    @property
+    def total(self) -> float:
+        """The estimated number of records."""
+        return self.model.total
+
+    def marginal(self, *attributes: str) -> EstimatedTable:
+        """Return the table on any attributes, in the order given, measured or not.
+
+        It is an array; its `to_frame()` returns it with labels.
+        """
+        positions = self.schema.positions(attributes)
+        with one_core():
+            values = self.model.table(tuple(sorted(positions)))
+        return EstimatedTable.of(_arranged(values, positions), self.schema, tuple(attributes))
+
+    table = marginal
+
+    def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
+        """Answer a workload (by default the one that was asked for), a predicate or several.
+
+        Counts of single cells come from the estimated tables. Prefixes, ranges and other sums come from the
+        unbiased answers, shrunk around the estimate, where they were measured.
+        """
+        wanted = self._checked(workload)
+        if wanted.query_count > MAX_ANSWERS:
+            msg = f"workload: {wanted.query_count:,} answers do not fit in memory; use write(workload, path)"
+            raise TooLargeError(msg)
+        values = np.empty(wanted.query_count)
+        start = 0
+        for own in self.answers(wanted):
+            values[start : start + own.size] = own.ravel()
+            start += own.size
+        return EstimatedAnswers(wanted, values)
+
+    def answers(self, workload: Workload) -> Iterator[Array]:
+        """Iterate over the answers to each group, with an axis per family."""
+        groups = list(workload)
+        shrunk = [None if _is_cells(group) else self._shrunk(group) for group in groups]
+        places = [self.schema.positions(group.attributes) for group in groups]
+        rest = [tuple(sorted(p)) for p, own in zip(places, shrunk, strict=True) if own is None]
+        with one_core():
+            tables = self.model.tables(rest)
+            for group, positions, own in zip(groups, places, shrunk, strict=True):
+                yield self._summed(group, positions, next(tables)) if own is None else own
+
+    def _summed(self, group: Group, positions: Place, values: Array) -> Array:
+        """Return answers as sums of estimated cells."""
+        result = _arranged(values, positions)
+        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+            result = np.moveaxis(family.answers(result), 0, -1)
+        return result
+
+    def _shrunk(self, group: Group) -> Array | None:
+        """Return unbiased answers, shrunk around the estimate, if the group was measured."""
+        for source in self._shrunken:
+            found = source.answer(group)
+            if found is not None:
+                axes = [i for i, family in enumerate(group.families) if isinstance(_plain(family), Prefix)]
+                return plausible(found, axes)
+        return None
+
+    def to_frame(
+        self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"
+    ) -> Any:
+        """Return the answers to a workload as tidy rows: what each counts, its value and the note."""
+        return self.answer(workload).to_frame(backend)
+
+    def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
+        """Write the answers to a file, one attribute set at a time.
+
+        The name ends in .parquet, .csv, .csv.gz, .arrow, .feather, .json or .xlsx (with the extra `excel`).
+        The columns are those of `to_frame`. A `datapackage.json` beside the file describes it.
+        """
+        about = {**self.about, "note": self.note}
+        write_estimates(self.answers, about, self._checked(workload), path, progress)
+
+    def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
+        wanted = self.workload if workload is None else asked(self.schema, workload)
+        if wanted.schema != self.schema:
+            msg = f"workload: its schema {wanted.schema} differs from that of the estimate, {self.schema}"
+            raise OutsideMeasuredSpaceError(msg)
+        return wanted
+
+    def __repr__(self) -> str:
+        """Show what the estimate is and the guarantee."""
+        return f"Estimate over {self.schema}\n  note      {self.note}\n  guarantee {self.guarantee}"
+
+    def _repr_html_(self) -> str:
+        """Show the estimate in a notebook."""
+        rows = [
+            ("note", self.note),
+            ("records", f"about {self.total:,.0f}"),
+            ("attributes", ", ".join(self.schema.names[:12])),
+            ("guarantee", self.guarantee),
+        ]
+        return notebook("Estimate", table(["", ""], rows))
+
+
+def _arranged(values: Array, positions: Place) -> Array:
+    """Return a table over increasing attributes with its axes in another order."""
+    ordered = sorted(positions)
+    return values.transpose([ordered.index(p) for p in positions])
+
+
+def _plain(family: Any) -> Any:
+    """Return a family without the weights of its queries."""
+    return family.base if isinstance(family, Weighted) else family
+
+
+def _is_cells(group: Group) -> bool:
+    """Return whether a group asks for cells of a table, or for the total."""
+    return all(isinstance(_plain(family), Identity) for family in group.families)

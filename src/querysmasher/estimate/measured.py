@@ -1,0 +1,96 @@
+"""The noisy residuals of a release, whatever it measured.
+
+With uniform centres, and all directions of a residual space measured, they are what the release stores.
+Otherwise they are taken from its consistent marginals. Their noise is then not equally strong in all
+directions; we take its mean, which follows from the expected squared errors of marginals: these are Σ_{B⊆A}
+e_B / n_{A∖B}, with e_B that of residual B and n_{A∖B} the number of cells of the other attributes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.estimate.evidence import Noisy, Place
+from querysmasher.estimate.nonnegative import centred
+from querysmasher.planning.lifting import subsets
+from querysmasher.planning.prediction import Predictor
+from querysmasher.release.measurements import Measurements
+from querysmasher.workload.families import Identity
+from querysmasher.workload.groups import Group
+
+
+class ReleasedResiduals:
+    """A source of noisy residuals: a release."""
+
+    def __init__(self, release: Measurements) -> None:
+        """Take the release."""
+        self.release = release
+        self._schema = release.plan.schema
+        self._traces: dict[int, float] = {}
+        self._errors: dict[Place, float] = {}
+        self._outside: set[Place] = set()
+
+    def noisy(self, attributes: Place) -> Noisy | None:
+        """Return the noisy residual of a set, or None if it is not measured in all directions."""
+        if not attributes and self.release.public_total is not None:
+            return Noisy((), np.array(float(self.release.public_total)), 0.0)
+        directions = math.prod(self._schema.sizes[a] - 1 for a in attributes)
+        if not directions:
+            return None
+        residual = self.release.reconstruction.residual(attributes) if self._is_stored(attributes) else None
+        if residual is not None:
+            shaped = residual.reshape([self._schema.sizes[a] for a in attributes])
+            return Noisy(attributes, shaped, self._stored_error(attributes) / directions)
+        marginal = self._marginal(attributes)
+        if marginal is None:
+            return None
+        return Noisy(attributes, centred(marginal[None])[0], max(self._error(attributes), 0.0) / directions)
+
+    def _is_stored(self, attributes: Place) -> bool:
+        """Return whether the release stores the whole residual around uniform centres."""
+        plain = type(self.release.predictor) is Predictor
+        even = all(self.release.centres[a].is_uniform for a in attributes)
+        return plain and even and self.release.reconstruction.is_whole(attributes)
+
+    def _stored_error(self, attributes: Place) -> float:
+        """Return the expected squared error of a stored residual."""
+        return math.fsum(
+            m.variance * math.prod(self._trace(number) for _, number in m.blocks)
+            for m in self.release.predictor.measured[attributes]
+        )
+
+    def _trace(self, number: int) -> float:
+        """Return the expected squared error that a strategy leaves at unit variance."""
+        if number not in self._traces:
+            strategy = self.release.predictor.strategies[number]
+            centring = [((axis,), np.eye(n) - 1 / n) for axis, n in enumerate(strategy.shape)]
+            self._traces[number] = float(strategy.variances(centring).sum())
+        return self._traces[number]
+
+    def _marginal(self, attributes: Place) -> Array | None:
+        """Return the unbiased marginal, or None if there is none."""
+        if attributes in self._outside:
+            return None
+        try:
+            return self.release.reconstruction.marginal(attributes)
+        except OutsideMeasuredSpaceError:
+            self._outside.add(attributes)
+            return None
+
+    def _error(self, attributes: Place) -> float:
+        """Return the expected squared error of the residual of a marginal."""
+        if attributes not in self._errors:
+            sizes = self._schema.sizes
+            names = tuple(self._schema.names[a] for a in attributes)
+            group = Group(names, tuple(Identity.of(sizes[a]) for a in attributes))
+            below = math.fsum(
+                self._error(some) / math.prod(sizes[a] for a in attributes if a not in some)
+                for some in subsets(attributes)
+                if some != attributes
+            )
+            self._errors[attributes] = self.release.predictor.total(group) - below
+        return self._errors[attributes]

@@ -1,0 +1,205 @@
+"""Unbiased answers shrunk around the estimate, in the space of what was measured.
+
+Sums of many cells, such as prefixes and ranges, are measured far better than their cells. A release measures
+y = Bx + noise of equal variance σ² on each attribute set. Let ŷ = B·target, where the target is what the
+other sets say about this one. In the basis of the left singular vectors of B, the noise is still white, and
+the queries for which B is best weigh a direction about as much as its squared singular value. Directions
+whose weights l differ by less than a factor of two form a block. With e the part of y − ŷ in a block, the
+rule of James and Stein,
+
+    ê = max(0, 1 − cσ²/‖e‖²) · e,      c = Σ l / max l − 2  if positive, else 0,
+
+has an expected squared error, weighted by l, smaller than that of e on every table, provided that the noise
+of the target is independent of that of y (Bock 1975). Answers are then reconstructed as a release
+reconstructs them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.estimate.completion import Axes, fitted
+from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.model import Model
+from querysmasher.estimate.monotone import plausible
+from querysmasher.planning.prediction import Predictor
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
+from querysmasher.release.measurements import Measurements
+from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
+from querysmasher.workload.groups import Group
+
+LARGEST = 4_000_000
+"""Maximum number of cells of a set that is shrunk, and of entries of a matrix written out for it."""
+
+SWEEPS = 3
+"""Number of rounds that give a target the margins of shrunk tables on one attribute."""
+
+FAINT = 1e-9
+"""Squared singular values below this fraction of the largest are rounding errors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Turned:
+    """A strategy in the basis of its singular vectors, one basis per factor."""
+
+    axes: tuple[tuple[int, ...], ...]
+    """The axes of the attribute set on which each factor stands."""
+    matrices: tuple[Array, ...]
+    """The factors B."""
+    bases: tuple[Array, ...]
+    """The left singular vectors of each, as columns."""
+    weights: Array
+    """The products of squared singular values, over the multiples of the noise, with an axis per factor."""
+    multiples: Array
+    """The multiples of the noise."""
+
+    def predicted(self, table: Array) -> Array:
+        """Return B·x, with an axis per factor."""
+        left = list(range(table.ndim))
+        for axes, matrix in zip(self.axes, self.matrices, strict=True):
+            at = [left.index(a) for a in axes]
+            shaped = matrix.reshape(len(matrix), *(table.shape[i] for i in at))
+            table = np.tensordot(table, shaped, axes=(at, list(range(1, shaped.ndim))))
+            left = [*(a for a in left if a not in axes), -1]
+        return table
+
+    def turned(self, change: Array) -> Array:
+        """Return answers in the bases."""
+        for basis in self.bases:
+            change = np.tensordot(change, basis, axes=(0, 0))
+        return change
+
+    def turned_back(self, change: Array) -> Array:
+        """Return answers from their coordinates in the bases."""
+        for basis in self.bases:
+            change = np.tensordot(change, basis, axes=(0, 1))
+        return change
+
+
+def turn(measured: IntegerMeasured, strategies: list[IntegerStrategy]) -> Turned:
+    """Return the bases of a set's strategies."""
+    axes, matrices, bases, weights, multiples = [], [], [], np.ones(()), np.ones(())
+    for (on, _), strategy in zip(measured.blocks, strategies, strict=True):
+        own = np.ones(())
+        for inner, factor in strategy.factors:
+            matrix = factor.written_out()
+            if strategy.multipliers is None:
+                basis, values, _ = np.linalg.svd(matrix, full_matrices=False)
+                sure = values**2 > FAINT * values[0] ** 2
+                basis, squares = basis[:, sure], values[sure] ** 2
+            else:  # rows with different noise stay as they are
+                basis, squares = np.eye(len(matrix)), (matrix**2).sum(axis=1)
+            axes.append(tuple(on[a] for a in inner))
+            matrices.append(matrix)
+            bases.append(basis)
+            own = np.multiply.outer(own, squares)
+        noise = np.ones(own.shape) if strategy.multipliers is None else strategy.multipliers.astype(float)
+        weights = np.multiply.outer(weights, own / noise)
+        multiples = np.multiply.outer(multiples, noise)
+    return Turned(tuple(axes), tuple(matrices), tuple(bases), weights, multiples)
+
+
+def shrink(change: Array, weights: Array, noise: Array) -> Array:
+    """Return coordinates shrunk towards zero, block by block of similar weights."""
+    levels = np.floor(np.log2(weights / weights.max()) + 1e-9).astype(np.int64)
+    block: NDArray[np.int64] = (-levels).ravel()
+    count = int(block.max()) + 1
+    flat = weights.ravel()
+    energy = np.bincount(block, weights=(change**2 / noise).ravel(), minlength=count)
+    heaviest = np.zeros(count)
+    np.maximum.at(heaviest, block, flat)
+    sums = np.bincount(block, weights=flat, minlength=count)
+    spare = np.maximum(np.divide(sums, heaviest, out=np.zeros(count), where=heaviest > 0) - 2, 0.0)
+    kept = np.maximum(0.0, 1.0 - np.divide(spare, energy, out=np.zeros(count), where=energy > 0))
+    return change * kept[block].reshape(change.shape)
+
+
+class ShrunkStore:
+    """The answers of a release, shrunk around the estimate when they are asked for."""
+
+    def __init__(self, release: Measurements, model: Model) -> None:
+        """Take the noisy answers and the estimate."""
+        self._release = release
+        self._model = model
+        self._turned: dict[object, Turned] = {}
+        self._singles: dict[int, Array] = {}
+
+    def __getitem__(self, number: int) -> Array:
+        """Return the shrunk answers of one attribute set."""
+        plan = self._release.plan
+        measured = plan.measured[number]
+        answers = self._release.store[number].astype(float)
+        strategies = [plan.strategies[n] for _, n in measured.blocks]
+        cells = math.prod(plan.schema.sizes[a] for a in measured.attributes)
+        entries = [factor.rows * factor.cells for s in strategies for _, factor in s.factors]
+        if not measured.attributes or max(cells, *entries) > LARGEST:
+            return answers
+        if measured.blocks not in self._turned:
+            self._turned[measured.blocks] = turn(measured, strategies)
+        turned = self._turned[measured.blocks]
+        predicted = turned.predicted(self._target(measured.attributes))
+        change = turned.turned(answers.reshape(predicted.shape) - predicted)
+        variance, extra = plan.noise(measured, self._release.noise.distribution)
+        kept = shrink(change, turned.weights, variance * turned.multiples + extra)
+        return (predicted + turned.turned_back(kept)).ravel()
+
+    def _target(self, place: Place) -> Array:
+        """Return what other sets say about one, with the margins of shrunk tables on one attribute."""
+        target = self._model.target(place)
+        if len(place) == 1:
+            return target
+        singles: dict[Axes, Array] = {(axis,): self._single(a)[None] for axis, a in enumerate(place)}
+        return fitted(target[None].copy(), singles, SWEEPS)[0]
+
+    def _single(self, attribute: int) -> Array:
+        """Return the shrunk table on one attribute, made non-negative through its prefix sums."""
+        if attribute not in self._singles:
+            release, single = self._release, self._model.single(attribute)
+            numbers = [i for i, m in enumerate(release.plan.measured) if m.attributes == (attribute,)]
+            if len(numbers) == 1 and type(release.predictor) is Predictor:
+                reconstruction = new_reconstruction(
+                    release.plan, release.centres, self, release.public_total, release.predictor
+                )
+                values = reconstruction.marginal((attribute,), complete=False)
+                sums = np.minimum(plausible(np.cumsum(values), [0]), self._model.total)
+                sums[-1] = self._model.total
+                single = np.diff(sums, prepend=0.0)
+            self._singles[attribute] = single
+        return self._singles[attribute]
+
+
+class Shrunken:
+    """Answers the queries of a release from its shrunk measurements."""
+
+    def __init__(self, release: Measurements, model: Model) -> None:
+        """Take the noisy answers and the estimate."""
+        self._release = release
+        self._model = model
+
+    @cached_property
+    def _reconstruction(self) -> Reconstruction:
+        release = self._release
+        store = ShrunkStore(release, self._model)
+        return new_reconstruction(
+            release.plan, release.centres, store, release.public_total, release.predictor
+        )
+
+    def answer(self, group: Group) -> Array | None:
+        """Return the answers to a group, with an axis per family, or None if it was not measured."""
+        try:
+            self._release.predictor.check(group)
+        except OutsideMeasuredSpaceError:
+            return None
+        table = self._reconstruction.marginal(
+            self._release.plan.schema.positions(group.attributes), complete=False
+        )
+        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+            table = np.moveaxis(family.answers(table), 0, -1)
+        return table

@@ -1,0 +1,50 @@
+"""Made-up tables and noisy residuals of them, for tests of estimates."""
+
+import itertools
+import math
+
+import numpy as np
+
+import querysmasher as qs
+from querysmasher.estimate.evidence import Evidence, Noisy
+
+
+def people(records=4000, seed=0):
+    """Records over five attributes of which some depend on each other, in chains, sparsely."""
+    rng = np.random.default_rng(seed)
+    a = np.minimum(rng.geometric(0.3, records) - 1, 7)
+    b = np.clip(a + rng.integers(-1, 2, records), 0, 7)
+    c = np.where(rng.random(records) < 0.8, b // 2, rng.integers(0, 4, records))
+    d = np.minimum(rng.poisson(1 + 2 * (c == 3)), 5)
+    e = rng.integers(0, 3, records)
+    return qs.Schema.of(a=8, b=8, c=4, d=6, e=3), np.stack([a, b, c, d, e], axis=1)
+
+
+def counted(schema, records, place):
+    """The exact table on some attributes."""
+    shape = [schema.sizes[p] for p in place]
+    if not shape:
+        return np.array(float(len(records)))
+    index = np.ravel_multi_index([records[:, p] for p in place], shape)
+    return np.bincount(index, minlength=math.prod(shape)).reshape(shape).astype(float)
+
+
+def residual(table):
+    """What is left after the means along every axis are taken off."""
+    for axis in range(table.ndim):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table
+
+
+def noisy(schema, records, place, variance, rng):
+    """A noisy residual."""
+    exact = counted(schema, records, place)
+    noise = rng.standard_normal(exact.shape) * math.sqrt(variance)
+    return Noisy(tuple(place), residual(exact) + residual(noise), variance)
+
+
+def evidence(schema, records, order, variance, seed=0):
+    """Noisy residuals of all sets of up to `order` attributes."""
+    rng = np.random.default_rng(seed)
+    places = [p for k in range(order + 1) for p in itertools.combinations(range(len(schema)), k)]
+    return Evidence.of(schema, [noisy(schema, records, place, variance, rng) for place in places])

@@ -1,0 +1,119 @@
+"""The estimate of any table: non-negative, consistent, near the truth, and sane where little is known."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.estimate.evidence import Evidence, Noisy
+from querysmasher.estimate.model import Model
+from tests.estimate.tables import counted, evidence, noisy, people, residual
+
+numbers = st.floats(-50, 50, allow_nan=False)
+
+
+@st.composite
+def small_evidence(draw):
+    """Any noisy residuals, of any sets of up to four small attributes."""
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    schema = qs.Schema.of({f"a{i}": n for i, n in enumerate(sizes)})
+    places = [p for k in range(4) for p in itertools.combinations(range(len(sizes)), k)]
+    measured = []
+    for place in draw(st.lists(st.sampled_from(places), unique=True)):
+        shape = [sizes[p] for p in place]
+        values = np.array(draw(st.lists(numbers, min_size=int(np.prod(shape)), max_size=int(np.prod(shape)))))
+        measured.append(
+            Noisy(place, residual(values.reshape(shape)), draw(st.sampled_from([1e-6, 1.0, 1e4])))
+        )
+    return Evidence.of(schema, measured)
+
+
+@given(small_evidence())
+def test_every_table_is_non_negative_and_pairs_agree_with_their_margins(known):
+    model = Model(known)
+    schema = known.schema
+    total = model.total
+    assert total >= 0
+    for order in range(1, len(schema) + 1):
+        for place in itertools.combinations(range(len(schema)), order):
+            table = model.table(place)
+            assert table.shape == tuple(schema.sizes[p] for p in place)
+            assert np.isfinite(table).all()
+            assert table.min() >= 0
+            if order == 1:
+                assert table.sum() == pytest.approx(total, abs=1e-6 * (1 + total))
+            if order == 2:
+                for axis in (0, 1):
+                    assert table.sum(axis=1 - axis) == pytest.approx(
+                        model.table((place[axis],)), abs=1e-6 * (1 + total)
+                    )
+
+
+def test_without_noise_the_estimate_is_the_truth():
+    schema, records = people()
+    model = Model(evidence(schema, records, 3, 1e-8))
+    for order in range(4):
+        for place in itertools.combinations(range(5), order):
+            assert model.table(place) == pytest.approx(counted(schema, records, place), abs=0.5)
+
+
+def test_an_estimate_is_closer_than_truncated_noise():
+    schema, records = people()
+    known = evidence(schema, records, 2, 400.0)
+    model = Model(known)
+    ours = theirs = 0.0
+    for place in itertools.combinations(range(5), 2):
+        exact = counted(schema, records, place)
+        raw = exact + np.random.default_rng(1).standard_normal(exact.shape) * 20
+        ours += np.abs(model.table(place) - exact).sum()
+        theirs += np.abs(np.maximum(raw, 0) - exact).sum()
+    assert ours < 0.85 * theirs
+
+
+def test_an_unmeasured_pair_follows_the_chain_through_a_third_attribute():
+    schema, records = people(100_000)
+    rng = np.random.default_rng(0)
+    places = [(), (0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3)]
+    model = Model(Evidence.of(schema, [noisy(schema, records, p, 1.0, rng) for p in places]))
+    exact = counted(schema, records, (0, 2))
+    independent = np.multiply.outer(exact.sum(axis=1), exact.sum(axis=0)) / len(records)
+    wrong, ours = np.abs(independent - exact).sum(), np.abs(model.table((0, 2)) - exact).sum()
+    assert ours < 0.1 * wrong
+    far = counted(schema, records, (0, 3))  # through two attributes: along the tree
+    apart = np.multiply.outer(far.sum(axis=1), far.sum(axis=0)) / len(records)
+    assert np.abs(model.table((0, 3)) - far).sum() < 0.2 * np.abs(apart - far).sum()
+
+
+def test_a_triple_that_was_not_measured_has_maximum_entropy_given_its_pairs():
+    schema, records = people()
+    model = Model(evidence(schema, records, 2, 1e-6))
+    table = model.table((0, 1, 2))
+    pairs = [model.table(p) for p in ((0, 1), (0, 2), (1, 2))]
+    slow = np.ones_like(table)
+    for _ in range(2000):
+        for axis, pair in zip((2, 1, 0), pairs, strict=True):
+            sums = np.expand_dims(slow.sum(axis=axis), axis)
+            slow = slow * np.divide(np.expand_dims(pair, axis), sums, out=np.zeros_like(sums), where=sums > 0)
+    assert np.abs(table - slow).sum() < 0.01 * len(records)
+
+
+def test_several_measurements_of_one_set_are_averaged_by_their_precision():
+    schema = qs.Schema.of(a=2)
+    first = Noisy((0,), np.array([3.0, -3.0]), 1.0)
+    second = Noisy((0,), np.array([9.0, -9.0]), 2.0)
+    both = Evidence.of(schema, [first]) + Evidence.of(schema, [second])
+    mean = both.noisy((0,))
+    assert mean.values.tolist() == pytest.approx([5.0, -5.0])
+    assert mean.variance == pytest.approx(2 / 3)
+    assert Evidence.of(schema, [first, second]).noisy((0,)).variance == pytest.approx(2 / 3)
+
+
+def test_tables_of_several_sets_are_those_of_each():
+    schema, records = people()
+    known = evidence(schema, records, 3, 25.0)
+    places = [(0, 1, 2), (3,), (1, 2), (0, 2, 4), (), (0, 1, 2), (0, 1, 2, 3)]
+    for place, table in zip(places, Model(known).tables(places), strict=True):
+        assert table == pytest.approx(Model(known).table(place), abs=1e-9 * len(records))
