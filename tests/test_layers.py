@@ -46,6 +46,7 @@ LAYERS = (
         "report.release_report",
     },
     {"measuring"},
+    {"exploring"},
     {"comparison", "spec"},
     {""},  # the package itself, which gathers the public names
     {"demo", "truth", "cli", "__main__"},  # what is run
@@ -71,7 +72,10 @@ FORBIDDEN = (
     ("statistics", ("data", *COUNTS_AND_NOISE)),
     ("estimate", ("data", *COUNTS_AND_NOISE)),
     ("report", ("data", *COUNTS_AND_NOISE)),
-    *((folder, ("data.check",)) for folder in ("privacy", "measuring", "spec", "comparison", "demo")),
+    *(
+        (folder, ("data.check",))
+        for folder in ("privacy", "measuring", "exploring", "spec", "comparison", "demo")
+    ),
 )
 """Said outright, whatever the layers: planning is data-independent and not trusted by what guards privacy,
 releasing is post-processing."""

@@ -31,7 +31,7 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.arrays import Numbers
-from querysmasher.errors import PrivacyError
+from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counter import Counter
@@ -67,6 +67,16 @@ class Phases:
     def left(self) -> Fraction:
         """The privacy cost that later phases may spend."""
         return self._allowed - self._spent
+
+    def public_total(self) -> int | None:
+        """Return the number of records if the neighbours make it public, else None."""
+        if not self._budget.unit.total_is_public:
+            return None
+        records = self._counter.records()
+        if records > self._max_records:
+            msg = f"data: the table has more than max_records = {self._max_records:,} records"
+            raise DataError(msg)
+        return records
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
         """Return the noisy answers of a phase, by the index of their attribute set."""
