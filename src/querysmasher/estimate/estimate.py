@@ -13,6 +13,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
+from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
 from querysmasher.estimate.evidence import Evidence, Place
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.model import Model
@@ -142,6 +143,26 @@ class Estimate:
         """
         about = {**self.about, "note": self.note}
         write_estimates(self.answers, about, self._checked(workload), path, progress)
+
+    def error(self, *attributes: str) -> EstimateError:
+        """Return the error of an estimated table, in records; without attributes, the mean of all asked for.
+
+        It is measured, with an interval, if `explore` bought it for this table; else it is model-based, and
+        says so. See `estimate.errors`.
+        """
+        return self.errors([attributes] if attributes else None).mean
+
+    def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:
+        """Return the error of each table, by default of those asked for."""
+        if tables is None:
+            tables = [group.attributes for group in self.workload if group.attributes]
+        places = [tuple(sorted(self.schema.positions(names))) for names in tables]
+        with one_core():
+            return self._errors.errors(list(dict.fromkeys(places)) or [()])
+
+    @cached_property
+    def _errors(self) -> ErrorSource:
+        return ErrorSource(self.releases, self.model)
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
         wanted = self.workload if workload is None else asked(self.schema, workload)

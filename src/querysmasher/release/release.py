@@ -131,7 +131,8 @@ class Release(Measurements, Statistical):
         This is post-processing, at no privacy cost. An estimate also answers queries on attribute sets that
         were not measured. It has no standard errors.
         """
-        return Estimate((self,), self.workload, about(self))
+        asked = self.workload if self.exploration is None else self.exploration.workload
+        return Estimate((self,), asked, about(self))
 
     def described(self, **words: Any) -> Release:
         """Return the release with words about its provenance.
