@@ -20,6 +20,7 @@ def estimate():
     return qs.explore(WORKLOAD, TABLE, BUDGET, seed=1).estimate()
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_true_errors_as_often_as_they_say():
     """Over tables, seeds and shares; exact binomial bounds, at the false alarm rate ALARM."""
     inside, count = 0, 0
