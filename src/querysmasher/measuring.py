@@ -106,7 +106,9 @@ def measure(
             store.put(number, answers)
         total = public_total(whole, counter)
     record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-    return Release(whole, plan.workload, plan.centres, record, store, total, entry=entry, person=person)
+    return Release(
+        whole, plan.workload, plan.centres, record, store, total, entry=entry, person=person, asked=plan.asked
+    )
 
 
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:

@@ -180,9 +180,8 @@ def _left_over(path: Path, read: Spec) -> Release:
     from querysmasher.cli.folder import load_release
 
     measured = load_release(path)
-    exploration = measured.exploration
     same = {
-        "workload": exploration is not None and exploration.workload == read.workload,
+        "workload": measured.exploration is not None and measured.asked == read.workload,
         "budget": measured.plan.budget == read.budget,
         "noise": measured.noise.name == read.measuring.noise,
         "person": measured.person == read.measuring.person,

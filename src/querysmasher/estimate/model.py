@@ -1,7 +1,7 @@
 """The estimate of any table, top down: the total, single attributes, pairs, then larger sets.
 
-1. The total is the noisy one, or public. Each table on one attribute is the nearest non-negative one with
-   this sum.
+1. The total is the noisy one, or public. Each table on one attribute (`singles`) is non-negative with this
+   sum.
 2. Pairs (`pairs`) are shrunk towards independence or the best chain, and projected onto the non-negative
    tables with these margins.
 3. A larger table starts as the one of maximum entropy given its pairs or, if a set of three or more of its
@@ -25,9 +25,10 @@ from querysmasher.errors import TooLargeError
 from querysmasher.estimate.batches import batches
 from querysmasher.estimate.completion import Axes, fitted, lower_part, start
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
-from querysmasher.estimate.nonnegative import centred, onto_margins, onto_simplex
+from querysmasher.estimate.nonnegative import centred, onto_margins
 from querysmasher.estimate.pairs import Pairs, without_sums
 from querysmasher.estimate.shrinkage import fit, shrunk
+from querysmasher.estimate.singles import single
 
 WINDOW = 4_000_000
 """Number of cells of tables that are prepared together."""
@@ -61,7 +62,7 @@ class Model:
             noisy = self.evidence.noisy((attribute,))
             values = np.full(size, self.total / size)
             if noisy is not None:
-                values = onto_simplex(noisy.values + values, self.total)
+                values = single(noisy.values + values, noisy.variance, self.total)
             self._singles[attribute] = values
         return self._singles[attribute]
 

@@ -191,7 +191,8 @@ class Course:
             self.noise,
             self._store,
             self.public_total,
-            exploration=Exploration(self.asked.workload, self.options, tuple(self._done)),
+            asked=self.asked.workload,
+            exploration=Exploration(self.options, tuple(self._done)),
         )
 
 

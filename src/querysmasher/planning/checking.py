@@ -41,6 +41,8 @@ QUICK_QUERIES, QUICK_GROUPS = 20_000, 100
 def check_plan(plan: Planned) -> None:
     """Refuse an inconsistent plan."""
     check_centres(plan.workload.schema, plan.centres)
+    if plan.asked is not None and plan.asked.schema != plan.workload.schema:
+        _refuse("what is to be estimated has another schema")
     for solution in plan.solutions:
         if not 0 <= solution.bound <= solution.reached * (1 + CLOSE) < math.inf:
             _refuse("a lower bound exceeds the loss")

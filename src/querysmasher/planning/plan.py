@@ -65,6 +65,13 @@ class Plan:
     objective: str = "mean"
     """What is least: the "mean" square error within the targets, the "worst" standard error relative to its
     target, or the cost that meets all targets ("least")."""
+    asked: Workload | None = None
+    """The workload to estimate, if the plan is meant for estimates: `workload` is then what is measured."""
+
+    @property
+    def purpose(self) -> str:
+        """What the plan is meant for: "answers", or an "estimate" of more than is measured."""
+        return "answers" if self.asked is None else "estimate"
 
     @property
     def weighted_rmse(self) -> float:

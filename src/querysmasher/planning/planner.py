@@ -8,6 +8,7 @@ from typing import Any
 from querysmasher.arrays import one_core
 from querysmasher.errors import PlanError
 from querysmasher.planning.asking import check_asked, check_scales, check_sizes
+from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
 from querysmasher.planning.making import Making
 from querysmasher.planning.mechanisms.basis import choose_bases
@@ -32,6 +33,8 @@ def plan(
     objective: str = "mean",
     insufficient: str = "refuse",
     max_records: int = MAX_RECORDS,
+    purpose: str = "answers",
+    records: int | None = None,
     progress: bool | None = None,
 ) -> Plan:
     """Plan how to measure a workload under a privacy budget, without data.
@@ -58,6 +61,11 @@ def plan(
             says which are missed and what would suffice; or "scale", and miss all by the same factor.
         max_records: the public cap on the number of records that you will pass to `measure`. A plan that
             cannot be measured in integers under it is refused; a lower cap allows more plans.
+        purpose: "answers" (the default), unbiased ones of least error; or "estimate", which measures what
+            `Release.estimate` can use best for a workload of marginals. Only parts on one and two attributes
+            are measured, and on three if there are enough records: `plan.asked` is the workload to estimate,
+            and `plan.workload` what can be answered without bias.
+        records: for purpose="estimate", a rough number of records that is public. A wrong one costs little.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
@@ -67,7 +75,15 @@ def plan(
     """
     check_asked(workload, budget)
     check_objective(objective, insufficient)
+    check_purpose(purpose, records)
     making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
+    if purpose == "estimate":
+        if not making.options.keeps_whole or objective != "mean":
+            msg = (
+                "purpose: 'estimate' has no other mechanism, solver, centering or objective than the default"
+            )
+            raise PlanError(msg)
+        return plan_estimate(workload, budget, records, max_records)
     return making.plan(workload, budget, objective, insufficient)
 
 

@@ -72,6 +72,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         "tolerance": plan.tolerance,
         "stopped_early": plan.stopped_early,
         "objective": plan.objective,
+        "asked": None if plan.asked is None else workload_to_data(plan.asked),
     }
 
 
@@ -91,6 +92,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
             strict=True,
         )
     )
+    asked = data.get("asked")
     plan = make(
         workload,
         Budget.from_json(data["budget"]),
@@ -105,6 +107,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         tolerance=number(data["tolerance"], 0, 1),
         stopped_early=data.get("stopped_early", False) is True,
         objective=text(data.get("objective", "mean"), (*OBJECTIVES, LEAST)),
+        asked=None if asked is None else workload_from_data(asked),
     )
     check_plan(plan)
     return plan

@@ -18,7 +18,7 @@ from querysmasher.privacy.digests import canonical, digest
 from querysmasher.privacy.distances import Distance, Distances, distances_cost
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.storage import ragged, unragged, workload_to_data
 from querysmasher.workload.workload import Workload
 
 ERRORS = "errors of the estimate"
@@ -77,16 +77,10 @@ Phase = Measurement | Comparison
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """What `explore` was asked for, and its phases in order."""
+    """The options of `explore`, and its phases in order."""
 
-    workload: Workload
-    """The workload that was asked for; that of the release has the tables that were measured."""
     options: Mapping[str, float]
     phases: tuple[Phase, ...]
-
-    def request(self, budget: Budget, max_records: int) -> str:
-        """Return the digest of what was asked for, which a ledger records before the first phase."""
-        return request_digest(self.workload, budget, max_records, self.options)
 
     @property
     def errors(self) -> Comparison | None:
@@ -107,9 +101,6 @@ class Exploration:
         )
         if starts != stops or any(start >= stop for start, stop in ranges):
             msg = "release: its phases do not measure every attribute set once"
-            raise PrivacyError(msg)
-        if self.workload.schema != plan.schema:
-            msg = "release: the workload asked for has another schema"
             raise PrivacyError(msg)
 
 
@@ -134,7 +125,6 @@ def exploration_to_data(exploration: Exploration | None) -> dict[str, Any] | Non
     if exploration is None:
         return None
     return {
-        "workload": workload_to_data(exploration.workload),
         "options": {name: float(value) for name, value in exploration.options.items()},
         "phases": [_phase_to_data(phase) for phase in exploration.phases],
     }
@@ -146,7 +136,7 @@ def exploration_from_data(data: Any, plan: IntegerPlan, noise: Distribution) -> 
         return None
     options = {text(name): number(value, 0, 1) for name, value in data["options"].items()}
     phases = tuple(_phase_from_data(one, plan, noise) for one in items(data["phases"]))
-    exploration = Exploration(workload_from_data(data["workload"]), options, phases)
+    exploration = Exploration(options, phases)
     exploration.check(plan)
     return exploration
 

@@ -42,6 +42,8 @@ class Measurements:
     """The column by which persons were distinguished, or None if all records were counted."""
     provenance: Provenance = field(default_factory=Provenance)
     """Who publishes the release, when, from which data."""
+    asked: Workload | None = None
+    """The workload to estimate, if the plan was meant for estimates of more than it measures."""
     exploration: Exploration | None = None
     """The phases of a release by `explore`, or None if it was planned in advance."""
 

@@ -131,8 +131,7 @@ class Release(Measurements, Statistical):
         This is post-processing, at no privacy cost. An estimate also answers queries on attribute sets that
         were not measured. It has no standard errors.
         """
-        asked = self.workload if self.exploration is None else self.exploration.workload
-        return Estimate((self,), asked, about(self))
+        return Estimate((self,), self.asked or self.workload, about(self))
 
     def described(self, **words: Any) -> Release:
         """Return the release with words about its provenance.

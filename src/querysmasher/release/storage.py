@@ -25,6 +25,7 @@ from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.released import Released
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+from querysmasher.workload.workload import Workload
 
 R = TypeVar("R", bound=Released)
 
@@ -67,6 +68,7 @@ def _to_data(release: Released) -> dict[str, Any]:
         "max_records": plan.max_records,
         "public_total": release.public_total,
         "provenance": release.provenance.to_json(),
+        "asked": None if release.asked is None else workload_to_data(release.asked),
         "noise": {
             "name": release.noise.name,
             "description": release.noise.description,
@@ -131,11 +133,22 @@ def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
         "entry": _entry_from_data(data),
         "person": _person_from_data(data),
         "provenance": Provenance.from_json(data.get("provenance", {})),
+        "asked": _asked_from_data(data, workload),
         "exploration": exploration_from_data(data.get("exploration"), plan, record.distribution),
     }
     release = make(plan, workload, centres_from_data(data), record, store, total, **more)
     check_release(release)
     return release
+
+
+def _asked_from_data(data: dict[str, Any], workload: Workload) -> Workload | None:
+    """Return the workload to estimate, if there is one."""
+    if data.get("asked") is None:
+        return None
+    asked = workload_from_data(data["asked"])
+    if asked.schema != workload.schema:
+        raise ValueError
+    return asked
 
 
 def _noise_from_data(data: dict[str, Any]) -> NoiseRecord:

@@ -1,0 +1,129 @@
+"""Plans meant for estimates: what shrinkage and maximum entropy can use best, not what is least noisy itself.
+
+Estimates fill in tables on three and more attributes from pairs. So only the total, single attributes and
+pairs are measured and, if there are many records for the budget, triples. Let u = N√c / Σn: the number of
+records times the root of the privacy cost, per value of an attribute. Everything stands on single attributes,
+so they get a share that is larger the smaller u; a tenth of it goes to the total. What is left goes to pairs,
+evenly, and to triples. The shares need only a rough size N: they change with its logarithm, and the error
+hardly changes near the best shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+
+from querysmasher.errors import PlanError
+from querysmasher.planning.around import plan_at
+from querysmasher.planning.centre import uniform
+from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.options import Options
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import Budget
+from querysmasher.schema import Schema
+from querysmasher.workload.families import Identity
+from querysmasher.workload.groups import Group
+from querysmasher.workload.weighted import Weighted
+from querysmasher.workload.workload import Workload
+
+PURPOSES = ("answers", "estimate")
+"""What a plan may be meant for."""
+
+USUAL_RECORDS = 30_000
+"""The rough number of records if none is stated."""
+
+TRIPLE_CELLS, TRIPLES = 50_000_000, 20_000
+"""Maximum number of cells of all triples together, and of triples, up to which these are measured."""
+
+Place = tuple[int, ...]
+
+
+def check_purpose(purpose: str, records: int | None) -> None:
+    """Refuse an unknown purpose, and a number of records that is none or that nothing asks for."""
+    if purpose not in PURPOSES:
+        msg = f"purpose: expected {' or '.join(map(repr, PURPOSES))}, got {purpose!r}"
+        raise PlanError(msg)
+    if records is None:
+        return
+    if purpose != "estimate":
+        msg = "records: allowed only with purpose='estimate'; max_records caps the number of records"
+        raise PlanError(msg)
+    if isinstance(records, bool) or not isinstance(records, int) or records < 1:
+        msg = f"records: expected a rough number of records, at least 1, or None, got {records!r}"
+        raise PlanError(msg)
+
+
+def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_records: int) -> Plan:
+    """Plan what to measure for estimates of a workload of marginals."""
+    places = _places(workload)
+    shares = level_shares(workload.schema, places, budget.privacy_cost, records or USUAL_RECORDS)
+    wanted = [place for place in places if shares.get(len(place), 0.0) > 0]
+    counts = {order: sum(len(place) == order for place in wanted) for order in shares}
+    own = {place: shares[len(place)] / counts[len(place)] for place in wanted}
+    return replace(plan_shares(workload.schema, budget, own, max_records), asked=workload)
+
+
+def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], max_records: int) -> Plan:
+    """Return a plan that measures the residuals of some sets, each with a share of the budget.
+
+    Every subset of a set must have a share as well. Shares need not sum to one; what a set does not need,
+    because it has nothing to measure or is public, goes to the others.
+    """
+    names = schema.names
+    groups = tuple(
+        Group(tuple(names[a] for a in place), tuple(Identity.of(schema.sizes[a]) for a in place))
+        for place in shares
+    )
+    best = plan_at(uniform(schema), Workload(schema, groups), budget, Options.of(centering="uniform"))
+    total = math.fsum(shares[m.attributes] for m in best.measured)
+    unit = budget.unit
+    measured = tuple(
+        replace(
+            m,
+            variance=unit.squared_change(total=not m.attributes)
+            * (total * (1 + 1e-12) / (shares[m.attributes] * budget.privacy_cost)),
+        )
+        for m in best.measured
+    )
+    loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
+    gap = math.sqrt(loss / best.weighted_loss) * (1 + best.gap) - 1
+    made = replace(best, measured=measured, weighted_loss=loss, gap=max(gap, 0.0))
+    check_measurable(made, max_records)
+    return made
+
+
+def level_shares(schema: Schema, places: list[Place], cost: float, records: int) -> dict[int, float]:
+    """Return the shares of the budget of the total, of single attributes, of pairs and of triples."""
+    asked = sorted({a for place in places for a in place})
+    u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in asked))
+    orders = {len(place) for place in places}
+    triples = [math.prod(schema.sizes[a] for a in place) for place in places if len(place) == 3]
+    third = min(0.5, max(0.0, 0.25 * math.log10(u / 100)))
+    if not triples or len(triples) > TRIPLES or sum(triples) > TRIPLE_CELLS:
+        third = 0.0
+    first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if 2 in orders else 1.0
+    shares = {0: 0.1 * first, 1: 0.9 * first, 2: 1 - first}
+    return {order: share * (1 - third) for order, share in shares.items() if order in orders} | (
+        {3: third} if third else {}
+    )
+
+
+def _places(workload: Workload) -> list[Place]:
+    """Return all sets of up to three attributes inside the workload's; refuse a workload of other queries."""
+    found: dict[Place, None] = {(): None}
+    for group in workload:
+        families = [f.base if isinstance(f, Weighted) else f for f in group.families]
+        if group.target is not None or not all(isinstance(family, Identity) for family in families):
+            what = "a target" if group.target is not None else f"queries of kind {group.kind}"
+            msg = (
+                "workload: purpose='estimate' plans marginals without targets, got "
+                f"{what} on ({', '.join(group.attributes)}); plan others with purpose='answers', and call "
+                "estimate() on the release"
+            )
+            raise PlanError(msg)
+        positions = sorted(workload.schema.positions(group.attributes))
+        for order in range(1, 4):
+            found.update(dict.fromkeys(combinations(positions, order)))
+    return sorted(found, key=lambda place: (len(place), place))

@@ -1,0 +1,120 @@
+"""Plans meant for estimates: what they measure, what they cost, what they refuse."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher.planning.estimating import level_shares, plan_shares
+from tests.builders import COST, cube
+from tests.estimate.tables import counted, people
+
+
+def frame(schema, records):
+    pa = pytest.importorskip("pyarrow")
+    return pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+
+
+def test_a_plan_for_estimates_measures_pairs_at_most_if_there_are_few_records():
+    schema = cube(6, 5)
+    plan = qs.plan(qs.marginals(schema, 3), qs.zCDP(0.01), purpose="estimate", records=3000)
+    assert {len(m.attributes) for m in plan.measured} == {0, 1, 2}
+    assert plan.purpose == "estimate"
+    assert len(plan.asked) == 10 * 216
+    assert plan.privacy_cost == pytest.approx(0.02)
+    assert plan.privacy_cost <= 0.02
+
+
+def test_a_plan_for_estimates_measures_triples_if_there_are_many_records():
+    schema = cube(6, 5)
+    plan = qs.plan(qs.marginals(schema, 3), qs.zCDP(1), purpose="estimate", records=300_000)
+    assert {len(m.attributes) for m in plan.measured} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, [1, 2], 4])
+def test_only_what_the_workload_needs_is_measured(k):
+    schema = cube(3, 4)
+    workload = qs.marginals(schema, k)
+    plan = qs.plan(workload, COST, purpose="estimate")
+    most = min(2, max(k) if isinstance(k, list) else k)
+    assert max(len(m.attributes) for m in plan.measured) in (most, 3 if k == 4 else most)
+    assert plan.privacy_cost <= 1 + 1e-9
+
+
+def test_single_attributes_get_more_of_the_budget_the_fewer_records_there_are():
+    schema = cube(10, 6)
+    places = [p for k in range(4) for p in combinations(range(6), k)]
+    few, many = (level_shares(schema, places, 1.0, n) for n in (100, 3000))
+    assert few[1] > many[1]
+    assert few[0] == pytest.approx(few[1] / 9)
+    assert sum(few.values()) == pytest.approx(1)
+    plenty = level_shares(schema, places, 1.0, 10**6)
+    assert plenty[3] > 0.2
+    assert sum(plenty.values()) == pytest.approx(1)
+
+
+def test_the_gap_is_that_of_the_unbiased_answers():
+    plan = qs.plan(qs.marginals(cube(4, 3), 2), COST, purpose="estimate")
+    best = qs.plan(plan.workload, COST)
+    assert plan.weighted_rmse == pytest.approx(best.weighted_rmse * (1 + plan.gap), rel=0.01)
+    values = plan.variances(plan.workload)
+    assert math.sqrt(values.mean()) == pytest.approx(plan.rmse)
+
+
+def test_the_number_of_records_is_not_measured_if_it_is_public():
+    budget = qs.zCDP(1, neighbours="replace_one")
+    plan = qs.plan(qs.marginals(cube(4, 3), 2), budget, purpose="estimate")
+    assert all(m.attributes for m in plan.measured)
+    assert plan.privacy_cost == pytest.approx(budget.privacy_cost)
+
+
+def test_shares_are_what_each_set_costs():
+    schema = cube(4, 2)
+    plan = plan_shares(schema, COST, {(): 1.0, (0,): 2.0, (1,): 3.0, (0, 1): 4.0}, 10**6)
+    shares = plan.budget_shares()
+    assert shares[()] == pytest.approx(0.1)
+    assert shares["a0", "a1"] == pytest.approx(0.4)
+
+
+def test_a_plan_for_estimates_is_saved_and_its_release_estimates_what_was_asked(tmp_path):
+    schema, records = people()
+    workload = qs.marginals(schema, 3)
+    qs.plan(workload, qs.zCDP(0.05), purpose="estimate", records=4000).save(tmp_path / "p.plan")
+    plan = qs.Plan.load(tmp_path / "p.plan")
+    assert plan.purpose == "estimate"
+    assert len(plan.asked) == len(workload)
+    release = qs.measure(plan, frame(schema, records), seed=0)
+    release.save(tmp_path / "r.release")
+    release = qs.Release.load(tmp_path / "r.release")
+    answers = release.estimate().answer()
+    assert len(answers) == len(workload)
+    exact = np.concatenate(
+        [counted(schema, records, schema.positions(g.attributes)).ravel() for g in workload]
+    )
+    unbiased = qs.measure(qs.plan(workload, qs.zCDP(0.05)), frame(schema, records), seed=0).answer(workload)
+    assert np.mean((answers.values - exact) ** 2) < 0.4 * np.mean((unbiased.values - exact) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"purpose": "guess"}, "purpose: expected 'answers' or 'estimate'"),
+        ({"purpose": "estimate", "records": 0}, "records: expected a rough number"),
+        ({"purpose": "estimate", "records": True}, "records: expected a rough number"),
+        ({"records": 100}, "records: allowed only with purpose='estimate'"),
+        ({"purpose": "estimate", "objective": "worst"}, "purpose: 'estimate' has no other"),
+        ({"purpose": "estimate", "mechanism": "residual"}, "purpose: 'estimate' has no other"),
+    ],
+)
+def test_invalid_options_are_refused(options, problem):
+    with pytest.raises(qs.PlanError, match=problem):
+        qs.plan(qs.marginals(cube(3, 2), 2), COST, **options)
+
+
+def test_other_queries_than_marginals_are_refused():
+    schema = cube(3, 2)
+    for workload in (qs.all_kway(schema, 2, "prefix"), qs.marginals(schema, 1).within(5)):
+        with pytest.raises(qs.PlanError, match="purpose='estimate' plans marginals without targets"):
+            qs.plan(workload, COST, purpose="estimate")
