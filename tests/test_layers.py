@@ -44,6 +44,7 @@ LAYERS = (
         "report.release_data",
         "report.cross_data",
         "report.release_report",
+        "report.estimate_section",
     },
     {"measuring"},
     {"exploring"},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, print_pairs, say
 from querysmasher.cli.release import SPENT, AnswerFormat, check_ledger, with_data
@@ -157,7 +158,6 @@ def _summary(measured: Release) -> dict[str, Any]:
 
 def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
-    from querysmasher.cli.estimates import write_estimates
     from querysmasher.cli.folder import ANSWERS, DESCRIPTION, RELEASE, SUMMARY
     from querysmasher.release.verify import digests
 

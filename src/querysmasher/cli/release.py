@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
@@ -227,7 +228,6 @@ def _finish(
     draft: Draft, read: Spec, planned: Plan, measured: Release, form: str
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
-    from querysmasher.cli.estimates import write_estimates
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import ANSWERS, DESCRIPTION, PLAN, RELEASE, SUMMARY
     from querysmasher.release.verify import digests

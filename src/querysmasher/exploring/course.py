@@ -27,9 +27,11 @@ from querysmasher.estimate.model import Model
 from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.parts import Parts
 from querysmasher.exploring.shares import (
+    AGAIN,
     BELOW,
     LATER,
     PAIR_SCORES,
+    ROUGH,
     TOTAL,
     TRIPLE_SCORES,
     VISIBLE,
@@ -89,7 +91,10 @@ class Course:
             self._measure("single attributes", by_size(sizes, spare))
         else:
             first = first_share(total, budget, list(sizes.values())) * budget
-            self._measure("single attributes, a first look", by_size(sizes, first))
+            costs = by_size(sizes, first)
+            if self.public_total is None and math.sqrt(self._change / (TOTAL * budget)) > ROUGH * total:
+                costs = {place: (1 - AGAIN) * cost for place, cost in costs.items()} | {(): AGAIN * first}
+            self._measure("single attributes, a first look", costs)
             self._share_out(total, budget, spare - first)
         if reserve:
             self._compare(ERRORS, [place for place in self.asked.sets if place], reserve)

@@ -17,6 +17,9 @@ from querysmasher.planning.residual_plan import Place
 TOTAL = 0.02
 """Share of the budget for the number of records."""
 
+ROUGH, AGAIN = 0.01, 0.15
+"""If the number of records has a larger relative error, it gets this part of the next phase again."""
+
 PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
 """Shares of the budget for the distances of pairs and triples from what is known before them."""
 
