@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table
+from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.extras import check_charts
 
@@ -26,12 +26,16 @@ def add_to(app: typer.Typer) -> None:
 def compare(
     spec: SpecPath = SPEC,
     chart: Annotated[Path | None, typer.Option(help="Also write a chart to this file.")] = None,
+    rehearsal: Annotated[
+        Path | None,
+        typer.Option(help="A table of the same kind that is NOT private: also compare estimates on it."),
+    ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare the expected error of the spec's queries with that of other mechanisms, at the same budget.
 
-    This reads no data and spends no budget.
+    This reads no data, except a rehearsal table, and spends no budget.
     """
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
@@ -46,14 +50,19 @@ def compare(
         chart_format(chart)
         check_free(chart, force)
     budget = read.plan().budget if read.least else read.budget
-    result = qs.compare(read.workload, budget)
+    table = None if rehearsal is None else read.table(rehearsal).open()
+    result = qs.compare(read.workload, budget, rehearsal=table)
     if chart is not None:
         result.chart(chart)
         note(f"Written: {chart}")
     if as_json:
-        print_json(result.to_json())
+        rows = result.to_json()
+        seen = result.rehearsed
+        print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
     print_pairs([("Asked", str(read.workload)), ("Guarantee", promise(budget))])
     print_table(HEAD[:-1], [cells[:-1] for cells in words.values()])
     print_pairs([(title, cells[-1]) for title, cells in words.items() if cells[-1]])
+    if result.rehearsed is not None:
+        say(repr(result.rehearsed))

@@ -13,6 +13,7 @@ from typing import Any
 
 from querysmasher.comparison.chart import comparison_chart, write_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
+from querysmasher.comparison.rehearsal import Rehearsal, rehearse
 from querysmasher.errors import PlanError, QuerySmasherError
 from querysmasher.formatting import columns
 from querysmasher.html import notebook, table
@@ -67,6 +68,8 @@ class Comparison:
     workload: Workload
     budget: Budget
     rows: tuple[Row, ...]
+    rehearsed: Rehearsal | None = None
+    """The errors of estimates on this kind of data, if a rehearsal table was given."""
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain data, one entry per mechanism."""
@@ -88,6 +91,7 @@ class Comparison:
         lines = [HEAD, *(self.cells(row) for row in self.rows)]
         shown = [f"{self.workload}; {promise(self.budget)}", *columns(line[:-1] for line in lines)]
         shown += [f"{line[0]}: {line[-1]}" for line in lines[1:] if line[-1]]
+        shown += [] if self.rehearsed is None else ["", repr(self.rehearsed)]
         return "\n".join(shown)
 
     def _repr_html_(self) -> str:
@@ -166,6 +170,7 @@ def compare(
     budget: Budget,
     mechanisms: Iterable[str] | None = None,
     *,
+    rehearsal: Any = None,
     progress: bool | None = None,
 ) -> Comparison:
     """Plan a workload with every mechanism, without data, and return the comparison.
@@ -175,6 +180,8 @@ def compare(
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
         mechanisms: some of "querysmasher", "uniform" (the same around uniform centres), "basis", "residual",
             "fourier", "hdmm"; by default all.
+        rehearsal: a table of the same kind that is not private. Estimates and `explore`, whose errors depend
+            on the data, are compared on it as well (`Comparison.rehearsed`). It is read exactly.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
@@ -199,7 +206,8 @@ def compare(
             rows.append(_row(known[name], workload, budget))
             bar.advance()
     rows.sort(key=lambda row: math.inf if row.rmse is None else float(f"{row.rmse:.4g}"))  # as shown
-    return Comparison(workload, budget, tuple(rows))
+    rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
+    return Comparison(workload, budget, tuple(rows), rehearsed)
 
 
 def _row(mechanism: Compared, workload: Workload, budget: Budget) -> Row:

@@ -16,7 +16,7 @@ from querysmasher.report.release_data import own_table
 PAGE_CELLS, MAX_CELLS = 60_000, 10_000
 """Maximum number of cells of all tables that are shown, and of one; smaller tables come first."""
 
-LISTED = 30
+LISTED = 10
 """Maximum number of tables whose errors are listed: the largest errors come first."""
 
 
