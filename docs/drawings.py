@@ -12,6 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import querysmasher as qs
+from querysmasher.planning.solvers.tree import solve_tree
+from querysmasher.planning.strategies import TreeStrategy
+from querysmasher.planning.trees.nested import nested
+from querysmasher.workload.families import Family
 
 IMAGES = Path(__file__).parent / "images"
 LIGHT = (
@@ -292,6 +296,58 @@ def targets() -> str:
     return drawing(760, 318, "Epsilon against the accuracy target: half the error costs about twice", parts)
 
 
+def tree_strategy(geography: Family) -> TreeStrategy:
+    """Return the best precision of every node."""
+    asked = nested([geography], [1.0])
+    if asked is None:
+        raise AssertionError
+    found = solve_tree(asked, 1e-3).strategy
+    if not isinstance(found, TreeStrategy):
+        raise TypeError
+    return found
+
+
+def trees() -> str:
+    """An irregular tree of states, counties and tracts: the precision and the error of every node."""
+    tracts = [3, 2, 4, 1, 6]  # of each county; the first three counties are in one state
+    schema = qs.Schema.of(tract=sum(tracts))
+    county = np.repeat(np.arange(5), tracts)
+    geography = qs.hierarchy(schema, "tract", country=[0] * sum(tracts), state=county // 3, county=county)
+    own = tree_strategy(geography)
+    nodes, errors = own.nodes, np.sqrt(own.node_variances)
+    x = np.zeros(len(nodes))
+    x[nodes.leaves] = 150 + 38 * np.argsort(own.leaf_of).astype(float)
+    for depth in range(len(nodes.levels) - 1, 0, -1):
+        parents, level = nodes.families[depth][0], nodes.levels[depth]
+        x[parents] = nodes.child_sums(depth, x[level]) / nodes.sizes[depth]
+    height = np.zeros(len(nodes))
+    for depth, level in enumerate(nodes.levels):
+        height[level] = depth
+    height[nodes.leaves] = len(nodes.levels) - 1
+    y = 50 + 78 * height
+    parts = [
+        line([(x[up], y[up] + 16), (x[v], y[v] - 16)], "line", width=1.5)
+        for v, up in enumerate(nodes.parents)
+        if up >= 0
+    ]
+    for v in range(len(nodes)):
+        wide = 32 if nodes.is_leaf[v] else 64
+        parts += [
+            box(x[v] - wide / 2, y[v] - 17, wide, 34, "paper", 1, 6),
+            box(x[v] - wide / 2, y[v] - 17, wide, 34, "one", 0.08 + 0.8 * float(own.precisions[v]), 6),
+            text(x[v], y[v] - 2, f"{own.precisions[v]:.0%}", "strong middle" if wide > 40 else "middle soft"),
+            text(x[v], y[v] + 13, f"±{errors[v]:.{1 if nodes.is_leaf[v] else 2}f}", "soft middle"),
+        ]
+    for place, name in enumerate(("country", "states", "counties", "tracts")):
+        parts.append(text(12, 54 + 78 * place, name, "strong"))
+    parts.append(
+        text(430, 330, "share of the cost on each path, and standard error at cost 1", "soft middle")
+    )
+    return drawing(
+        780, 342, "A tree of states, counties and tracts: how much of the budget each node gets", parts
+    )
+
+
 PICTURES = {
     "split": split_query,
     "shares": shares,
@@ -299,6 +355,7 @@ PICTURES = {
     "error": known_error,
     "quantiles": quantiles,
     "targets": targets,
+    "trees": trees,
 }
 
 

@@ -16,7 +16,7 @@ ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
     {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras"},
-    {"attributes", "schema"},
+    {"attributes", "names", "conditions", "schema"},
     {"workload"},
     {
         "privacy.rates",
@@ -43,6 +43,7 @@ LAYERS = (
         "estimate",
         "report.release_data",
         "report.cross_data",
+        "report.share_data",
         "report.release_report",
         "report.estimate_section",
     },

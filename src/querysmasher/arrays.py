@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 Array = NDArray[np.float64]
 
@@ -17,13 +21,23 @@ Numbers = NDArray[np.int64] | NDArray[np.float64]
 SMALL_TRIANGLE = 64
 """Triangular systems up to this size are not halved."""
 
+CHUNK = 10_000_000
+"""Maximum number of entries of an intermediate array."""
+
 TAME = 1e3
 """Condition number up to which rows may be squared: it loses six of sixteen digits."""
 
 
-def one_core() -> threadpool_limits:
+def one_core() -> AbstractContextManager[object]:
     """Return a context in which matrix products use one core; threads slow many small products down."""
-    return threadpool_limits(1, user_api="blas")
+    found: AbstractContextManager[object] = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:  # noqa: ARG001 - an import may have loaded another
+    """Find the libraries that use threads, which takes milliseconds."""
+    return ThreadpoolController()
 
 
 def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:
@@ -31,6 +45,34 @@ def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:
     for axis, matrix in enumerate(matrices, start=first):
         tensor = np.moveaxis(np.tensordot(tensor, matrix, axes=(axis, 0)), -1, axis)
     return tensor
+
+
+def quadratic_forms(
+    gram: Array, shape: Sequence[int], factors: Sequence[tuple[tuple[int, ...], Array]]
+) -> Array:
+    """Return q G qᵀ for all products q of one row per factor, without writing any of them out.
+
+    G is over cells with axes of this shape; each factor is over some of the axes, which it has after its
+    first. Together the factors are over every axis once. The result has one axis per factor.
+    """
+    result = gram.reshape(*shape, *shape)
+    left = list(range(len(shape)))  # axes of cells; axes of rows come last
+    for axes, tensor in factors:
+        rows = tensor.reshape(len(tensor), -1)
+        places = [left.index(axis) for axis in axes]
+        both = [*places, *(len(left) + place for place in places)]
+        moved = np.moveaxis(result, both, range(len(both)))
+        rest = moved.shape[len(both) :]
+        flat = moved.reshape(rows.shape[1], -1)
+        found = np.empty((len(rows), math.prod(rest)))
+        step = max(1, CHUNK // flat.shape[1])
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            half = (part @ flat).reshape(len(part), rows.shape[1], -1)
+            found[start : start + step] = np.einsum("qc,qcr->qr", part, half)
+        left = [axis for axis in left if axis not in axes]
+        result = np.moveaxis(found.reshape(len(rows), *rest), 0, -1)
+    return result
 
 
 def square_root(gram: Array, cutoff: float) -> Array:
@@ -80,13 +122,9 @@ def wide_triangle(pieces: Callable[[], Iterable[Array]], size: int) -> tuple[Arr
     gram = np.zeros((size, size))
     for piece in pieces():
         gram += piece @ piece.T
-    try:
-        triangle = np.asarray(np.linalg.cholesky(gram).T, dtype=float)
-    except np.linalg.LinAlgError:
-        pass
-    else:
-        if np.linalg.cond(triangle) <= TAME:
-            return triangle, True
+    squares = np.linalg.eigvalsh(gram)
+    if squares[-1] <= TAME**2 * squares[0]:
+        return np.asarray(np.linalg.cholesky(gram).T, dtype=float), True
     triangle = triangle_of((piece.T for piece in pieces()), size)
     return triangle, bool(np.linalg.cond(triangle) <= TAME)
 

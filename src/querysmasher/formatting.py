@@ -75,8 +75,8 @@ def error(value: float | None) -> str:
     return "not computed" if value is None else f"± {number(value)}"
 
 
-def columns(lines: Iterable[Sequence[str]]) -> list[str]:
-    """Align the cells of a table of strings: the first column to the left, the others to the right.
+def columns(lines: Iterable[Sequence[str]], words: int = 1) -> list[str]:
+    """Align the cells of a table of strings: the first `words` columns to the left, the others to the right.
 
     >>> columns([("queries", "number"), ("age", "100")])
     ['queries  number', 'age         100']
@@ -85,7 +85,7 @@ def columns(lines: Iterable[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
+            cell.rjust(width) if place >= words else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in cells

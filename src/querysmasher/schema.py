@@ -7,12 +7,14 @@ something about the people in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from querysmasher.attributes import Attribute, Ordinal, attribute_from_json
+from querysmasher.conditions import conditions
 from querysmasher.errors import SchemaError, UnknownAttributeError
+from querysmasher.fields import items, word
 from querysmasher.formatting import count, preview
 from querysmasher.html import notebook, table
 from querysmasher.text import one_line
@@ -31,6 +33,8 @@ class Schema:
     """
 
     attributes: Sequence[Attribute]
+    impossible_where: tuple[str, ...] = ()
+    """Predicates that no record satisfies, as `impossible` stated them."""
 
     def __post_init__(self) -> None:
         """Check that there are attributes and that their names differ."""
@@ -52,6 +56,11 @@ class Schema:
             msg = f"attributes: the name {twice!r} is used more than once"
             raise SchemaError(msg)
         object.__setattr__(self, "attributes", attributes)
+        object.__setattr__(self, "impossible_where", tuple(self.impossible_where))
+        for predicate in self.impossible_where:
+            if all(mask.all() for _, mask in conditions(self, predicate)):
+                msg = f"impossible: {predicate!r} leaves no record possible"
+                raise SchemaError(msg)
 
     @classmethod
     def of(cls, sizes: Mapping[str, int] | None = None, /, **more: int) -> Schema:
@@ -71,6 +80,17 @@ class Schema:
                 msg = f"size of attribute {name!r}: expected an integer of at least 1, got {size!r}"
                 raise SchemaError(msg)
         return cls([Ordinal(name, range(size)) for name, size in merged.items()])
+
+    def impossible(self, *predicates: str) -> Schema:
+        """Return the schema with structural zeros: combinations of values that no record can have.
+
+        They are public knowledge, such as that nobody below 15 is married. Estimates and synthetic records
+        respect them; unbiased answers do not use them. State them before building workloads.
+
+        >>> Schema.of(age=100, children=10).impossible("age < 12 and children > 0").impossible_where
+        ('age < 12 and children > 0',)
+        """
+        return replace(self, impossible_where=(*self.impossible_where, *predicates))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -139,9 +159,14 @@ class Schema:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain data from which `Schema.from_json` rebuilds this schema."""
-        return [a.to_json() for a in self.attributes]
+        stated = [{"impossible": list(self.impossible_where)}] if self.impossible_where else []
+        return [*(a.to_json() for a in self.attributes), *stated]
 
     @classmethod
     def from_json(cls, data: Iterable[Mapping[str, Any]]) -> Schema:
         """Rebuild a schema from what `Schema.to_json` returned."""
-        return cls([attribute_from_json(d) for d in data])
+        given = list(data)
+        stated: list[str] = []
+        if given and isinstance(given[-1], Mapping) and "impossible" in given[-1]:
+            stated = [word(predicate) for predicate in items(given.pop()["impossible"])]
+        return cls([attribute_from_json(d) for d in given], tuple(stated))

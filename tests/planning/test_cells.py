@@ -51,12 +51,21 @@ def check_exact(merged, workload, attributes):
     assert merged.attributes == attributes
     assert merged.shape == tuple(workload.schema.sizes[a] for a in attributes)
     of_cells = Partition(merged.maps, merged.labels).of_cells() if attributes else np.zeros(1, dtype=int)
-    assert np.array_equal(merged.rows[:, of_cells], dense)
     assert len(np.unique(dense, axis=1).T) == merged.rows.shape[1] == of_cells.max() + 1
-    np.testing.assert_allclose(merged.weights, own, rtol=1e-14)
+    if len(merged.rows) == len(dense):
+        assert np.array_equal(merged.rows[:, of_cells], dense)
+        np.testing.assert_allclose(merged.weights, own, rtol=1e-14)
+        assert merged.spanning is merged.rows
+    else:  # families with more queries than cells have as many rows as cells
+        assert any(family.rows > family.cells for group in workload for family in group.families)
+        rows = (np.sqrt(merged.weights)[:, None] * merged.rows)[:, of_cells]
+        gram = dense.T * own @ dense
+        np.testing.assert_allclose(rows.T @ rows, gram, atol=1e-13 * np.abs(gram).max())
+        stacked = np.concatenate([merged.spanning[:, of_cells], dense])
+        assert len({np.linalg.matrix_rank(m) for m in (stacked, dense, merged.spanning)}) == 1
     _, firsts = np.unique(merged.labels.ravel(), return_index=True)
     assert np.array_equal(firsts, np.sort(firsts))  # numbered by first appearance
-    arrays = (*merged.maps, merged.labels, merged.rows, merged.weights)
+    arrays = (*merged.maps, merged.labels, merged.rows, merged.weights, merged.spanning)
     assert not any(array.flags.writeable for array in arrays)
 
 
@@ -131,9 +140,17 @@ def test_nothing_large_is_written_out():
 def test_what_is_too_large_is_not_merged(limit_planning):
     schema = qs.Schema.of(a=60, b=60, c=400)
     ranges = qs.queries(schema, a="range")
-    assert merge(schema, ranges.groups, (0,)) is not None  # 1,830 rows on 60 cells are few entries
-    limit_planning(merged_small=1830 * 60 - 1)
-    assert merge(schema, ranges.groups, (0,)) is None
+    assert merge(schema, ranges.groups, (0,)).rows.shape == (60, 60)  # 1,830 queries, with as few rows
+    prefixes = qs.queries(schema, a="prefix")
+    limit_planning(merged_rows=59)
+    assert merge(schema, prefixes.groups, (0,)) is not None  # few entries
+    limit_planning(merged_small=60 * 60 - 1)
+    assert merge(schema, prefixes.groups, (0,)) is None
+    limit_planning(merged_rows=1829)
+    given = qs.linear(schema, ("a",), ranges.groups[0].families[0].matrix())
+    assert merge(schema, given.groups, (0,)) is not None  # queries given by their rows may be more
+    limit_planning(given_small=1830 * 60 - 1)
+    assert merge(schema, given.groups, (0,)) is None
     both = qs.queries(schema, a="identity") + qs.queries(schema, b="identity")
     assert merge(schema, both.groups, (0, 1)).labels.shape == (60, 60)
     three = both + qs.queries(schema, c="identity")

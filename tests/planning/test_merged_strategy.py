@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -372,3 +372,22 @@ def test_what_no_merged_strategy_holds_is_refused(key, change):
     except ValueError:
         return
     assert not found.is_sound()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_many_products_have_the_same_variances(data):
+    """Beyond twice as many products as coarse cells, variances come from the covariances of these."""
+    strategy = data.draw(merged_strategies())
+    factors = data.draw(product_rows(strategy.shape))
+    few = [np.vstack([rows, [1.0] * rows.shape[1]]) for _, rows in factors]
+    factors = [(axes, rows) for (axes, _), rows in zip(factors, few, strict=True)]
+    expected = np.empty([len(rows) for _, rows in factors])
+    for place in np.ndindex(expected.shape):
+        one = [(axes, rows[[i]]) for (axes, rows), i in zip(factors, place, strict=True)]
+        expected[place] = strategy.variances(one).item()
+    assume(expected.min() > 1e-6 * expected.max())
+    times = 2 * strategy.labels.size + 1
+    axes, rows = factors[0]
+    many = strategy.variances([(axes, np.repeat(rows, times, axis=0)), *factors[1:]])
+    np.testing.assert_allclose(many, np.repeat(expected, times, axis=0), rtol=1e-7)

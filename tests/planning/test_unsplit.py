@@ -52,6 +52,33 @@ def test_tables_are_split_where_nothing_is_gained():
     assert not any(s.strategy.whole for s in plan.solutions)
 
 
+def test_any_number_of_given_queries_is_whole():
+    """More queries than cells: still the optimum over all mechanisms, by as many numbers as cells."""
+    workload = qs.random_queries(qs.Schema.of(a=9, b=10), ("a", "b"), 5_000)
+    plan = qs.plan(workload, COST)
+    assert plan.whole == (0,)
+    assert plan.weighted_loss <= 1.002 * least_loss(*query_rows(workload), steps=50)
+    assert plan.weighted_loss < 0.999 * qs.plan(workload, COST, centering="uniform").weighted_loss
+    assert plan.solutions[0].strategy.rank == 90
+
+
+def test_tables_beside_given_queries_reach_the_optimum(limit_planning):
+    """On few cells both kinds are measured whole, if measuring the given queries beside tables is worse."""
+    schema = qs.Schema.of(a=4, b=3, c=9)
+    given = 0.3 * qs.random_queries(schema, ("a", "b", "c"), 40, seed=4)
+    workload = given + 0.05 * qs.queries(schema, b="range", c="range")
+    limit_planning(quick_whole_work=0)
+    plan = qs.plan(workload, COST)
+    assert plan.whole == (0, 1)
+    rows, weights = query_rows(workload)
+    assert plan.weighted_loss <= 1.002 * least_loss(rows, weights, steps=100)
+    assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-9)
+    limit_planning(whole_work=0)
+    beside = qs.plan(workload, COST)
+    assert beside.whole == (0,)
+    assert beside.weighted_loss > 1.02 * plan.weighted_loss
+
+
 def test_predicates_are_measured_beside_tables():
     schema = cps()
     tables = qs.all_kway(schema, [1, 2])

@@ -17,7 +17,7 @@ from querysmasher.errors import FileError, PrivacyError
 from querysmasher.planning.centre import Centre
 from querysmasher.privacy.accounting import check_budget, privacy_cost, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.privacy.factors import KINDS, WORD, Factor, Filter, Matrix, Merged, factor_from_data
+from querysmasher.privacy.factors import KINDS, WORD, Factor, Filter, Matrix, Merged, Tree, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.privacy.measurement import measure_table
 from querysmasher.privacy.noise import noise_source
@@ -121,6 +121,31 @@ def merged(draw):
 
 
 @st.composite
+def forests(draw, most=7):
+    """The parents of nodes in order of depth."""
+    parents = [-1] * draw(st.integers(1, 2))
+    while len(parents) < most and draw(st.booleans()):
+        parents.append(draw(st.integers(max(0, parents[-1]), len(parents) - 1)))
+    return np.array(parents, dtype=np.int64)
+
+
+@st.composite
+def trees(draw):
+    parents = draw(forests())
+    leaves = np.setdiff1d(np.arange(len(parents)), parents)
+    leaf_of = every_number(draw, draw(st.integers(len(leaves), len(leaves) + 2)), len(leaves))
+    multipliers = np.abs(arrays(draw, parents.shape))
+    multipliers[leaves] += 1
+    dense = np.zeros((len(parents), len(leaf_of)), dtype=object)
+    for value, leaf in enumerate(leaf_of):
+        node = leaves[leaf]
+        while node >= 0:
+            dense[node, value] = int(multipliers[node])
+            node = parents[node]
+    return Tree(leaf_of, parents, multipliers), dense[multipliers > 0]
+
+
+@st.composite
 def toys(draw):
     size, step = draw(st.integers(2, 6)), draw(integers())
     dense = np.zeros((size - 1, size), dtype=object)
@@ -129,7 +154,13 @@ def toys(draw):
     return Differences(size, step), dense
 
 
-CASES = {"matrix": matrices(), "filter": filters(), "merged": merged(), "differences": toys()}
+CASES = {
+    "matrix": matrices(),
+    "filter": filters(),
+    "merged": merged(),
+    "tree": trees(),
+    "differences": toys(),
+}
 
 
 def test_every_kind_is_held_to_the_contract():

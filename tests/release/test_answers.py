@@ -50,7 +50,8 @@ def test_frames(answers, backend, kind):
     made = answers.to_frame(level=0.9) if backend is None else answers.to_frame(backend, 0.9)
     assert isinstance(made, kind)
     columns = made.to_pydict() if isinstance(made, pa.Table) else {n: made[n].to_list() for n in made.columns}
-    names = ["table", "kind", "query", "sex", "age", "value", "std", "low", "high", "cv", "flag"]
+    names = ["table", "kind", "query", "sex", "age", "age_from", "age_to"]
+    names += ["value", "std", "low", "high", "cv", "flag"]
     assert list(columns) == names
     assert columns["query"][0] == "sex == 'F' and age <= 10"
     assert columns["query"][5] == "sex == 'M' and age <= 30"
@@ -58,9 +59,9 @@ def test_frames(answers, backend, kind):
     assert columns["table"] == ["sex × age"] * 7
     assert columns["kind"] == ["identity × prefix"] * 6 + ["where"]
     assert columns["sex"][:6] == ["F"] * 3 + ["M"] * 3
-    assert columns["age"][:6] == [10, 20, 30] * 2
-    assert pd.isna(columns["sex"][6])
-    assert pd.isna(columns["age"][6])
+    assert columns["age"][:6] == ["10", "10..20", "10..30"] * 2
+    assert columns["age_to"][:6] == [10, 20, 30] * 2
+    assert (columns["sex"][6], columns["age"][6], columns["age_from"][6]) == ("F", "20..30", 20)
     assert columns["flag"] == [">30%", *["<=10%"] * 6]
     assert columns["cv"][1] == 0.02
     assert columns["value"] == answers.values.tolist()

@@ -8,6 +8,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError
+from querysmasher.release.description import SINGLE
 from querysmasher.release.provenance import Provenance
 from tests.builders import UNIFORM
 from tests.release.tables import random_counts, simulate
@@ -60,7 +61,7 @@ def test_columns_units_and_guarantee(release, tmp_path):
     assert fields["age"] == {
         "name": "age",
         "type": "integer",
-        "description": "At last birthday.",
+        "description": f"At last birthday. {SINGLE}",
         "unit": "years",
     }
     assert fields["day"]["type"] == "date"

@@ -24,6 +24,7 @@ from querysmasher.privacy.digests import plan_digest
 from querysmasher.release.comparing import difference
 from querysmasher.release.store import MemoryStore
 from querysmasher.release.verify import BEYOND, FAILED, OK, OPEN, digests
+from querysmasher.release.workbook import read_workbook
 from tests.builders import UNIFORM
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(6))])
@@ -208,9 +209,51 @@ def test_a_text_that_was_changed_is_found(plan, tmp_path):
     other.write_text(path.read_text().replace("sex", "six", 1))
     assert difference(path, path) == ""
     assert difference(other, path)
-    unknown = tmp_path / "answers.xlsx"
+    unknown = tmp_path / "answers.txt"
     unknown.write_bytes(b"1")
     assert difference(unknown, path) is None
+
+
+@pytest.mark.slow
+def test_workbooks_are_verified(plan, tmp_path):
+    """Also one that another program has written again; a changed cell, row or note is found."""
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("xlsxwriter")
+    made = published(tmp_path / "x", qs.measure(plan, TABLE).described(title="A title"), "answers.xlsx")
+    path = made / "answers.xlsx"
+    original = path.read_bytes()
+    assert statuses(qs.verify(made))["answers.xlsx"] == OK
+
+    def changed(change):
+        path.write_bytes(original)
+        book = openpyxl.load_workbook(path)
+        change(book)
+        book.save(path)
+        return text(qs.verify(made), "answers.xlsx")
+
+    assert "follow from" in changed(lambda book: None)
+    last = openpyxl.load_workbook(path).sheetnames[-1]
+    names = [cell.value for cell in openpyxl.load_workbook(path)[last][1]]
+    value = names.index("value") + 1
+
+    def scaled(book):
+        book[last].cell(2, value).value += 3
+
+    assert "value" in changed(scaled)
+    assert changed(lambda book: book[last].delete_rows(3)).endswith("other columns or rows")
+    assert changed(lambda book: book[last].cell(2, 40, "more")).endswith("other columns or rows")
+    assert "column" in changed(lambda book: book["Notes"].cell(2, 2, "private"))
+    for broken in (b"1", original[:500]):
+        path.write_bytes(broken)
+        assert "cannot be read" in text(qs.verify(made), "answers.xlsx")
+
+
+def test_a_hostile_workbook_is_refused(tmp_path):
+    path = tmp_path / "x.xlsx"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("xl/_rels/workbook.xml.rels", "<!DOCTYPE x [<!ENTITY a 'b'>]><x>&a;</x>")
+    with pytest.raises(ValueError, match="document type"):
+        read_workbook(path)
 
 
 def with_plan(release, **changes):

@@ -65,7 +65,19 @@ def test_a_range_may_have_a_step_and_be_of_decimals(tmp_path):
         ),
         (
             'kind = "queries"\nfamilies.hour.hierarchy = "hours.csv"',
-            qs.queries(SCHEMA, hour=qs.hierarchy(SCHEMA, "hour", list("aabb"), list("xxxx"))),
+            qs.queries(SCHEMA, hour=qs.hierarchy(SCHEMA, "hour", half=list("aabb"), day=list("xxxx"))),
+        ),
+        (
+            'kind = "queries"\nfamilies.sex = {hierarchy = [0], weights = [3, 1]}',
+            qs.queries(SCHEMA, sex=qs.hierarchy(SCHEMA, "sex", 0, weights=[3, 1])),
+        ),
+        (
+            'kind = "queries"\n[workload.families.hour.hierarchy]\nhalf = {am = [0, 6], pm = [12, 18]}',
+            qs.queries(SCHEMA, hour=qs.hierarchy(SCHEMA, "hour", half=["am", "am", "pm", "pm"])),
+        ),
+        (
+            'kind = "queries"\nfamilies.hour = {hierarchy = ["half"], codebook = "hours.csv"}',
+            qs.queries(SCHEMA, hour=qs.hierarchy(SCHEMA, "hour", list("aabb"))),
         ),
         ('kind = "affine"\nattributes = ["age", "hour"]', qs.affine(SCHEMA, "age", "hour")),
         (

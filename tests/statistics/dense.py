@@ -23,9 +23,9 @@ class Dense(Statistical):
             np.sqrt(np.maximum(np.diagonal(self.covariance(workload)), 0)),
         )
 
-    def covariance(self, workload):
+    def covariance(self, workload, other=None):
         rows = self.rows(workload)
-        return rows @ self.cell_covariance @ rows.T
+        return rows @ self.cell_covariance @ (rows if other is None else self.rows(other)).T
 
     @staticmethod
     def rows(workload):

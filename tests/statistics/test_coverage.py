@@ -7,11 +7,15 @@ chance less often than that.
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.statistics.contrasts import Differences, Quotients
 from querysmasher.statistics.critical import pointwise, sidak, simultaneous
+from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.quantiles import _crossings
-from querysmasher.statistics.ratios import Parts
+from querysmasher.statistics.ratios import Parts, Ratios
 from querysmasher.statistics.reliability import Rules, coefficients
 from tests.statistics.dense import Dense, exact
 
@@ -118,6 +122,76 @@ def test_simultaneous_intervals_hold_together():
     assert (errors.max(axis=1) <= pointwise(0.9)).mean() < 0.5
     low, high = found.interval(0.9, simultaneous=True)
     np.testing.assert_allclose(high - low, 2 * reach * found.std)
+
+
+@pytest.mark.slow
+def test_simultaneous_intervals_of_quantiles_hold_together():
+    """Deciles of two groups, whose errors are correlated: the joint band, not Šidák's bound."""
+    edges = np.array([0, 10, 20, 30, 45, 60, 80, 110, 150.0])
+    schema = qs.Schema([qs.Categorical("g", ["x", "y"]), qs.Binned("b", edges=edges.tolist())])
+    mean = np.concatenate([COUNTS, 2 * COUNTS[::-1]])
+    p = np.arange(1, 10) / 10
+    release = Dense(schema, mean, 25 * np.eye(16) + 4)
+    found = release.quantile("b", p.tolist(), by="g")
+    reach = found.reach(0.9, simultaneous=True)
+    assert pointwise(0.9) < reach < sidak(0.9, 18) - 0.05
+    cells = normal(mean, release.cell_covariance, 40_000).reshape(-1, 2, 8)
+    prefix = np.tri(8)
+    rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
+    variances = np.einsum("ij,jk,ik->i", rows, 25 * np.eye(8) + 4, rows)
+    held = np.ones(len(cells), dtype=bool)
+    for group in range(2):
+        answers = rows @ cells[:, group].T
+        crossings = _crossings(answers, np.broadcast_to(variances[:, None], answers.shape), p, edges, True)
+        low, high = (end.reshape(-1, 9) for end in crossings.interval(reach))
+        F = np.concatenate([[0], mean.reshape(2, 8)[group].cumsum()])
+        truth = np.interp(p * F[-1], F, edges)
+        held &= ((low <= truth) & (truth <= high)).all(axis=1)
+    assert abs(held.mean() - 0.9) < 0.01
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_contrasts_of_noisy_ratios(level):
+    """Shares whose denominators have a tenth to a fifth of noise, some of it shared."""
+    mean = np.array([30.0, 100, 60, 110])  # N and D of two ratios
+    covariance = 100 * np.eye(4) + 40
+    draws = normal(mean, covariance, seed=3)
+    ones = np.ones(DRAWS)
+    ratios = []
+    for N, D in (draws[:, :2].T, draws[:, 2:].T):
+        parts = Parts(N, D, 140 * ones, 140 * ones, 40 * ones)
+        ratios.append(Ratios("", (), parts.ratio, parts.std, parts=parts))
+    a, b = ratios
+    shared = 40 * (1 - a.values) * (1 - b.values)
+    correlation = shared / np.sqrt(a.parts.residual_variance * b.parts.residual_variance)
+    for kind, combine in ((Differences, np.subtract), (Quotients, np.divide)):
+        found = kind("", (), combine(a.values, b.values), ones, a=a, b=b, correlation=correlation)
+        truth = combine(30 / 100, 60 / 110)
+        low, high = found.interval(level)
+        assert abs(((low <= truth) & (truth <= high)).mean() - level) < 0.01
+
+
+@given(
+    st.tuples(*[st.integers(-30, 30)] * 2),
+    st.tuples(*[st.integers(1, 9)] * 2),
+    st.sampled_from([-0.9, 0, 0.5]),
+)
+def test_contrasts_of_counts_are_the_usual_ones(values, stds, correlation):
+    """For symmetric intervals: that of a difference of normal figures, and Fieller's of a ratio."""
+    a, b = (
+        Figures("", (), np.array([float(v)]), np.array([float(s)])) for v, s in zip(values, stds, strict=True)
+    )
+    shared = {"a": a, "b": b, "correlation": np.array([float(correlation)])}
+    difference = Differences("", (), a.values - b.values, a.std, **shared)
+    variances, covariance = (a.std**2, b.std**2), correlation * a.std * b.std
+    low, high = difference.interval(0.9)
+    half = pointwise(0.9) * np.sqrt(sum(variances) - 2 * covariance)
+    np.testing.assert_allclose([low, high], [difference.values - half, difference.values + half])
+    if values[1]:
+        ratio = Quotients("", (), a.values / b.values, a.std, **shared)
+        below, above = Parts(a.values, b.values, *variances, covariance).interval(pointwise(0.9))
+        expected = [ratio.values + below, ratio.values + above]
+        np.testing.assert_allclose(ratio.interval(0.9), expected, rtol=1e-6, atol=1e-9)
 
 
 def _cells_with_totals():

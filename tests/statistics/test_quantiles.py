@@ -85,6 +85,32 @@ def test_quantiles_of_exact_counts(counts):
             assert np.interp(x, EDGES, F) == pytest.approx(p * F[-1], abs=1e-9)
 
 
+@given(
+    integer_arrays((8,), 20, 60), integer_arrays((8, 2), -2, 2), st.sampled_from(["b < 4", "g == 'y'", None])
+)
+def test_joint_errors_of_quantiles(counts, root, where):
+    """Correlations are those of the derivatives of the quantiles by the cells."""
+    release = Dense(SCHEMA, counts, np.eye(8) + root @ root.T)
+    by = None if where == "g == 'y'" else "g"
+
+    def quantiles(cells):
+        kept = cells.reshape(2, 4) * ([1, 1, 1, where != "b < 4"])
+        F = np.concatenate([np.zeros((2, 1)), kept.cumsum(axis=1)], axis=1)
+        found = [np.interp(np.array([0.2, 0.5, 0.9]) * f[-1], f, EDGES) for f in (F if by else F[1:])]
+        return np.concatenate(found)
+
+    step = 1e-6
+    J = np.array(
+        [(quantiles(counts + step * e) - quantiles(counts - step * e)) / (2 * step) for e in np.eye(8)]
+    ).T
+    expected = J @ release.cell_covariance @ J.T
+    found = release.quantile("b", [0.2, 0.5, 0.9], by=by, where=where)
+    joint = found.covariance()
+    np.testing.assert_allclose(np.sqrt(np.diagonal(joint)), found.std, rtol=1e-9)
+    scale, own = np.sqrt(np.diagonal(expected)), found.std
+    np.testing.assert_allclose(joint / np.outer(own, own), expected / np.outer(scale, scale), atol=1e-3)
+
+
 def test_columns_and_words():
     release = Dense(SCHEMA, np.full(8, 50), np.eye(8))
     found = release.quantile("b", [0.1, 0.9], by="g")

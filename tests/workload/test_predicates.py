@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher import conditions as module
 from querysmasher.errors import PredicateError, UnknownAttributeError
-from querysmasher.workload import predicates as module
-from querysmasher.workload.names import written_name
+from querysmasher.names import written_name
 from tests.reference import query_rows
 
 SCHEMA = qs.Schema(

@@ -56,7 +56,6 @@ def answer(
     be answered, the others still are.
     """
     from querysmasher.cli.folder import load_release
-    from querysmasher.workload.predicates import where
 
     stored = load_release(release)
     if not predicates:
@@ -66,7 +65,7 @@ def answer(
     codes = []
     for text in predicates:
         try:
-            answers = stored.answer(where(stored.plan.schema, text))
+            answers = stored.answer(text)
         except QuerySmasherError as error:
             if len(predicates) == 1:
                 raise

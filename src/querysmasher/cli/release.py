@@ -18,8 +18,8 @@ from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.extras import check_excel
+from querysmasher.names import written_name
 from querysmasher.text import escaped
-from querysmasher.workload.names import written_name
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft

@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Self, overload
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import UnknownQueryError, WorkloadError
 from querysmasher.formatting import count
 from querysmasher.html import element, notebook, table
 from querysmasher.release.answers import MAX_LABELS
+from querysmasher.release.columns import WORD
 from querysmasher.release.frame import frame_of
-from querysmasher.release.tidy import WORD, Tidy, plain
+from querysmasher.release.tidy import Tidy, plain
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
@@ -139,7 +140,7 @@ class EstimatedAnswers:
         )
 
 
-class EstimatedTable(np.ndarray[Any, np.dtype[np.float64]]):
+class EstimatedTable(np.ndarray[Any, np.dtype[Any]]):
     """An array of estimated counts with an axis per attribute; `to_frame()` adds labels.
 
     What is computed from it, such as a slice or a sum, has no labels.
@@ -149,9 +150,9 @@ class EstimatedTable(np.ndarray[Any, np.dtype[np.float64]]):
     _labels: tuple[Schema, tuple[str, ...]] | None
 
     @classmethod
-    def of(cls, values: Array, schema: Schema, attributes: tuple[str, ...]) -> Self:
+    def of(cls, values: Numbers, schema: Schema, attributes: tuple[str, ...]) -> Self:
         """Return the array with its labels."""
-        made = np.array(values, dtype=float).view(cls)
+        made = np.array(values).view(cls)
         made._labels = schema, attributes  # noqa: SLF001 - of the same class
         return made
 
@@ -167,4 +168,4 @@ class EstimatedTable(np.ndarray[Any, np.dtype[np.float64]]):
         schema, names = self._labels
         families = tuple(Identity.of(schema[name].size) for name in names)
         workload = Workload(schema, (Group(names, families),))
-        return EstimatedAnswers(workload, np.asarray(self).ravel()).to_frame(backend)
+        return EstimatedAnswers(workload, np.asarray(self, dtype=float).ravel()).to_frame(backend)

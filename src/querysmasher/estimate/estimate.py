@@ -6,30 +6,48 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
 from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
 from querysmasher.estimate.evidence import Evidence, Place
+from querysmasher.estimate.integers import IntegerModel
 from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.monotone import plausible
+from querysmasher.estimate.seeds import drawn_seed
+from querysmasher.estimate.storage import load_estimate, save_estimate
 from querysmasher.estimate.strategy_space import Shrunken
+from querysmasher.estimate.synthesis import Synthesis
 from querysmasher.estimate.writing import write_estimates
+from querysmasher.fields import whole
 from querysmasher.html import notebook, table
 from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.groups import Group
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.weighted import Weighted
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
+
+ROUNDED = "rounded_with_seed"
+"""Under which name a file states the seed of an estimate in integers."""
+
+
+class Tables(Protocol):
+    """What computes tables: a model, or one in integers."""
+
+    @property
+    def total(self) -> float: ...
+    def table(self, place: Place) -> Array: ...
+    def tables(self, places: Sequence[Place]) -> Iterator[Array]: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,9 +87,14 @@ class Estimate:
         return tuple(Shrunken(release, self.model) for release in self.releases)
 
     @property
+    def _tables(self) -> Tables:
+        """Where tables come from."""
+        return self.model
+
+    @property
     def total(self) -> float:
         """The estimated number of records."""
-        return self.model.total
+        return self._tables.total
 
     def marginal(self, *attributes: str) -> EstimatedTable:
         """Return the table on any attributes, in the order given, measured or not.
@@ -80,10 +103,12 @@ class Estimate:
         """
         positions = self.schema.positions(attributes)
         with one_core():
-            values = self.model.table(tuple(sorted(positions)))
+            values = self._tables.table(tuple(sorted(positions)))
         return EstimatedTable.of(_arranged(values, positions), self.schema, tuple(attributes))
 
-    table = marginal
+    def table(self, *attributes: str) -> EstimatedTable:
+        """Return the same as `marginal`."""
+        return self.marginal(*attributes)
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
         """Answer a workload (by default the one that was asked for), a predicate or several.
@@ -109,7 +134,7 @@ class Estimate:
         places = [self.schema.positions(group.attributes) for group in groups]
         rest = [tuple(sorted(p)) for p, own in zip(places, shrunk, strict=True) if own is None]
         with one_core():
-            tables = self.model.tables(rest)
+            tables = self._tables.tables(rest)
             for group, positions, own in zip(groups, places, shrunk, strict=True):
                 yield self._summed(group, positions, next(tables)) if own is None else own
 
@@ -126,8 +151,16 @@ class Estimate:
             found = source.answer(group)
             if found is not None:
                 axes = [i for i, family in enumerate(group.families) if isinstance(_plain(family), Prefix)]
-                return plausible(found, axes)
+                return self._possible(group, plausible(found, axes))
         return None
+
+    def _possible(self, group: Group, answers: Array) -> Array:
+        """Return answers that are zero if all cells of a query are impossible."""
+        positions = self.schema.positions(group.attributes)
+        mask = self.model.zeros.possible(tuple(sorted(positions))) if self.schema.impossible_where else None
+        return (
+            answers if mask is None else answers * (self._summed(group, positions, mask.astype(float)) != 0)
+        )
 
     def to_frame(
         self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"
@@ -164,8 +197,47 @@ class Estimate:
     def _errors(self) -> ErrorSource:
         return ErrorSource(self.releases, self.model)
 
+    def integers(self, *, seed: int | None = None) -> IntegerEstimate:
+        """Return the estimate in non-negative integers that add up.
+
+        Singles sum to the total and pairs to their singles. Larger tables sum to the total, and to the pair
+        of their first two attributes in the schema's order. Given the estimate, the expectation of every
+        integer is the estimate: rounding adds noise of less than one count per cell, and no information.
+        `seed` makes it reproducible.
+        """
+        made = IntegerEstimate(self.releases, self.workload, self.about, drawn_seed(seed))
+        made.__dict__["model"] = self.model  # which has cached what is rounded
+        return made
+
+    def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
+        """Return `n` synthetic records (by default as many as there are) that follow the estimate.
+
+        Tables on one and two attributes of many records follow those of the estimate closely, and others as
+        far as they follow from pairs. The records are nobody's: they carry the guarantee of the release, and
+        no more information than the estimate. Do not compute standard errors from them.
+        `seed` makes them reproducible.
+        """
+        count = round(self.model.total) if n is None else n
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
+            msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {n!r}"
+            raise WorkloadError(msg)
+        synthesis = Synthesis(self.model)
+        return Microdata(synthesis, tuple(self.schema), count, drawn_seed(seed), self.about)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the estimate to a file, from which `Estimate.load` returns the same answers."""
+        save_estimate(self.releases, self.workload, self.about, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Estimate:
+        """Read an estimate from a file; refuse a damaged, foreign or incomplete one."""
+        releases, workload, about = load_estimate(path)
+        seed = about.pop(ROUNDED, None)
+        made = Estimate(releases, workload, about)
+        return made if seed is None else made.integers(seed=whole(seed))
+
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
-        wanted = self.workload if workload is None else asked(self.schema, workload)
+        wanted = self.workload if workload is None else asked_of(self.workload, workload)
         if wanted.schema != self.schema:
             msg = f"workload: its schema {wanted.schema} differs from that of the estimate, {self.schema}"
             raise OutsideMeasuredSpaceError(msg)
@@ -184,6 +256,32 @@ class Estimate:
             ("guarantee", self.guarantee),
         ]
         return notebook("Estimate", table(["", ""], rows))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class IntegerEstimate(Estimate):
+    """An estimate in non-negative integers that add up, rounded at random."""
+
+    seed: int = 0
+
+    note: ClassVar[str] = f"{NOTE}, rounded to integers at random"
+
+    @cached_property
+    def _tables(self) -> Tables:
+        """Where tables come from."""
+        return IntegerModel(self.model, self.seed)
+
+    def _shrunk(self, group: Group) -> Array | None:  # noqa: ARG002 - all answers are sums of integers
+        return None
+
+    def marginal(self, *attributes: str) -> EstimatedTable:
+        """Return the table on any attributes, in the order given, as integers."""
+        values = np.asarray(super().marginal(*attributes))
+        return EstimatedTable.of(values.astype(np.int64), self.schema, tuple(attributes))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the estimate to a file, from which `Estimate.load` returns the same integers."""
+        save_estimate(self.releases, self.workload, {**self.about, ROUNDED: self.seed}, path)
 
 
 def _arranged(values: Array, positions: Place) -> Array:

@@ -29,6 +29,7 @@ from querysmasher.estimate.nonnegative import centred, onto_margins
 from querysmasher.estimate.pairs import Pairs, without_sums
 from querysmasher.estimate.shrinkage import fit, shrunk
 from querysmasher.estimate.singles import single
+from querysmasher.estimate.zeros import Zeros
 
 WINDOW = 4_000_000
 """Number of cells of tables that are prepared together."""
@@ -47,6 +48,7 @@ class Model:
         """Take what was measured."""
         self.evidence = evidence
         self.schema = evidence.schema
+        self.zeros = Zeros(evidence.schema)
         self._singles: dict[int, Array] = {}
 
     @cached_property
@@ -60,16 +62,19 @@ class Model:
         if attribute not in self._singles:
             size = self.schema.sizes[attribute]
             noisy = self.evidence.noisy((attribute,))
-            values = np.full(size, self.total / size)
+            possible = self.zeros.possible((attribute,))
+            kept = np.ones(size, dtype=bool) if possible is None else possible
+            values = np.where(kept, self.total / kept.sum(), 0.0)
             if noisy is not None:
-                values = single(noisy.values + values, noisy.variance, self.total)
+                unbiased = noisy.values + self.total / size
+                values[kept] = single(unbiased[kept], noisy.variance, self.total)
             self._singles[attribute] = values
         return self._singles[attribute]
 
     @cached_property
     def pairs(self) -> Pairs:
         """The tables on two attributes."""
-        return Pairs(self.evidence, self.total, self.single)
+        return Pairs(self.evidence, self.total, self.single, self.zeros)
 
     def table(self, place: Place) -> Array:
         """Return the table on increasing attributes."""
@@ -123,10 +128,11 @@ class Model:
         order = len(places[0])
         singles = [np.stack([self.single(place[axis]) for place in places]) for axis in range(order)]
         pairs = self._margins(places, 2)
+        masks = self._masks(places)
         if order == 3:
-            return fitted(start(singles, pairs), pairs)
+            return fitted(start(singles, pairs) * masks, pairs)
         inside = any(self._measured_inside(place) for place in places)
-        return fitted(start(singles, {}), self._margins(places, order - 1) if inside else pairs)
+        return fitted(start(singles, {}) * masks, self._margins(places, order - 1) if inside else pairs)
 
     def _completed(self, places: Sequence[Place]) -> Array:
         """Return the tables on sets of three or more attributes of one shape."""
@@ -148,7 +154,8 @@ class Model:
         lower = targets - centred(targets)
         if len(singles) == 3:
             lower = lower_part(singles, pairs)  # exactly, where fitting is still on its way
-        return fitted(onto_margins(lower + centred(targets) + change, lower, STEPS), pairs, 2)
+        nearest = onto_margins(lower + centred(targets) + change, lower, STEPS)
+        return fitted(nearest * self._masks(places), pairs, 2)
 
     def _margins(self, places: Sequence[Place], order: int) -> dict[Axes, Array]:
         """Return the tables on every choice of so many axes, stacked over the sets."""
@@ -156,6 +163,14 @@ class Model:
             axes: np.stack(list(self.tables([tuple(place[a] for a in axes) for place in places])))
             for axes in combinations(range(len(places[0])), order)
         }
+
+    def _masks(self, places: Sequence[Place]) -> Array:
+        """Return ones in possible cells and zeros in others, which broadcast to the tables of the sets."""
+        masks = [self.zeros.possible(place) for place in places]
+        if all(mask is None for mask in masks):
+            return np.ones(())
+        shape = [self.schema.sizes[a] for a in places[0]]
+        return np.stack([np.ones(shape) if mask is None else mask.astype(float) for mask in masks])
 
     def _measured_inside(self, place: Place) -> bool:
         """Return whether a proper subset of three or more attributes was measured."""

@@ -17,13 +17,17 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.estimate.batches import batches
-from querysmasher.estimate.completion import quotient
+from querysmasher.estimate.completion import Axes, fitted, quotient
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.nonnegative import centred, onto_margins, with_margins
 from querysmasher.estimate.shrinkage import fit, shrunk
+from querysmasher.estimate.zeros import Zeros
 
 LINKS = 16
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
+
+FAINT, SWEEPS = 1e-6, 100
+"""Where cells are impossible: a share of independence that keeps others possible, and rounds of fitting."""
 
 LARGEST = 1_000_000
 """Maximum number of cells of a pair for which chains are tried."""
@@ -32,11 +36,14 @@ LARGEST = 1_000_000
 class Pairs:
     """Estimates of all pairs, each computed when it is asked for."""
 
-    def __init__(self, evidence: Evidence, total: float, single: Callable[[int], Array]) -> None:
+    def __init__(
+        self, evidence: Evidence, total: float, single: Callable[[int], Array], zeros: Zeros
+    ) -> None:
         """Take what was measured, and the tables on one attribute."""
         self._evidence = evidence
         self._total = total
         self._single = single
+        self._zeros = zeros
         self._sizes = evidence.schema.sizes
         self._known: dict[Place, Array] = {}
 
@@ -56,7 +63,17 @@ class Pairs:
     def independent(self, place: Place) -> Array:
         """Return the table of two independent attributes."""
         first, second = map(self._single, place)
-        return np.multiply.outer(first, second) / max(self._total, 1e-300)
+        return self._possible(place, np.multiply.outer(first, second) / max(self._total, 1e-300))
+
+    def _possible(self, place: Place, table: Array) -> Array:
+        """Return a table without impossible cells, which has the margins of the singles if any such has."""
+        mask = self._zeros.possible(place)
+        if mask is None:
+            return table
+        first, second = map(self._single, place)
+        faint = np.multiply.outer(first, second) * (FAINT / max(self._total, 1e-300))
+        margins: dict[Axes, Array] = {(0,): first[None], (1,): second[None]}
+        return fitted(((table + faint) * mask)[None], margins, SWEEPS)[0]
 
     @cached_property
     def _links(self) -> dict[Place, Array]:
@@ -112,7 +129,8 @@ class Pairs:
         for k, after in pairwise(path[1:]):
             single = self._single(k)
             result = (result * quotient(np.ones_like(single), single)) @ self._link(k, after)
-        return result
+        place = (path[0], path[-1])
+        return self._possible(place, result)
 
     def _link(self, i: int, j: int) -> Array:
         return self._links[i, j] if i < j else self._links[j, i].T
@@ -154,7 +172,8 @@ class Pairs:
         rows = np.stack([self._single(places[i][0]) for i in measured])
         columns = np.stack([self._single(places[i][1]) for i in measured])
         change = without_sums(shrunk(deviations, own, prior), [rows, columns])
-        result[measured] = with_margins(onto_margins(own + change, own - centred(own)), rows, columns)
+        nearest = with_margins(onto_margins(own + change, own - centred(own)), rows, columns)
+        result[measured] = [self._possible(places[i], one) for i, one in zip(measured, nearest, strict=True)]
         return result
 
 

@@ -5,40 +5,35 @@ classes, with equal columns become one column. The strategies of least error ove
 cells alike too (mathematics: two cells with equal columns in the queries have equal columns in every strategy
 inside their row space), so merging loses nothing.
 
-Nothing is written out over the cells of several families. Columns are compared by two 64-bit sums of one
-pseudo-random word per row and entry. Each family is hashed over its own cells, each group over combinations
-of its families' distinct columns; the sums of groups are added up over the coarse cells. Different columns
-share both sums with probability 2⁻¹²⁸.
+Families with more queries than cells are represented by as many rows as cells, with the same Gram matrix.
+
+Nothing is written out over the cells of several families. Columns are told apart by digests: each family's
+over its own cells, each group's over combinations of its families' distinct columns; those of groups are
+added up over the coarse cells.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
+from querysmasher.planning.column_digest import Words, as_words, column_digest, new_keys, numbered
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
 
-Words = NDArray[np.uint64]
-
 CHUNK = 1 << 20
 """Maximum number of entries of an intermediate array."""
 
 LARGEST = 1e150
 """Products of larger coefficients are not used: their squares overflow."""
-
-MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
-"""Those of the generator SplitMix64, which turns any two words into unrelated ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +47,12 @@ class MergedRows:
     labels: Integers
     """The column of every coarse cell, with an axis of classes per attribute."""
     rows: Array
-    """The queries on the distinct columns: group by group, the last family's row varying fastest."""
+    """The queries on the distinct columns, or rows with the same Gram matrix: group by group, the last
+    family's row varying fastest."""
     weights: Array
-    """The weight of every query."""
+    """The weight of every row."""
+    spanning: Array
+    """Rows that span the same space: integers, if all queries given by their rows are."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,6 +66,7 @@ class _Columns:
 
     labels: Integers
     matrix: Array
+    spanning: Array
 
     @property
     def largest(self) -> float:
@@ -83,12 +82,14 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
     too many (`PlanningLimits.merged_rows` and others), or coefficients overflow.
     """
     axes = [_axes(schema, group, attributes) for group in groups]
-    most, count = limits(), sum(group.rows for group in groups)
+    most, count = limits(), sum(math.prod(map(height, group.families)) for group in groups)
     families = {family.key: family for group in groups for family in group.families}
-    largest = max((family.rows * family.cells for family in families.values()), default=0)
+    largest = max((height(family) * family.cells for family in families.values()), default=0)
     entries = count * math.prod(schema.sizes[place] for place in attributes)
-    many = count > most.merged_rows and entries > most.merged_small
-    if many or largest > most.merged_entries or not all(f.fits_memory for f in families.values()):
+    small = most.given_small if any(map(are_given, groups)) else most.merged_small
+    many = count > most.merged_rows and entries > small
+    written = (f for f in families.values() if not _is_tall(f))
+    if many or largest > most.merged_entries or not all(f.fits_memory for f in written):
         return None
     generator = np.random.default_rng(0)  # labels are numbered by first appearance: no draw shows in them
     columns = {key: _distinct(family, generator) for key, family in families.items()}
@@ -101,14 +102,41 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
         return None
     coarse = [list(_coarse(group, own, columns, firsts)) for group, own in zip(groups, axes, strict=True)]
     digest = _digest_of_cells(coarse, axes, shape, generator)
-    labels, cells = _numbered(digest)
+    labels, cells = numbered(digest)
     if count * len(cells) > most.merged_entries:
         return None
-    rows = _rows(coarse, axes, np.unravel_index(cells, shape) if shape else (), shape)
-    weights = np.concatenate([group.query_weights() for group in groups] or [np.ones(0)])
-    for array in (*maps, labels, rows, weights):
+    places = np.unravel_index(cells, shape) if shape else ()
+    spanning = rows = _rows(coarse, axes, places, len(cells))
+    if any(map(_is_tall, families.values())):
+        coarse = [[replace(part, matrix=part.spanning) for part in parts] for parts in coarse]
+        spanning = _rows(coarse, axes, places, len(cells))
+    weights = np.concatenate([_weights(group) for group in groups] or [np.ones(0)])
+    for array in (*maps, labels, rows, weights, spanning):
         array.flags.writeable = False
-    return MergedRows(tuple(attributes), maps, labels.reshape(shape), rows, weights)
+    return MergedRows(tuple(attributes), maps, labels.reshape(shape), rows, weights, spanning)
+
+
+def height(family: Family) -> int:
+    """Return the number of rows that represent a family: at most the number of its cells, if it can be."""
+    return min(family.rows, family.cells) if family.closed_form else family.rows
+
+
+def _is_tall(family: Family) -> bool:
+    return height(family) < family.rows
+
+
+def _weights(group: Group) -> Array:
+    """Return the weight of every row that represents the group."""
+    weights = np.full(1, group.weight)
+    for family in group.families:
+        own = None if _is_tall(family) else family.weights  # which its Gram matrix contains
+        weights = np.multiply.outer(weights, np.ones(height(family)) if own is None else own).ravel()
+    return weights
+
+
+def are_given(group: Group) -> bool:
+    """Return whether a group's queries are given by their rows, at least on some attributes."""
+    return not all(family.closed_form for family in group.families)
 
 
 def _axes(schema: Schema, group: Group, attributes: Sequence[int]) -> list[int]:
@@ -121,14 +149,19 @@ def _axes(schema: Schema, group: Group, attributes: Sequence[int]) -> list[int]:
 
 
 def _distinct(family: Family, generator: np.random.Generator) -> _Columns:
-    matrix = family.matrix()
-    keys = _keys(generator, len(matrix))
-    step = max(1, CHUNK // len(matrix))
-    digest = np.concatenate(
-        [_digest(matrix[:, i : i + step], keys) for i in range(0, matrix.shape[1], step)], axis=1
-    )
-    labels, cells = _numbered(digest)
-    return _Columns(labels.reshape(family.shape), matrix[:, cells])
+    tall = _is_tall(family)
+    matrix = np.ascontiguousarray(np.linalg.cholesky(family.gram()).T) if tall else family.matrix()
+    if len(matrix) == 1:
+        digest = as_words(matrix)
+    else:
+        keys = new_keys(generator, len(matrix))
+        step = max(1, CHUNK // len(matrix))
+        digest = np.concatenate(
+            [column_digest(matrix[:, i : i + step], keys) for i in range(0, matrix.shape[1], step)], axis=1
+        )
+    labels, cells = numbered(digest)
+    own = matrix[:, cells]
+    return _Columns(labels.reshape(family.shape), own, np.eye(len(own))[:, cells] if tall else own)
 
 
 def _classes(
@@ -149,8 +182,8 @@ def _classes(
             if (place, family.key, axis) not in seen:
                 seen.add((place, family.key, axis))
                 sides = np.moveaxis(columns[family.key].labels, axis, -1).reshape(-1, family.shape[axis])
-                digests[place] += _digest(sides, _keys(generator, len(sides)))
-    found = [_numbered(digest) for digest in digests]
+                digests[place] += column_digest(sides, new_keys(generator, len(sides)))
+    found = [numbered(digest) for digest in digests]
     return tuple(labels for labels, _ in found), [firsts for _, firsts in found]
 
 
@@ -166,7 +199,8 @@ def _coarse(
     for family in group.families:
         stop = start + len(family.shape)
         found = columns[family.key]
-        yield _Columns(found.labels[np.ix_(*(firsts[axis] for axis in own[start:stop]))], found.matrix)
+        labels = found.labels[np.ix_(*(firsts[axis] for axis in own[start:stop]))]
+        yield replace(found, labels=labels)
         start = stop
 
 
@@ -180,11 +214,12 @@ def _digest_of_cells(
     sums: dict[tuple[int, ...], Words] = {}
     for parts, own in zip(coarse, axes, strict=True):
         counts = [part.matrix.shape[1] for part in parts]
-        keys = _keys(generator, math.prod(len(part.matrix) for part in parts))
+        keys = new_keys(generator, math.prod(len(part.matrix) for part in parts))
         every = math.prod(counts)
         step = max(1, CHUNK // keys.shape[1])
         pieces = [
-            _digest(_product(parts, np.arange(i, min(i + step, every))), keys) for i in range(0, every, step)
+            column_digest(_product(parts, np.arange(i, min(i + step, every))), keys)
+            for i in range(0, every, step)
         ]
         key = tuple(sorted(own))
         own_sums = np.take(np.concatenate(pieces, axis=1), _combinations(parts, own), axis=1)
@@ -216,67 +251,25 @@ def _rows(
     coarse: Sequence[Sequence[_Columns]],
     axes: Sequence[Sequence[int]],
     places: Sequence[Integers],
-    shape: tuple[int, ...],
+    count: int,
 ) -> Array:
-    """Return the rows of all groups at the coarse cells with these places on the axes."""
+    """Return the rows of all groups at `count` coarse cells with these places on the axes."""
     heights = [math.prod(len(part.matrix) for part in parts) for parts in coarse]
-    columns = len(places[0]) if places else 1
-    result = np.empty((sum(heights), columns))
-    flat: dict[tuple[int, ...], Integers] = {}
+    result = np.empty((sum(heights), count))
     start = 0
     for parts, own, height in zip(coarse, axes, heights, strict=True):
-        key = tuple(sorted(own))
-        if key not in flat:
-            flat[key] = _flat([places[axis] for axis in key], [shape[axis] for axis in key], columns)
-        which = np.take(_combinations(parts, own), flat[key])
+        which = np.zeros(count, dtype=np.int64)
+        ahead = iter(own)
+        for part in parts:
+            labels = part.labels[tuple(places[next(ahead)] for _ in range(part.labels.ndim))]
+            which = which * part.matrix.shape[1] + labels
         rows = result[start : start + height]
         every = math.prod(part.matrix.shape[1] for part in parts)
         if every * height <= CHUNK:
             np.take(_product(parts, np.arange(every)), which, axis=1, out=rows, mode="clip")
         else:
             step = max(1, CHUNK // height)
-            for i in range(0, columns, step):
+            for i in range(0, count, step):
                 rows[:, i : i + step] = _product(parts, which[i : i + step])
         start += height
     return result
-
-
-def _flat(places: Sequence[Integers], shape: Sequence[int], count: int) -> Integers:
-    """Return the index of each cell in row-major order."""
-    flat = np.zeros(count, dtype=np.int64)
-    for place, size in zip(places, shape, strict=True):
-        flat = flat * size + place
-    return flat
-
-
-def _keys(generator: np.random.Generator, count: int) -> Words:
-    """Draw two words per row."""
-    return generator.integers(0, 2**64, (2, count), dtype=np.uint64)
-
-
-def _digest(rows: Array | Integers, keys: Words) -> Words:
-    """Return two sums per column, of one pseudo-random word for every row and entry."""
-    bits = np.ascontiguousarray(rows + rows.dtype.type(0)).view(np.uint64)  # adding 0.0 leaves no -0.0
-    return np.stack([_mixed(bits + own[:, None]).sum(axis=0) for own in keys])
-
-
-def _mixed(words: Words) -> Words:
-    """Return the finaliser of SplitMix64, in place: a bijection without structure."""
-    for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
-        words ^= words >> shift
-        words *= multiplier
-    words ^= words >> SHIFTS[-1]
-    return words
-
-
-def _numbered(digest: Words) -> tuple[Integers, Integers]:
-    """Number different columns by first appearance; return all columns' numbers, and the first of each."""
-    order = np.lexsort(digest)  # stable, so that the first of equals comes first
-    ahead = digest[:, order]
-    new = np.append(True, (ahead[:, 1:] != ahead[:, :-1]).any(axis=0))
-    firsts = order[new]
-    ranks = np.empty(len(firsts), dtype=np.int64)
-    ranks[np.argsort(firsts)] = np.arange(len(firsts))
-    labels = np.empty(len(order), dtype=np.int64)
-    labels[order] = ranks[np.cumsum(new) - 1]
-    return labels, np.sort(firsts)

@@ -16,7 +16,7 @@ t = (c − a₀K) Nᵀ (N K Nᵀ)⁻¹. They are linear in q, so that answers st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -105,8 +105,9 @@ class CombinedPredictor(Predictor):
         for own in maps:
             sizes = np.multiply.outer(sizes, np.bincount(own))
         left = (rows * np.sqrt(sizes)).reshape(self.count, -1)
-        self._squares += (left**2).sum(axis=1)
-        self.gram += left @ left.T
+        gram = left @ left.T
+        self._squares += np.diagonal(gram)
+        self.gram += gram
         self._classes[attributes] = (rows, maps)
 
     def _add(self, attributes: Place, rows: Array) -> None:
@@ -233,7 +234,11 @@ class CombinedPredictor(Predictor):
         (tables,) = self._tables(group, self.known, most=self.count)
         return answer_gram(group, tables, weighted=True)
 
-    def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
+    def images(
+        self,
+        group: Group,
+        only: Collection[Place] | None = None,  # noqa: ARG002 - any answer may depend on all noises
+    ) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the measurements, with the coefficients of their answers for every query, as rows."""
         known, unknown = self.covariances(group)
         a = self._weights.coefficients(known, unknown)

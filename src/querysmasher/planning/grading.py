@@ -24,6 +24,9 @@ NOTHING = 1e-12
 CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array, unless rows are long."""
 
+SAFE = 1e-200
+"""Squared lengths above this and below its inverse are sums that neither underflow nor overflow."""
+
 LOST = 1e-7
 """A root loses a query if a larger fraction of the query lies outside its span."""
 
@@ -33,6 +36,9 @@ def lengths(rows: Array) -> Array:
     if rows.size > CHUNK and len(rows) > 1:
         step = max(1, CHUNK // rows.shape[1])
         return np.concatenate([lengths(rows[i : i + step]) for i in range(0, len(rows), step)])
+    squares = np.einsum("ij,ij->i", rows, rows)
+    if len(squares) and squares.min() > SAFE and squares.max() < 1 / SAFE:
+        return np.asarray(np.sqrt(squares))
     largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
     scaled = rows / np.where(largest > 0, largest, 1.0)
     return np.asarray(largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))

@@ -46,7 +46,7 @@ class Limit:
             return f"limit not computed: {self.reason}"
         return (
             f"no matrix mechanism has a weighted RMSE below {self.rmse:.4g}: the plan is at most "
-            f"{self.excess:.2%} above the best possible"
+            f"{max(self.excess, 0.0):.2%} above the best possible"
         )
 
 

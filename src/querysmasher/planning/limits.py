@@ -30,7 +30,7 @@ class PlanningLimits:
     """Maximum number of cells of a block whose matrix is not written out."""
     thin_work: float = 4e11
     """Maximum of cells × queries² for a block with few queries, which may have any number of cells."""
-    merged_rows: int = 1_500
+    merged_rows: int = 4_000
     """Maximum number of queries whose cells are merged."""
     merged_cells: int = 1_000_000
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
@@ -38,6 +38,8 @@ class PlanningLimits:
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
     merged_small: int = 3_000_000
     """Maximum of queries × cells below which cells are merged for any number of queries."""
+    given_small: int = 30_000_000
+    """The same for queries given by their rows."""
     whole_work: float = 4e10
     """Maximum of columns × queries² for queries that are measured as they are."""
     quick_whole_work: float = 3e7

@@ -35,7 +35,9 @@ class Unsplit:
     """Indexes of their attributes in the schema, increasing."""
     solution: Solution
     queries: Array
-    """The groups' queries, as combinations of the strategy's rows."""
+    """The groups' queries, or rows with the same Gram matrix, as combinations of the strategy's rows."""
+    weights: Array
+    """The weight of each of these."""
 
 
 STEPS = 10
@@ -129,13 +131,13 @@ class Mixture:
         for group in split:
             gram += predictor.known_gram(group)
         base = math.fsum(m.variance * m.root_loss**2 for m in plan.measured[:count])
-        groups = [plan.workload.groups[place] for own in unsplit for place in own.places]
-        queries, start, stop = np.zeros((sum(g.rows for g in groups), predictor.count)), 0, 0
+        queries = np.zeros((sum(len(own.queries) for own in unsplit), predictor.count))
+        start = stop = 0
         for own in unsplit:
             rows, columns = own.queries.shape
             queries[start : start + rows, stop : stop + columns] = own.queries
             start, stop = start + rows, stop + columns
-        return cls(predictor, base, gram, queries, np.concatenate([g.query_weights() for g in groups]))
+        return cls(predictor, base, gram, queries, np.concatenate([own.weights for own in unsplit]))
 
     def loss(self, residual: float = 1.0, whole: float = 1.0) -> float:
         """Return the weighted loss if the noise variances were these multiples of theirs."""

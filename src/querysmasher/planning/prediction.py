@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
@@ -267,9 +267,16 @@ class Predictor:
             left = [-1, *(a for a in left if a not in axes)]
         return tensor.reshape(*counts, -1)
 
-    def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
-        """Iterate over the attribute sets, with q B† for every query of the group, as rows."""
+    def images(
+        self, group: Group, only: Collection[tuple[int, ...]] | None = None
+    ) -> Iterator[tuple[Measured, Array]]:
+        """Iterate over the attribute sets, with q B† for every query of the group, as rows.
+
+        With `only`, other attribute sets may be left out.
+        """
         for measured, shares in self.shares(group):
+            if only is not None and measured.attributes not in only:
+                continue
             axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
             kept = [s for s in shares if s.kept]
             factors = [(tuple(axis_of[a] for a in s.kept), s.rows) for s in kept]

@@ -61,11 +61,14 @@ class PlacedFamily:
 
 def split_axis(rows: Array, centre: Centre, axis: int, *, keep: bool) -> Array:
     """Multiply `rows` along `axis` by C if `keep`, else by the centre, which removes the axis."""
+    mean = _mean(rows, centre, axis)
+    return rows - np.expand_dims(mean, axis) if keep else mean
+
+
+def _mean(rows: Array, centre: Centre, axis: int) -> Array:
     # the plain mean is exact for counts, so that equivalent attributes get bitwise equal parts
-    mean: Array = (
-        rows.mean(axis=axis) if centre.is_uniform else np.tensordot(rows, centre.weights, axes=(axis, 0))
-    )
-    return np.asarray(rows - np.expand_dims(mean, axis)) if keep else mean
+    uniform = centre.is_uniform
+    return np.asarray(rows.mean(axis=axis) if uniform else np.tensordot(rows, centre.weights, axes=(axis, 0)))
 
 
 def split_gram(gram: Array, centre: Centre) -> tuple[float, Array | None]:
@@ -84,11 +87,12 @@ def split_rows(tensor: Array, centres: Sequence[Centre]) -> dict[Kept, Array]:
     """
     left: dict[Kept, Array] = {(): tensor}
     for axis in reversed(range(len(centres))):  # so that kept axes gather at the end
-        left = {
-            (axis, *already) if keep else already: split_axis(rows, centres[axis], axis + 1, keep=keep)
+        means = {already: _mean(rows, centres[axis], axis + 1) for already, rows in left.items()}
+        rest = {
+            (axis, *already): rows - np.expand_dims(means[already], axis + 1)
             for already, rows in left.items()
-            for keep in (False, True)
         }
+        left = means | rest
     least = NULL * lengths(tensor.reshape(len(tensor), -1))
     cleared = {kept: _without_nothing(rows.reshape(len(rows), -1), least) for kept, rows in left.items()}
     return {kept: rows for kept, rows in cleared.items() if rows is not None}

@@ -3,19 +3,21 @@
 Splitting pays when many attribute sets share parts; few queries that tie attributes are better measured
 whole, at the optimum over all mechanisms (`mechanisms.whole`). Small workloads are planned in both ways, and
 the better plan is kept. In larger ones, the queries given by their rows (predicates, `linear`, `a + b <= c`)
-are measured whole beside the tables, which are split, if that is better.
+are measured whole beside the tables, which are split, if that is better. If one square root shows that this
+is not near the optimum over all mechanisms, everything is measured whole, as far as sizes allow.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from querysmasher.arrays import one_core
+from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError
-from querysmasher.planning.cells import MergedRows, merge
+from querysmasher.planning.cells import MergedRows, are_given, height, merge
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms.whole import root_bound, solve_whole, whole_work
+from querysmasher.planning.mechanisms.whole import root_diagonal, root_of, solve_whole, whole_work
 from querysmasher.planning.mixture import Unsplit
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
@@ -23,10 +25,9 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 WORTHWHILE = 0.99
-"""A plan that measures queries whole must have less than this fraction of the split plan's loss."""
+"""A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
 
-
-COARSE = 4
+COARSE = 16
 """Beside other queries, the tolerance is this many times larger."""
 
 Planned = Callable[[Sequence[Unsplit]], Plan]
@@ -44,26 +45,40 @@ def best_arrangement(workload: Workload, budget: Budget, tolerance: float, plann
     """Return the best plan found among those that split all groups, some, or none."""
     every = range(len(workload.groups))
     few = [place for place in every if is_few(workload.groups[place])]
-    work = limits().whole_work if len(few) == len(every) else limits().quick_whole_work
-    merged = merged_groups(workload, every, work)
-    if merged is not None and merged.rows.shape[1] == 1:
+    merged = merged_groups(workload, every, limits().whole_work) if few or _is_quick(workload) else None
+    if merged is None:
+        return _partly_split(workload, few, tolerance, planned)
+    if merged.rows.shape[1] == 1:
         return planned([])  # all queries ask for the number of records
-    if merged is not None and few and not budget.unit.total_is_public:
+    quick = whole_work(merged) <= limits().quick_whole_work
+    if few and (quick or len(few) == len(every)) and not budget.unit.total_is_public:
         try:
             return planned([solve_unsplit(merged, every, tolerance)])  # the optimum over all mechanisms
         except PlanError:  # it cannot be measured in integers
             return planned([])
-    if merged is not None:
-        split = planned([])
-        if _is_near(split, merged):
-            return split
-        return _better(split, [solve_unsplit(merged, every, tolerance)], planned)
+    found = planned([]) if quick else _partly_split(workload, few, tolerance, planned)
+    with _cores(merged):
+        root = root_of(merged)
+    if _is_near(found, root):
+        return found
+    return _better(found, [solve_unsplit(merged, every, tolerance, root)], planned)
+
+
+def _is_quick(workload: Workload) -> bool:
+    """Return whether tables, which distinguish all values, take little time to plan as they are."""
+    names = {name for group in workload for name in group.attributes}
+    cells = math.prod(workload.schema.sizes[place] for place in workload.schema.positions(sorted(names)))
+    rows = sum(math.prod(map(height, group.families)) for group in workload)
+    return cells * min(rows, cells) ** 2 <= limits().quick_whole_work
+
+
+def _partly_split(workload: Workload, few: Sequence[int], tolerance: float, planned: Planned) -> Plan:
+    """Return the better of the plans that split all groups, and all but a few."""
     beside = list(_beside(workload, few, tolerance))
     if not beside:
         return planned([])
-    entries = sum(
-        g.rows * math.prod(f.cells for f in g.families) for g in map(workload.groups.__getitem__, few)
-    )
+    groups = [workload.groups[place] for place in few]
+    entries = sum(group.rows * math.prod(f.cells for f in group.families) for group in groups)
     if len(beside) > 1 or entries <= limits().split_entries:
         return _better(planned([]), beside, planned)
     try:
@@ -72,25 +87,26 @@ def best_arrangement(workload: Workload, budget: Budget, tolerance: float, plann
         return planned([])
 
 
-def _better(split: Plan, unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
-    """Return the split plan, unless another is clearly better and can be measured."""
+def _better(first: Plan, unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
+    """Return the first plan, unless another is clearly better and can be measured."""
     try:
         other = planned(unsplit)
     except PlanError:
-        return split
-    return other if other.weighted_loss < WORTHWHILE * split.weighted_loss else split
+        return first
+    return other if other.weighted_loss < WORTHWHILE * first.weighted_loss else first
 
 
-def _is_near(split: Plan, merged: MergedRows) -> bool:
-    """Return whether no plan can be clearly better than the split one."""
-    budget = split.budget
-    least = root_bound(merged) * budget.unit.squared_change() / budget.privacy_cost
-    return WORTHWHILE * split.weighted_loss <= least
+def _is_near(plan: Plan, root: Array) -> bool:
+    """Return whether no plan can be clearly better than this one, as far as one square root tells."""
+    diagonal = root_diagonal(root)
+    cost = plan.budget.privacy_cost / plan.budget.unit.squared_change()
+    return diagonal is not None and WORTHWHILE * plan.weighted_loss <= float(diagonal @ diagonal) / cost
 
 
 def is_few(group: Group) -> bool:
     """Return whether a group consists of a limited number of queries, at least partly given by rows."""
-    return group.rows <= limits().merged_rows and not all(f.closed_form for f in group.families)
+    entries = group.rows * math.prod(family.cells for family in group.families)
+    return are_given(group) and (group.rows <= limits().merged_rows or entries <= limits().given_small)
 
 
 def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -> MergedRows | None:
@@ -102,12 +118,19 @@ def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -
     return None if merged is None or whole_work(merged) > most_work or not merged.rows.any() else merged
 
 
-def solve_unsplit(merged: MergedRows, places: Iterable[int], tolerance: float) -> Unsplit:
+def solve_unsplit(
+    merged: MergedRows, places: Iterable[int], tolerance: float, root: Array | None = None
+) -> Unsplit:
     """Return the optimum for some groups alone."""
-    with one_core():
-        solution = solve_whole(merged, tolerance)
+    with _cores(merged):
+        solution = solve_whole(merged, tolerance, root)
         queries = solution.strategy.combinations(merged.rows)
-    return Unsplit(tuple(places), merged.attributes, solution, queries)
+    return Unsplit(tuple(places), merged.attributes, solution, queries, merged.weights)
+
+
+def _cores(merged: MergedRows) -> AbstractContextManager[object]:
+    """Return a context with one core, unless matrices are large."""
+    return one_core() if min(merged.rows.shape) <= limits().threaded_cells else nullcontext()
 
 
 def _beside(workload: Workload, few: Sequence[int], tolerance: float) -> Iterator[Unsplit]:

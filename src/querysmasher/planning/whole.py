@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.planning.cells import height
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import PlacedFamily
@@ -50,7 +51,11 @@ class WholePredictor(Predictor):
         """Return the sum of the variances of the group's queries."""
         return float(self.variances(group).sum())
 
-    def images(self, group: Group) -> Iterator[tuple[Measured, Array]]:
+    def images(
+        self,
+        group: Group,
+        only: Collection[tuple[int, ...]] | None = None,  # noqa: ARG002 - there is only one
+    ) -> Iterator[tuple[Measured, Array]]:
         """Return q B† for every query of the group, as rows."""
         blocks = self.measured[self.attributes][0].blocks
         image = self._image(self._factors(group), blocks, group).reshape(group.rows, -1)
@@ -61,17 +66,21 @@ class WholePredictor(Predictor):
         """Return the group's families on the axes of the measured set, and ones on the others."""
         axis_of = {attribute: axis for axis, attribute in enumerate(self.attributes)}
         factors: list[AxisRows] = []
+        spanning: list[AxisRows] = []
         for names, family in group.parts():
             places = self.schema.positions(names)
             if not set(places) <= set(axis_of):
                 self._refuse(group)
             rows = PlacedFamily.on(places, family).tensor(weighted=False).reshape(family.rows, -1)
-            factors.append((tuple(axis_of[p] for p in sorted(places)), np.ascontiguousarray(rows)))
+            axes = tuple(axis_of[p] for p in sorted(places))
+            factors.append((axes, np.ascontiguousarray(rows)))
+            spanning.append((axes, np.eye(family.cells)) if height(family) < family.rows else factors[-1])
         rest = sorted(set(axis_of.values()) - {a for axes, _ in factors for a in axes})
         if rest:
             cells = math.prod(self.strategy.shape[a] for a in rest)
             factors.append((tuple(rest), np.ones((1, cells))))
-        if not self.strategy.contains(factors):
+            spanning.append(factors[-1])
+        if not self.strategy.contains(spanning):
             self._refuse(group)
         return factors
 

@@ -125,7 +125,8 @@ class Answers:
         first = zip(self.workload.labels(), self.values[:5], self.std[:5], strict=False)
         shown = [f"  {label}: {value:,.1f} ± {std:,.1f}" for label, value, std in first]
         more = [f"  … {len(self) - 5:,} more"] if len(self) > 5 else []
-        return "\n".join([f"Answers to {len(self):,} queries (value ± standard error)", *shown, *more])
+        asked = count(len(self), "query", "queries")
+        return "\n".join([f"Answers to {asked} (value ± standard error)", *shown, *more])
 
     def _repr_html_(self) -> str:
         """Show the first answers with their intervals in a notebook."""

@@ -15,13 +15,13 @@ from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.release.exploration import request_digest, spent
-from querysmasher.release.released import Released
+from querysmasher.release.released import Measured
 from querysmasher.release.repeats import repeats
 
 LARGEST_VARIANCE = 2**101
 
 
-def check_release(release: Released) -> None:
+def check_release(release: Measured) -> None:
     """Refuse a release with inconsistent parts, or with too little noise for its budget."""
     plan = release.plan
     check_centres(plan.schema, release.centres)

@@ -15,20 +15,23 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 
+from querysmasher.release.workbook import WITHIN, read_workbook
+
 Columns = dict[str, list[Any]]
 
-NUMBERS = ("value", "std", "low", "high", "cv")
-"""Columns of numbers that are computed; all others are text, or values of attributes."""
+ROUNDING = {"value": 1e-6, "std": 1e-6, "low": 2e-3, "high": 2e-3, "cv": 2e-3}
+"""Maximum difference of two numbers that are the same but for rounding, on another machine.
 
-ROUNDING = 1e-6
-"""Maximum relative difference of two numbers that are the same but for rounding, on another machine."""
+It is relative to the standard error for the ends of intervals, which files round, and to the number itself
+for all others (for `value`, to the standard error if that is larger).
+"""
 
 
 def difference(given: Path, expected: Path) -> str | None:
     """Return where two files differ, nothing if they do not, or None if their format is not compared.
 
     Equal bytes are equal answers. Otherwise the files are read: values, errors and intervals must be within
-    `ROUNDING` of each other, relative to themselves or to their standard errors; all else must be equal.
+    `ROUNDING` of each other; all else must be equal.
     """
     if sha256(given) == sha256(expected):
         return ""
@@ -51,12 +54,17 @@ def sha256(path: Path) -> str:
 
 
 def _same(name: str, given: Columns, expected: Columns) -> bool:
-    if name not in NUMBERS:
+    sheet, _, column = name.rpartition(WITHIN)
+    if column not in ROUNDING:
         return given[name] == expected[name]
-    found, wanted = _floats(given[name]), _floats(expected[name])
-    std = _floats(expected["std"]) if "std" in expected else np.ones(len(wanted))  # one record
-    unit = np.maximum(np.abs(wanted), np.abs(std))
-    close = np.abs(found - wanted) <= ROUNDING * unit
+    errors = sheet + WITHIN + "std" if sheet else "std"
+    std = expected.get(errors, [1.0] * len(expected[name]))  # estimates have none: one record
+    found, wanted, unit = (_floats(one) for one in (given[name], expected[name], std))
+    if column in ("low", "high"):
+        unit = np.abs(unit) + 1e-6 * np.abs(wanted)
+    else:
+        unit = np.abs(wanted) if column == "cv" else np.maximum(np.abs(wanted), np.abs(unit))
+    close = np.abs(found - wanted) <= ROUNDING[column] * unit
     return bool(np.all(close | (np.isnan(found) & np.isnan(wanted)) | (found == wanted)))
 
 
@@ -87,4 +95,5 @@ READERS: dict[str, Callable[[Path], Columns]] = {
     ".arrow": lambda path: _columns(pyarrow.feather.read_table(path)),
     ".feather": lambda path: _columns(pyarrow.feather.read_table(path)),
     ".json": _json,
+    ".xlsx": read_workbook,
 }

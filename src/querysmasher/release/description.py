@@ -10,8 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Binned
 from querysmasher.files import replacing
+from querysmasher.release.columns import FROM, LABEL, TO, AttributeColumns
 from querysmasher.release.released import Released
 from querysmasher.release.tidy import Tidy
 from querysmasher.text import escaped, one_line
@@ -42,6 +43,14 @@ COLUMNS = {
     "flag": "Range of the coefficient of variation.",
 }
 """What the columns mean that are not attributes."""
+
+SINGLE = "The value that is counted, or the last of all values up to it (see kind); missing: all values."
+SEVERAL = (
+    "What is counted: a value, a range first..last, the name of a group, a list of values, or (query) if "
+    "that depends on other attributes; missing: all values."
+)
+ENDS = "Missing if no range of values is counted. A range whose first value is after its last goes round."
+"""What the columns of an attribute mean."""
 
 
 def about(release: Released, level: float | None = None) -> dict[str, Any]:
@@ -123,24 +132,38 @@ def _contributors(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(tidy: Tidy) -> list[dict[str, Any]]:
-    by_column = {column: tidy.workload.schema[name] for name, column in tidy.columns.items()}
-    found = []
-    for field in tidy.schema:
-        own: dict[str, Any] = {"name": one_line(field.name), "type": _type(field.type)}
-        if field.name in by_column:
-            own.update(_attribute(by_column[field.name]))
-        else:
-            own["description"] = {**COLUMNS, **tidy.meanings}[field.name]
-        found.append(own)
-    return found
+    about = {
+        name: _attribute(own, role)
+        for own in tidy.columns
+        for role, name in zip(own.roles, own.names, strict=True)
+    }
+    return [
+        {
+            "name": one_line(field.name),
+            "type": _type(field.type),
+            **(about.get(field.name) or {"description": {**COLUMNS, **tidy.meanings}[field.name]}),
+        }
+        for field in tidy.schema
+    ]
 
 
-def _attribute(attribute: Attribute) -> dict[str, Any]:
-    """Return the words about an attribute, and the labels of its values."""
+def _attribute(columns: AttributeColumns, role: str) -> dict[str, Any]:
+    """Return the words about a column of an attribute, and the labels of its values."""
+    attribute = columns.attribute
+    title = attribute.name if attribute.title is None else attribute.title
+    unit = {} if attribute.unit is None else {"unit": attribute.unit}
+    if role in (FROM, TO):
+        what = {FROM: "First value counted.", TO: "Last value counted."}[role]
+        if isinstance(attribute, Binned):
+            what = {FROM: "Left edge of the first bin.", TO: "Right edge of the last bin."}[role]
+        return {"title": f"{title}, {role}", "description": f"{what} {ENDS}", **unit}
+    if role == LABEL:
+        return {"title": f"{title}, label", "description": "The value as readers see it."}
+    said = SINGLE if columns.single else SEVERAL
     words = {
         "title": attribute.title,
-        "description": attribute.description,
-        "unit": attribute.unit,
+        "description": " ".join(filter(None, [attribute.description, said])),
+        **unit,
     }
     categories = [
         {"value": value if isinstance(value, str | int | float) else str(value), "label": label}

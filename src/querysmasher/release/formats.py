@@ -48,13 +48,15 @@ class ParquetWriter(Writer):
 
     def __init__(self, path: Path, schema: Any, about: About) -> None:
         """Open the file."""
-        noisy = {"value", "low", "high", "cv"}  # which no compression makes smaller
+        noisy = ["value", "low", "high", "cv"]  # whose first bytes repeat, and the last of all but value
         self._schema = schema.with_metadata({"querysmasher": json.dumps(about)})
         self._writer = pq.ParquetWriter(
             path,
             self._schema,
-            compression={name: "NONE" if name in noisy else "ZSTD" for name in schema.names},
-            use_dictionary=[name for name in schema.names if name not in noisy],
+            compression="ZSTD",
+            compression_level=1,
+            use_dictionary=[name for name in schema.names if name not in (*noisy, "query")],
+            use_byte_stream_split=noisy,
             write_statistics=False,
         )
 
@@ -131,32 +133,44 @@ class ExcelWriter(Writer):
         self._book = xlsxwriter().Workbook(
             str(path), {"constant_memory": True, "strings_to_formulas": False, "nan_inf_to_errors": True}
         )
-        self._names = schema.names
-        self._sheets: dict[str, tuple[Any, int]] = {}
+        self._value_of = {f.name: (f.metadata or {}).get(b"value", b"").decode() for f in schema}
+        self._sheets: dict[str, tuple[Any, int, list[str]]] = {}
         self._titles: set[str] = set()
+        self._head = self._book.add_format({"bold": True})
+        self._number = self._book.add_format({"num_format": "#,##0.0###"})
+        wrapped = self._book.add_format({"text_wrap": True, "valign": "top"})
         notes = self._book.add_worksheet(self._title("Notes"))
+        notes.set_column(0, 0, 22)
+        notes.set_column(1, 1, 100)
         for row, (key, value) in enumerate(about.items()):
-            notes.write_string(row, 0, key)
-            notes.write_string(row, 1, value if isinstance(value, str) else json.dumps(value))
+            notes.write_string(row, 0, key, self._head)
+            notes.write_string(row, 1, value if isinstance(value, str) else json.dumps(value), wrapped)
 
     def write(self, table: Any) -> None:
-        columns = plain(table).to_pydict()
-        rows = zip(*columns.values(), strict=True)
-        for name, cells in zip(columns["table"], rows, strict=True):
+        for cells in plain(table).to_pylist():
+            name = cells["table"]
             if name not in self._sheets:
-                sheet = self._book.add_worksheet(self._title(name))
-                sheet.write_row(0, 0, self._names)
-                self._sheets[name] = sheet, 1
-            sheet, row = self._sheets[name]
+                own = [n for n, value in self._value_of.items() if not value or cells[value] is not None]
+                self._sheets[name] = self._sheet(name, own), 1, own
+            sheet, row, names = self._sheets[name]
             if row > SHEET_ROWS:
                 msg = f"path: the table on {name!r} has more rows than a sheet of Excel; use .parquet or .csv"
                 raise FileError(msg)
-            for place, value in enumerate(map(_plain, cells)):
+            for place, value in enumerate(_plain(cells[n]) for n in names):
                 if isinstance(value, str):
                     sheet.write_string(row, place, value)
                 elif value is not None:
-                    sheet.write(row, place, value)
-            self._sheets[name] = sheet, row + 1
+                    sheet.write(row, place, value, self._number if isinstance(value, float) else None)
+            self._sheets[name] = sheet, row + 1, names
+
+    def _sheet(self, name: str, columns: list[str]) -> Any:
+        """Return a new sheet with the names of the columns of one table, which stay in view."""
+        sheet = self._book.add_worksheet(self._title(name))
+        sheet.freeze_panes(1, 0)
+        for place, column in enumerate(columns):
+            sheet.set_column(place, place, 40 if column == "query" else 14)
+            sheet.write_string(0, place, column, self._head)
+        return sheet
 
     def close(self, *, failed: bool) -> None:  # noqa: ARG002
         self._book.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,12 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
-from querysmasher.planning.measured import Blocks
+from querysmasher.planning.measured import Blocks, Measured
+from querysmasher.planning.prediction import Predictor
 from querysmasher.release.answers import Answers
+from querysmasher.release.coarse import CoarseRelease
 from querysmasher.release.description import about
+from querysmasher.release.linear import LinearMeasurement, linear_measurements
 from querysmasher.release.measurements import Measurements
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.writing import write_answers
@@ -25,8 +28,9 @@ from querysmasher.report.release_report import write_release_report
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.verbs import Statistical
+from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -49,9 +53,17 @@ class Release(Measurements, Statistical):
         values = self.reconstruction.marginal(self.plan.schema.positions(attributes))
         return Marginal.of(values, lambda: self.table(*attributes, totals=False).figures)
 
+    def at(self, level: str, groups: Any = None) -> CoarseRelease:
+        """Return the release at a level of a hierarchy, for marginals and statistics of groups of values.
+
+        `level` is the name of a level of the planned workload; or, with `groups`, that of an attribute, whose
+        values are grouped in any form that a level of `hierarchy` may have.
+        """
+        return CoarseRelease(self, Coarsening.read(self.workload, level, groups))
+
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
-        return self._answer(self.workload if workload is None else asked(self.plan.schema, workload))
+        return self._answer(self.workload if workload is None else asked_of(self.workload, workload))
 
     def _answer(self, workload: Workload) -> Answers:
         self._check(workload)
@@ -83,9 +95,11 @@ class Release(Measurements, Statistical):
         self._check(workload)
         return np.concatenate([self.predictor.variances(group).ravel() for group in workload])
 
-    def covariance(self, workload: Workload) -> Array:
-        """Return the covariance matrix of the answers to a small workload."""
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return the covariance matrix of the answers to a small workload, or with those to another one."""
         self._check(workload)
+        if other is not None:
+            return self._between(workload, other)
         size = workload.query_count
         if size > MAX_COVARIANCE:
             msg = (
@@ -94,17 +108,31 @@ class Release(Measurements, Statistical):
             )
             raise TooLargeError(msg)
         images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
-        start = 0
-        for group in workload:
-            for measured, image in self.predictor.images(group):
-                noise = measured.attributes, measured.blocks
-                images.setdefault(noise, []).append((start, measured.variance, image))
-            start += group.rows
+        for start, measured, image in _starting(self.predictor, workload):
+            noise = measured.attributes, measured.blocks
+            images.setdefault(noise, []).append((start, measured.variance, image))
         result = np.zeros((size, size))
         for own in images.values():
             rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in own])
             stacked = np.concatenate([image for _, _, image in own])
             result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
+        return result
+
+    def _between(self, workload: Workload, other: Workload) -> Array:
+        """Return the covariance of the answers to a workload with those to another one, one column each."""
+        self._check(other)
+        shape = workload.query_count, other.query_count
+        if shape[0] * shape[1] > MAX_COVARIANCE**2:
+            msg = f"workload: a covariance of {shape[0]:,} with {shape[1]:,} answers is too large"
+            raise TooLargeError(msg)
+        theirs = list(_starting(self.predictor, other))
+        only = {measured.attributes for _, measured, _ in theirs}
+        result = np.zeros(shape)
+        for start, own, image in _starting(self.predictor, workload, only):
+            for column, measured, shared in theirs:
+                if (own.attributes, own.blocks) == (measured.attributes, measured.blocks):
+                    place = slice(start, start + len(image)), slice(column, column + len(shared))
+                    result[place] += own.variance * (image @ shared.T)
         return result
 
     def write(
@@ -124,6 +152,13 @@ class Release(Measurements, Statistical):
         """
         self._check(workload)
         write_answers(self, workload, path, progress, level, Rules(thresholds, suppress))
+
+    def to_arrays(self) -> Iterator[LinearMeasurement]:
+        """Iterate over the noisy measurements as plain arrays: attributes, matrices, answers, variances.
+
+        They are all that was released, for those who want to fit another model, such as a graphical one.
+        """
+        return linear_measurements(self)
 
     def estimate(self) -> Estimate:
         """Return estimates that are non-negative and shrunk: biased, and far closer on sparse tables.
@@ -190,3 +225,14 @@ class Release(Measurements, Statistical):
             f"  guarantee {self.guarantee}\n"
             f"  ledger    {self.record}"
         )
+
+
+def _starting(
+    predictor: Predictor, workload: Workload, only: Collection[tuple[int, ...]] | None = None
+) -> Iterator[tuple[int, Measured, Array]]:
+    """Iterate over the images of all groups, each with the index of its first query."""
+    start = 0
+    for group in workload:
+        for measured, image in predictor.images(group, only):
+            yield start, measured, image
+        start += group.rows

@@ -17,8 +17,8 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 
-class Released(Protocol):
-    """A read-only release; `Release` documents every name."""
+class Measured(Protocol):
+    """Read-only measurements; `Measurements` documents every name."""
 
     @property
     def plan(self) -> IntegerPlan: ...
@@ -41,9 +41,14 @@ class Released(Protocol):
     @property
     def exploration(self) -> Exploration | None: ...
     @property
-    def guarantee(self) -> str: ...
-    @property
     def provenance(self) -> Provenance: ...
+
+
+class Released(Measured, Protocol):
+    """A read-only release; `Release` documents every name."""
+
+    @property
+    def guarantee(self) -> str: ...
     @property
     def record(self) -> str: ...
     @property

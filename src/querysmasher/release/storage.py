@@ -23,11 +23,11 @@ from querysmasher.release.checking import check_release
 from querysmasher.release.exploration import exploration_from_data, exploration_to_data
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
-from querysmasher.release.released import Released
+from querysmasher.release.released import Measured
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 from querysmasher.workload.workload import Workload
 
-R = TypeVar("R", bound=Released)
+R = TypeVar("R", bound=Measured)
 
 
 class LoadedStore:
@@ -49,10 +49,10 @@ class LoadedStore:
         return answers
 
 
-def save_release(release: Released, path: str | os.PathLike[str]) -> None:
+def save_release(release: Measured, path: str | os.PathLike[str]) -> None:
     """Write a release to a file, all or nothing."""
     try:
-        write_archive(path, "release", _to_data(release))
+        write_archive(path, "release", release_to_data(release))
     except OSError as error:
         error.add_note(
             "The release is still in memory: save it elsewhere. Measuring again would spend the budget again."
@@ -60,7 +60,8 @@ def save_release(release: Released, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def _to_data(release: Released) -> dict[str, Any]:
+def release_to_data(release: Measured) -> dict[str, Any]:
+    """Return plain data, with arrays in it, from which `release_from_data` rebuilds the release."""
     plan = release.plan
     return {
         "workload": workload_to_data(release.workload),
@@ -100,13 +101,14 @@ def load_release(make: Callable[..., R], path: str | os.PathLike[str]) -> R:
     """Read a release; `make` builds it from its fields. The answers stay in the file until needed."""
     data = read_archive(path, "release")
     try:
-        return _from_data(make, data)
+        return release_from_data(make, data)
     except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         msg = f"{str(path)!r} does not contain a complete release ({reason(error)})"
         raise FileError(msg) from None
 
 
-def _from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
+def release_from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
+    """Rebuild a release from the result of `release_to_data`, and check that it is consistent."""
     workload = workload_from_data(data["workload"])
     measured = tuple(
         IntegerMeasured(attributes, blocks_from_data(blocks), fraction(variance))

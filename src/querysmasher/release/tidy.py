@@ -1,9 +1,8 @@
 """Answers as tidy rows: one column per attribute with its value, then the answer and how reliable it is.
 
 A row says what it counts in the columns `table` (the attributes), `kind` (the families of queries) and
-one column per attribute: the value of an identity query (`age` = 30), the last value of a prefix query, null
-where all values count. `query` states the same as a predicate that `where` accepts, and more where no single
-value can: for ranges, hierarchies and predicates.
+those of each attribute (columns.py): its value, null where all values count. `query` states the same as a
+predicate that `where` accepts.
 """
 
 from __future__ import annotations
@@ -17,10 +16,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.release.frame import NUMBERS, column_names, value_type
+from querysmasher.release.columns import WORD, AttributeColumns, nulls
+from querysmasher.release.frame import NUMBERS, column_names
 from querysmasher.statistics.critical import pointwise
 from querysmasher.statistics.reliability import Rules, coefficients
 from querysmasher.text import one_line
+from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -30,10 +31,9 @@ ABOUT = ("table", "kind", "query")
 BATCH = 2_000_000
 """Number of rows converted at a time."""
 
+
 WORDS = ("flag", "note")
 """The last columns that hold words."""
-
-WORD = pa.dictionary(pa.int32(), pa.string())
 
 
 class Tidy:
@@ -52,32 +52,27 @@ class Tidy:
         rules: Rules | None = None,
         *,
         queries: bool = True,
+        exact: bool = True,
         safe: Callable[[str], str] = str,
     ) -> None:
         """Take the queries, the level of intervals and the rules of reliability.
 
-        Without `queries`, the column `query` is null where the other columns state the query. `safe` is
-        applied to every string.
+        Without `queries`, the column `query` is null where the other columns state the query. Unless
+        `exact`, the ends of intervals are rounded outwards and coefficients of variation to three digits, so
+        that they compress well. `safe` is applied to every string.
         """
         self.workload = workload
         self.reach = pointwise(level)
         self.rules = rules or Rules()
         self.queries = queries
+        self.exact = exact
         self.safe = safe
-        used = {name for group in workload for name in group.attributes}
-        self.attributes = [a for a in workload.schema if a.name in used]
-        names = column_names([safe(one_line(a.name)) for a in self.attributes], (*ABOUT, *self.numbers))
-        self.columns = {a.name: name for a, name in zip(self.attributes, names, strict=True)}
-        """The name of each attribute's column."""
-        kinds = [value_type(a.values) for a in self.attributes]
-        self._values = {
-            a.name: self._texts(a.labels) if kind == pa.string() else pa.array(list(a.values), kind)
-            for a, kind in zip(self.attributes, kinds, strict=True)
-        }
+        self.columns = _columns(workload, safe, (*ABOUT, *self.numbers))
         self.schema = pa.schema(
             [
-                *((name, WORD) for name in ABOUT),
-                *((n, WORD if k == pa.string() else k) for n, k in zip(names, kinds, strict=True)),
+                *((name, WORD) for name in ABOUT[:-1]),
+                (ABOUT[-1], pa.string()),
+                *(field for own in self.columns for field in own.fields()),
                 *((name, WORD if name in WORDS else pa.float64()) for name in self.numbers),
             ]
         )
@@ -111,38 +106,35 @@ class Tidy:
         table = " × ".join(group.attributes) or "total"
         yield self._same(table, size)
         yield self._same(group.kind, size)
-        found: dict[str, Any] = {}
-        stated = True
-        for (names, family), place in zip(group.parts(), places, strict=True):
-            index = family.values()
-            if index is None:
-                stated = False
-            else:
-                found[names[0]] = self._values[names[0]].take(pa.array(np.array(index)[place]))
-        yield self._query(words, places, size) if self.queries or not stated else pa.nulls(size, WORD)
-        for attribute in self.attributes:
-            column = found.get(attribute.name)
-            kind = self.schema.field(self.columns[attribute.name]).type
-            if column is None:
-                yield pa.nulls(size, kind)
-            else:
-                yield column.dictionary_encode() if kind == WORD else column
+        asked = {
+            name: (family, place)
+            for (names, family), place in zip(group.parts(), places, strict=True)
+            for name in names
+        }
+        stated = all(_is_stated(family) for _, family in group.parts())
+        yield self._query(words, places, size) if self.queries or not stated else nulls(size, pa.string())
+        for own in self.columns:
+            family, place = asked.get(own.attribute.name, (None, None))
+            yield from own.arrays(family, place, size)
 
     def _query(self, words: Sequence[Any], places: Sequence[NDArray[np.intp]], size: int) -> Any:
         """Return the predicates: those of all families, joined."""
         said = [w.take(pa.array(p)) for w, p in zip(words, places, strict=True) if set(w.to_pylist()) != {""}]
         if not said:
-            return self._same("total", size)
-        joined = said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
-        return joined.dictionary_encode()
+            return self._texts(["total"]).take(pa.array(np.zeros(size, dtype=np.int32)))
+        return said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
 
     def _numbers(self, values: Array, std: Array) -> Iterator[Any]:
         cv = coefficients(values, std)
         hidden = self.rules.hidden(cv)
         mask = hidden if hidden.any() else None
-        for column in (values, std, values - self.reach * std, values + self.reach * std):
+        low, high = values - self.reach * std, values + self.reach * std
+        if not self.exact:
+            low, high = outwards(low, high, std)
+        for column in (values, std, low, high):
             yield pa.array(np.ascontiguousarray(column), mask=mask)
-        yield pa.array(cv, mask=hidden | ~np.isfinite(cv))
+        unknown = hidden | ~np.isfinite(cv)
+        yield pa.array(cv if self.exact else _short(cv), mask=unknown if unknown.any() else None)
         flags = (*self.rules.words, "suppressed")
         place = np.searchsorted(np.array(self.rules.thresholds), cv, side="left")
         place = np.where(hidden, len(flags) - 1, place).astype(np.int32)
@@ -153,6 +145,55 @@ class Tidy:
 
     def _texts(self, texts: Any) -> Any:
         return pa.array([self.safe(one_line(text)) for text in texts], pa.string())
+
+
+def _columns(
+    workload: Workload, safe: Callable[[str], str], reserved: Sequence[str]
+) -> list[AttributeColumns]:
+    """Return the columns of all attributes that are asked about, each with a name of its own."""
+    families: dict[str, dict[int, Family]] = {}
+    for group in workload:
+        for names, family in group.parts():
+            for name in names:
+                families.setdefault(name, {})[id(family)] = family
+    taken = list(reserved)
+    used = [a for a in workload.schema if a.name in families]
+    stems = column_names([safe(one_line(a.name)) for a in used], taken)
+    made = []
+    for attribute, stem in zip(used, stems, strict=True):
+        own = AttributeColumns(attribute, families[attribute.name].values(), stem, safe)
+        while set(own.names[1:]) & {*taken, *stems}:
+            own.suffixes += "_"
+        taken += own.names
+        made.append(own)
+    return made
+
+
+def outwards(low: Array, high: Array, std: Array) -> tuple[Array, Array]:
+    """Return the ends of intervals, each moved outwards by less than std / 1,000, to a coarser grid.
+
+    The grid is a power of two, so that their last bits are zero.
+    """
+    _, exponent = np.frexp(std)
+    step = np.ldexp(1.0, exponent - 11)  # above std / 2,048, at most std / 1,024
+    known = (std > 0) & np.isfinite(std)
+    step = np.where(known, step, 1.0)
+    return (
+        np.where(known, np.floor(low / step) * step, low),
+        np.where(known, np.ceil(high / step) * step, high),
+    )
+
+
+def _short(numbers: Array) -> Array:
+    """Return numbers with a relative error below 1 / 2,000, whose last bits are zero."""
+    mantissa, exponent = np.frexp(numbers)
+    return np.ldexp(np.round(mantissa * 2048) / 2048, exponent)
+
+
+def _is_stated(family: Family) -> bool:
+    """Return whether the columns of its attribute say exactly what each query of a family counts."""
+    spans = family.spans() if len(family.shape) == 1 else None
+    return spans is not None and bool((spans >= 0).all())
 
 
 def plain(table: Any) -> Any:

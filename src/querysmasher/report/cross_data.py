@@ -1,52 +1,20 @@
-"""More numbers of a release's page: errors of percentages, tables within a value of a third attribute."""
+"""More numbers of a release's page: tables within a value of a third attribute, and what is not shown."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, cast
+from typing import Any
 
 from querysmasher.arrays import one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.release.released import Released
 from querysmasher.report.release_data import Table, own_table
-from querysmasher.statistics.source import Source
-from querysmasher.statistics.table import Percent, table
-
-CROSS = 12
-"""Maximum number of rows and of columns of a cross-table with percentages."""
 
 DEEP_CELLS = 150_000
 """Maximum number of cells of all tables on three attributes; smaller tables come first."""
 
-PERCENTS: tuple[Percent, ...] = ("row", "column", "total")
-
 NAMED = 8
 """Number of tables that are not shown whose names are listed."""
-
-
-def percent_errors(release: Released, found: list[Table]) -> dict[str, dict[str, list[float]]]:
-    """Return the standard errors of the percentages of every small table on two attributes, with totals."""
-    schema = release.plan.schema
-    result = {}
-    with one_core():
-        for own in found:
-            sizes = [schema.sizes[p] for p in own.attributes]
-            if len(sizes) != 2 or max(sizes) > CROSS:
-                continue
-            names = [schema.names[p] for p in own.attributes]
-            key = ",".join(map(str, own.attributes))
-            try:
-                result[key] = {
-                    str(percent): [
-                        float(f"{s:.3g}") if math.isfinite(s) else -1.0
-                        for s in table(cast("Source", release), names, percent=percent).std.ravel().tolist()
-                    ]
-                    for percent in PERCENTS
-                }
-            except (OutsideMeasuredSpaceError, TooLargeError):
-                continue
-    return result
 
 
 def deep_tables(release: Released) -> list[Table]:

@@ -25,6 +25,9 @@ POLICY = (
 ENDINGS = (".html", ".htm")
 """Allowed endings of the name of a page."""
 
+SCRIPTS = {"plan": ("script.js", "plan.js"), "release": ("script.js", "release.js", "paper.js")}
+"""The scripts of each kind of page."""
+
 SNIPPET = "window.vegaEmbed = vegaEmbed;"
 """The part of the chart libraries that the scripts of a page use."""
 
@@ -102,7 +105,7 @@ def page(
         ),
         script_data(data, "data"),
         element("script", Html(libraries())),
-        element("script", join([asset("script.js"), Html("\n"), asset(f"{kind}.js")])),
+        element("script", join([asset(name) for name in SCRIPTS[kind]])),
         class_=kind,
     )
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"

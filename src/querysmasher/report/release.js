@@ -125,7 +125,7 @@ function axes(spec, a, b, heat, band) {
   for (const { encoding } of spec.layer) {
     if (heat) {
       named(encoding.x, attribute(b), 12);
-      named(encoding.y, attribute(a), 40);
+      named(encoding.y, attribute(a), 40, true);
     } else if (band) {
       named(encoding.x, attribute(a), 20);
     } else if (encoding.y) {
@@ -134,11 +134,16 @@ function axes(spec, a, b, heat, band) {
   }
 }
 
-function named(channel, { name, labels }, most) {
+function named(channel, { name, labels }, most, upright = false) {
   if (!channel) return;
   channel.title = name;
   const steps = [1, 2, 5].flatMap((n) => [n, 10 * n, 100 * n, 1000 * n]).sort((one, two) => one - two);
   const step = steps.find((n) => labels.length / n <= most) ?? labels.length;
+  const shown = Math.ceil(labels.length / step);
+  const wide = 7 * Math.max(...labels.map((label) => label.length)) + 8;
+  if (!upright && wide * shown > byId("chart").clientWidth - 60) {
+    channel.axis = { ...channel.axis, labelAngle: -40, labelAlign: "right", labelOverlap: false, labelLimit: 180 };
+  }
   if (step > 1) channel.axis = { ...channel.axis, values: labels.filter((_, i) => i % step === 0) };
 }
 
@@ -158,45 +163,65 @@ function legend(attribute) {
     make("span", {}, make("i", { style: `background: var(--series-${j + 1})` }), label)));
 }
 
-// A cross-table with totals; percentages have the errors of ratios, which the release has computed.
-function crossTable(a, b, within) {
-  const rows = attribute(a).labels, columns = b === null ? [] : attribute(b).labels;
-  byId("crossing").hidden = b === null || rows.length > data.cross || columns.length > data.cross;
-  if (byId("crossing").hidden) return;
-  const percent = byId("percent").value;
-  const at = (i, j) => lookup(i < rows.length ? [a, i] : null, j < columns.length ? [b, j] : null, within);
+// A cross-table with totals, as a head and a body; percentages have the errors of ratios.
+function crossed(a, b, within, percent) {
+  const rows = attribute(a).labels, columns = attribute(b).labels;
+  const fixed = (i, j) => [i < rows.length ? [a, i] : null, j < columns.length ? [b, j] : null, within];
+  const at = (i, j) => lookup(...fixed(i, j));
   const total = at(rows.length, columns.length) !== null && rows.every((_, i) => at(i, columns.length)) &&
     columns.every((_, j) => at(rows.length, j));
   const across = [...columns, ...(total ? ["Total"] : [])], down = [...rows, ...(total ? ["Total"] : [])];
   const usable = percent === "" || total;
-  let unreliable = false;
+  let unreliable = false, unknown = false;
   const shown = (i, j) => {
     const { value, std } = at(i, j);
-    if (percent === "") return [estimate(value, std), std === 0 ? "" : ` ± ${digits(std)}`];
-    const under = percent === "row" ? at(i, columns.length) : percent === "column" ? at(rows.length, j) : at(rows.length, columns.length);
+    if (percent === "") return rounded(value, std);
+    const below = percent === "row" ? [i, columns.length] : percent === "column" ? [rows.length, j] : [rows.length, columns.length];
+    const under = at(...below);
     if (Math.abs(under.value) <= 2 * under.std || under.value === 0) { unreliable = true; return ["unreliable", ""]; }
-    const error = within === null ? percentError(a, b, percent, i, j) : null;
+    const error = shareError(fixed(i, j), fixed(...below));
+    if (error === null) unknown = true;
     const share = 100 * value / under.value;
-    return [`${error > 0 ? estimate(share, error / 3) : share.toFixed(1)}%`, error > 0 ? ` ± ${digits(error)}` : ""];
+    return error > 0 ? rounded(share, error, "%") : [`${share.toFixed(1)}%`, ""];
   };
-  byId("cross").replaceChildren(
-    make("thead", {}, make("tr", {}, make("th", {}, `${attribute(a).name} \\ ${attribute(b).name}`),
-      ...across.map((label) => make("th", { class: "n" }, label)))),
-    make("tbody", {}, ...(usable ? down : []).map((label, i) => make("tr", { class: i === rows.length ? "sum" : null }, make("th", { scope: "row" }, label),
-      ...across.map((_, j) => { const [value, error] = shown(i, j);
-        return make("td", { class: j === columns.length ? "n sum" : "n" }, value, make("small", {}, error)); })))));
-  byId("cross-note").textContent = !usable ? "Percentages need the totals, which this release does not have."
-    : percent === "" ? "Counts ± one standard error." : within === null ? "Percentages ± one standard error." +
-      (unreliable ? " Unreliable: the total is within two standard errors of zero." : "")
-    : "Percentages within a group; release.share(…) and release.table(…) give their errors.";
+  const head = make("thead", {}, make("tr", {}, make("th", {}, `${attribute(a).name} \\ ${attribute(b).name}`),
+    ...across.map((label) => make("th", { class: "n" }, label))));
+  const body = make("tbody", {}, ...(usable ? down : []).map((label, i) => make("tr", { class: i === rows.length ? "sum" : null }, make("th", { scope: "row" }, label),
+    ...across.map((_, j) => { const [value, error] = shown(i, j);
+      return make("td", { class: j === columns.length ? "n sum" : "n" }, value, make("small", {}, error)); }))));
+  return { parts: [head, body], usable, unreliable, unknown };
 }
 
-function percentError(a, b, percent, i, j) {
-  const known = data.percent[pair(a, b)];
-  if (!known) return null;
-  const swapped = { row: "column", column: "row", total: "total" };
-  const [first, second] = [attribute(Math.min(a, b)).labels.length, attribute(Math.max(a, b)).labels.length];
-  return a < b ? known[percent][i * (second + 1) + j] : known[swapped[percent]][j * (second + 1) + i];
+// A figure and its error, which has two digits, or all that are not decimals.
+function rounded(value, std, unit = "") {
+  const show = (number) => estimate(number, std / 10);
+  return [`${std === 0 ? estimate(value, 0) : show(value)}${unit}`, std === 0 ? "" : ` ± ${show(std)}`];
+}
+
+function crossTable(a, b, within) {
+  byId("crossing").hidden = b === null || attribute(a).labels.length > data.cross || attribute(b).labels.length > data.cross;
+  if (byId("crossing").hidden) return;
+  const percent = byId("percent").value;
+  const { parts, usable, unreliable, unknown } = crossed(a, b, within, percent);
+  byId("cross").replaceChildren(...parts);
+  byId("cross-note").textContent = !usable ? "Percentages need the totals, which this release does not have."
+    : percent === "" ? "Counts ± one standard error." : (unknown ? "release.table(…) gives the errors of these percentages." : "Percentages ± one standard error.") +
+      (unreliable ? " Unreliable: the total is within two standard errors of zero." : "");
+}
+
+// The standard error of a percentage, from those of the count, of its total and of their difference; null if not known.
+function shareError(own, below) {
+  const names = (fixed) => fixed.filter(Boolean).map(([place]) => place).sort((one, two) => one - two);
+  const [cell, under] = [names(own), names(below)];
+  if (cell.length === under.length) return 0; // the total itself
+  const known = data.apart[`${cell.join(",")}|${under.join(",")}`];
+  if (known === undefined) return null;
+  const { value: N, std: n } = lookup(...own), { value: D, std: d } = lookup(...below);
+  const at = own.filter(Boolean).sort(([one], [two]) => one - two)
+    .reduce((sum, [place, index]) => sum * attribute(place).labels.length + index, 0);
+  const apart = Array.isArray(known) ? known[at] : known;
+  const R = N / D;
+  return 100 / Math.abs(D) * Math.sqrt(Math.max((1 - R) * (n * n - R * d * d) + R * apart * apart, 0));
 }
 
 // What is chosen, in the address: a link to it opens the same table.
@@ -230,7 +255,7 @@ function caption(a, b, view, rows, drawn, within) {
   const first = attribute(a).name;
   const third = within === null ? "" : `, within ${attribute(within[0]).name} = ${attribute(within[0]).labels[within[1]]}`;
   const only = (view.startsWith("only ") ? `, only ${attribute(b).name} = ${rows[0]?.b}` : "") + third;
-  const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across)${third}. Darker cells have more records (on a root scale); ` +
+  const heat = `Records by ${first} (down) and ${b === null ? "" : attribute(b).name} (across)${third}. Stronger colour means more records (on a root scale); ` +
     "a dot marks counts whose interval contains zero.";
   const text = view === "heat" ? heat
     : `Records by ${first}${view === "compare" ? ` and ${attribute(b).name}` : ""}${only}, with 95% intervals.` +
@@ -294,13 +319,6 @@ function control() {
   offerViews();
   recall();
 }
-
-// Paper shows all rows.
-window.addEventListener("beforeprint", () => {
-  [state.shown, state.shownAnswers] = [Infinity, Infinity];
-  if (data.tables.length) tabulate();
-  if (data.answers.length) listAnswers();
-});
 
 ready(async () => {
   if (data.answers.length) {

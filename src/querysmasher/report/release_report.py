@@ -13,11 +13,12 @@ from querysmasher.formatting import count, number
 from querysmasher.html import Html, element, join, search_box
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
-from querysmasher.report.cross_data import CROSS, deep_tables, not_shown, percent_errors, total_data
+from querysmasher.report.cross_data import deep_tables, not_shown, total_data
 from querysmasher.report.estimate_section import EstimateSection
 from querysmasher.report.guarantees import epsilon_words, guarantee
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
+from querysmasher.report.share_data import CROSS, share_errors
 from querysmasher.report.words import schema_table, workload_table
 
 Z95 = 1.959964
@@ -68,7 +69,7 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
         "config": CONFIG,
         "charts": {"bars": cells_bars(), "band": cells_band(), "heat": cells_heat()},
         "cross": CROSS,
-        "percent": percent_errors(release, found),
+        "apart": share_errors(release, found, deep),
         "deep": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in deep],
         "total": total_data(release),
         "attributes": [
@@ -82,13 +83,16 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
     }
     if estimated is not None:
         data["estimates"] = estimated.data()
-    return page("release", title, _summary(release, found, estimated), sections, data)
+    return page("release", title, _summary(release, [*found, *deep], estimated), sections, data)
 
 
 def _summary(release: Released, found: Sequence[Table], estimated: EstimateSection | None) -> Html:
     figure, remark = epsilon_words(release.plan.budget)
     records = total(release)
-    one = sum(len(t.attributes) == 1 for t in found)
+    ways = [sum(len(t.attributes) == way for t in found) for way in (1, 2, 3)]
+    sets = ", ".join(
+        f"{n:,} on {way}" for n, way in zip(ways, ("one attribute", "two", "three"), strict=True) if n
+    )
     shown = [
         ("Budget", figure, remark) if release.noise.is_private else ("Budget", "none", "a simulation"),
         (
@@ -96,7 +100,7 @@ def _summary(release: Released, found: Sequence[Table], estimated: EstimateSecti
             f"{release.measurements:,}",
             f"on {count(len(release.plan.measured), 'attribute set')}",
         ),
-        ("Tables here", f"{len(found):,}", f"{one:,} on one attribute, {len(found) - one:,} on two"),
+        ("Tables here", f"{len(found):,}", sets),
     ]
     if records is not None:
         value, std = records
@@ -185,6 +189,7 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None) -> Html:
             if left_out
             else None,
             element("p", missing, class_="note") if missing else None,
+            element("div", id="paper"),
         ]
     )
 
@@ -254,7 +259,7 @@ def _numbers(values: Any, std: Any) -> list[float]:
 
 
 def _shorter(std: Any) -> list[float]:
-    return [float(f"{float(s):.3g}") for s in std]
+    return [float(f"{float(s):.4g}") for s in std]
 
 
 def _once(std: list[float]) -> list[float] | float:

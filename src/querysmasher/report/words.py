@@ -13,6 +13,7 @@ from querysmasher.text import one_line
 from querysmasher.workload.families import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
+from querysmasher.workload.tree import Hierarchy
 
 KINDS = {
     "categorical": "unordered values",
@@ -57,7 +58,7 @@ def group_words(group: Group) -> str:
 
 def _in_full(names: Sequence[str], family: Family) -> str:
     """Return a predicate, or the levels of a hierarchy, in full; other rows by their title."""
-    labels = family.row_labels if isinstance(family, Rows) else None
+    labels = family.row_labels if isinstance(family, Rows | Hierarchy) else None
     if labels is None or len(labels) > LEVELS:
         more = "" if labels is None else f", {len(labels):,} groups"
         return f"{', '.join(names)} ({family}{more})" if names else ""

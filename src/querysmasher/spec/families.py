@@ -13,7 +13,9 @@ from querysmasher.schema import Schema
 from querysmasher.spec.findings import not_one_of, shown, suggestion
 from querysmasher.workload.choice import family_for
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
-from querysmasher.workload.hierarchy import hierarchy
+from querysmasher.workload.hierarchy import titled_hierarchy
+
+HIERARCHY_KEYS = {"hierarchy", "leaves", "weights", "codebook"}
 
 FORMS = "a name, a list of rows, {rows = …}, or {hierarchy = …}"
 
@@ -30,14 +32,28 @@ def read_family(schema: Schema, name: str, given: Any, folder: Path) -> Family:
     if isinstance(given, Mapping) and set(given) == {"rows"}:
         rows = given["rows"]
         return family_for(attribute, read_rows(folder, rows) if isinstance(rows, str) else rows)
-    if isinstance(given, Mapping) and "hierarchy" in given and set(given) <= {"hierarchy", "leaves"}:
-        leaves = given.get("leaves", True)
-        if not isinstance(leaves, bool):
-            msg = f"leaves: expected true or false, got {shown(leaves)}"
-            raise WorkloadError(msg)
-        return hierarchy(schema, name, *_levels(attribute, given["hierarchy"], folder), leaves=leaves)
+    if isinstance(given, Mapping) and "hierarchy" in given and set(given) <= HIERARCHY_KEYS:
+        return _hierarchy(attribute, given, folder)
     msg = f"expected {FORMS}, got {shown(given)}"
     raise WorkloadError(msg)
+
+
+def _hierarchy(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> Family:
+    """Return the hierarchy that a table describes."""
+    leaves, codebook = given.get("leaves", True), given.get("codebook")
+    if not isinstance(leaves, bool):
+        msg = f"leaves: expected true or false, got {shown(leaves)}"
+        raise WorkloadError(msg)
+    if codebook is not None and not isinstance(codebook, str):
+        msg = f"codebook: expected the name of a CSV file, got {shown(codebook)}"
+        raise WorkloadError(msg)
+    return titled_hierarchy(
+        attribute,
+        _levels(attribute, given["hierarchy"], folder),
+        leaves=leaves,
+        weights=given.get("weights"),
+        codebook=None if codebook is None else folder / codebook,
+    )
 
 
 def read_rows(folder: Path, name: str) -> list[list[float]]:
@@ -55,14 +71,21 @@ def read_rows(folder: Path, name: str) -> list[list[float]]:
     return rows
 
 
-def _levels(attribute: Attribute, given: Any, folder: Path) -> list[list[Any]]:
-    """Return, for each level, the group of every value."""
+def _levels(attribute: Attribute, given: Any, folder: Path) -> list[tuple[str | None, Any]]:
+    """Return the name, if any, of each level, and the group of every value."""
     if isinstance(given, str):
-        return _file_levels(attribute, _lines(folder, given), given)
+        lines = _lines(folder, given)
+        levels = _file_levels(attribute, lines, given)
+        return list(zip((name.strip() for name in lines[0][1][1:]), levels, strict=True))
+    if isinstance(given, Mapping) and given:
+        return [(title, _groups(attribute, level)) for title, level in given.items()]
     if not isinstance(given, list) or not given:
-        msg = f"hierarchy: expected a list of levels or the name of a CSV file, got {shown(given)}"
+        msg = (
+            "hierarchy: expected a list of levels, a table of them, or the name of a CSV file, got "
+            f"{shown(given)}"
+        )
         raise WorkloadError(msg)
-    return [_groups(attribute, level) for level in given]
+    return [(None, _groups(attribute, level)) for level in given]
 
 
 def _file_levels(attribute: Attribute, lines: list[tuple[int, list[str]]], name: str) -> list[list[Any]]:
@@ -94,13 +117,20 @@ def _file_levels(attribute: Attribute, lines: list[tuple[int, list[str]]], name:
     return [[groups[label][level] for label in attribute.labels] for level in range(width - 1)]
 
 
-def _groups(attribute: Attribute, level: Any) -> list[Any]:
-    if isinstance(level, list):
-        return level  # in the order of the values
+def _groups(attribute: Attribute, level: Any) -> Any:
+    if isinstance(level, list | str) or (isinstance(level, int) and not isinstance(level, bool)):
+        return level  # in the order of the values; a column of a codebook; the length of a prefix
     if not isinstance(level, Mapping):
-        msg = f"hierarchy: expected each level as a table of values and groups, or a list, got {shown(level)}"
+        msg = (
+            "hierarchy: expected each level as a table of values and groups, a list, a number of "
+            f"characters of codes, or a column of a codebook, got {shown(level)}"
+        )
         raise WorkloadError(msg)
-    strangers = [value for value in level if value not in attribute.labels]
+    if level and all(isinstance(own, list) for own in level.values()):
+        named = dict(zip(attribute.labels, attribute.values, strict=True))
+        return {group: [named.get(str(value), value) for value in own] for group, own in level.items()}
+    labels = set(attribute.labels)
+    strangers = [value for value in level if value not in labels]
     if strangers:
         hint = suggestion(strangers[0], attribute.labels)
         msg = f"hierarchy: attribute {attribute.name!r} has no value {strangers[0]!r}{hint}"

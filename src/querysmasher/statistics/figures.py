@@ -19,6 +19,7 @@ from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.frame import column_names, frame, value_column
 from querysmasher.statistics.critical import MAX_JOINT, pointwise, simultaneous
+from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients
 from querysmasher.text import one_line
 
@@ -71,6 +72,8 @@ class Figure:
     value: float
     std: float
     reliable: bool = True
+    origin: tuple[Figures, int] | None = field(default=None, repr=False, compare=False)
+    """The figures it is one of, and its index among them."""
 
     def __float__(self) -> float:
         """Return the value."""
@@ -90,8 +93,19 @@ class Figures:
     std: Array
     note: str = ""
     """How the figures were computed."""
-    joint: Callable[[], Array] | None = field(default=None, kw_only=True)
-    """Returns the covariance of the figures in row-major order, or of errors proportional to theirs."""
+    linear: Callable[[], Linear] | None = field(default=None, kw_only=True)
+    """Returns the errors of the figures, in row-major order, as combinations of those of answers."""
+
+    def errors(self) -> Linear:
+        """Return the errors of the figures as combinations of those of answers."""
+        if self.linear is None:
+            msg = f"{self.title}: its joint covariance is not known"
+            raise WorkloadError(msg)
+        return self.linear()
+
+    def covariance(self) -> Array:
+        """Return the covariance of the figures in row-major order; that of ratios is to first order."""
+        return self.errors().covariance()
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
@@ -120,7 +134,7 @@ class Figures:
         """Return how many standard errors the intervals reach."""
         if not simultaneous:
             return pointwise(level)
-        return _together(level, self.values.size, self.joint)
+        return _together(level, self.values.size, self.covariance if self.linear else None)
 
     def _interval(self, reach: float) -> tuple[Array, Array]:
         return self.values - reach * self.std, self.values + reach * self.std
@@ -174,7 +188,7 @@ class Figures:
         place = range(len(self))[place]  # also refuses an index out of range
         about = {column.name: column[place] for column in self.columns}
         value, std = (float(array.ravel()[place]) for array in (self.values, self.std))
-        return Figure(about, value, std, reliable=bool(self.reliable.ravel()[place]))
+        return Figure(about, value, std, bool(self.reliable.ravel()[place]), (self, place))
 
     def __iter__(self) -> Iterator[Figure]:
         """Iterate over the figures."""
@@ -188,13 +202,17 @@ class Figures:
         return [
             (
                 *(column.text(i) for column in self.columns),
-                figure(values[i], std[i]),
-                figure(std[i], std[i]),
-                f"{figure(low[i], std[i])} to {figure(high[i], std[i])}",
+                self._number(values[i], std[i]),
+                self._number(std[i], std[i]),
+                f"{self._number(low[i], std[i])} to {self._number(high[i], std[i])}",
                 str(flags[i]),
             )
             for i in range(min(most, len(self)))
         ]
+
+    def _number(self, value: float, std: float) -> str:
+        """Return a value with as many digits as its error warrants."""
+        return figure(value, std)
 
     @property
     def _header(self) -> tuple[str, ...]:
@@ -205,7 +223,7 @@ class Figures:
         """Show the first figures with their intervals."""
         more = [f"… {len(self) - SHOWN:,} more; to_frame() returns all"] if len(self) > SHOWN else []
         note = [self.note] if self.note else []
-        shown = aligned([self._header, *self._lines(SHOWN)])
+        shown = aligned([self._header, *self._lines(SHOWN)], words=len(self.columns))
         return "\n".join([one_line(self.title), *shown, *more, *note])
 
     def _repr_html_(self) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.schema import Schema
 from querysmasher.statistics.figures import Column
+from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.selection import Factor, Selection, among, each_value, select
 from querysmasher.statistics.source import Source
 
@@ -42,10 +43,14 @@ class Grouped:
         """Variances of the answers."""
         return self._answers[1]
 
-    def covariance(self) -> Array:
-        """Return the covariance of all answers, in row-major order."""
-        order = self.selection.order
-        return self.source.covariance(self.selection.workload)[np.ix_(order, order)]
+    def errors(self, row: int, scale: float = 1.0) -> Linear:
+        """Return scale × the errors of the answers to one row, by group."""
+        index = self.selection.order.reshape(len(self.values), -1)[row]
+        return Linear.of(self.source, self.selection.workload, (index, np.full(len(index), scale)))
+
+    def pair(self) -> tuple[Linear, Linear]:
+        """Return the errors of the first two rows."""
+        return self.errors(0), self.errors(1)
 
     def columns(self, repeats: int = 1) -> tuple[Column, ...]:
         """Return what each group is about, each group `repeats` times in a row."""

@@ -37,7 +37,7 @@ def mean(source: Source, attribute: str, by: By = None, where: str | None = None
     parts = paired(answers.values, answers.variances, scale)
     basic = grouped(source, rows_on(schema, attribute, ROWS, np.array([above, ones])), names, where)
     title = described(f"Mean of {attribute}", names, where)
-    return ratios_of(title, answers.columns(), parts, basic.covariance, shift=shift, note=_note(own))
+    return ratios_of(title, answers.columns(), parts, basic.pair, shift=shift, note=_note(own))
 
 
 def total_of(source: Source, attribute: str, by: By = None, where: str | None = None) -> Figures:
@@ -51,7 +51,7 @@ def total_of(source: Source, attribute: str, by: By = None, where: str | None = 
     std = scale * np.sqrt(answers.variances[0])
     title = described(f"Total of {attribute}", names, where)
     values = scale * answers.values[0]
-    return Figures(title, answers.columns(), values, std, _note(own), joint=answers.covariance)
+    return Figures(title, answers.columns(), values, std, _note(own), linear=lambda: answers.errors(0, scale))
 
 
 def paired(values: Array, variances: Array, scale: float = 1.0) -> Parts:

@@ -12,6 +12,9 @@ the edges. With separate values, a quantile is the first value v with F(v) >= p 
 conservative.
 
 The estimate itself uses the rearranged (sorted) distribution function, which is monotone.
+
+Several intervals hold together if the noise is within z s at every one of the true quantiles. How large z
+must be follows from the correlations of g at these; they are taken at the estimates.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Binned
 from querysmasher.errors import WorkloadError
+from querysmasher.statistics.distribution import errors_at
 from querysmasher.statistics.figures import Column, Figures
 from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
+from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.moments import By
 from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers
 from querysmasher.statistics.ratios import TOO_CLOSE
@@ -35,7 +40,7 @@ from querysmasher.statistics.source import Source
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."
-HALVINGS = 60
+HALVINGS = 45
 """Steps of bisection for the end of an interval within a bin."""
 
 
@@ -106,6 +111,10 @@ class Quantiles(Figures):
     def _interval(self, reach: float) -> tuple[Array, Array]:
         return self.crossings.interval(reach)
 
+    def _number(self, value: float, std: float) -> str:
+        """Return one of the values of the attribute as it is."""
+        return super()._number(value, std) if self.crossings.continuous else f"{value:,.12g}"
+
 
 def quantile(
     source: Source,
@@ -140,10 +149,17 @@ def quantile(
         *answers.columns(len(p)),
         Column("probability", tuple(p.tolist()), tuple(range(len(p))) * groups),
     )
+    std = (high - low) / 2
+
+    def linear() -> Linear:
+        x = np.nan_to_num(values, nan=points[0]).reshape(groups, len(p), 1)
+        inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
+        return errors_at(source, attribute, names, where, inside - p[:, None], std)
+
     how = (INTERPOLATED if continuous else MIDPOINTS) if isinstance(own, Binned) else SEPARATE
     title = described(f"Quantiles of {attribute}", names, where)
     return Quantiles(
-        title, columns, values, (high - low) / 2, f"{how} {STD}", crossings=crossings, trusted=trusted
+        title, columns, values, std, f"{how} {STD}", linear=linear, crossings=crossings, trusted=trusted
     )
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.statistics.figures import Column, Figures
+from querysmasher.statistics.linear import Linear
 
 TOO_CLOSE = 2.0
 """A denominator within so many standard errors of zero makes a ratio unreliable."""
@@ -105,19 +106,18 @@ def ratios_of(
     title: str,
     columns: tuple[Column, ...],
     parts: Parts,
-    joint: Callable[[], Array],
+    errors: Callable[[], tuple[Linear, Linear]],
     *,
     shift: float = 0.0,
     note: str = "",
 ) -> Ratios:
-    """Return shift + scale × N / D; `joint` returns the covariance of all N, then all D, row by row."""
+    """Return shift + scale × N / D; `errors` returns those of all N, and of all D."""
 
-    def covariance() -> Array:
-        R = parts.ratio.ravel()
-        N, D = np.split(joint(), 2)
-        residual = N - np.where(np.isnan(R), 0.0, R)[:, None] * D
-        left, right = np.split(residual, 2, axis=1)
-        return left - right * np.where(np.isnan(R), 0.0, R)
+    def linear() -> Linear:
+        N, D = errors()
+        R, below = parts.ratio.ravel(), parts.denominator.ravel()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return N.plus(D, parts.scale / below, -parts.scale * R / below)
 
     values = shift + parts.scale * parts.ratio
-    return Ratios(title, columns, values, parts.std, note, joint=covariance, parts=parts)
+    return Ratios(title, columns, values, parts.std, note, linear=linear, parts=parts)

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
+from querysmasher.conditions import conditions
 from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.families import MAX_MATRIX_ENTRIES, Identity
 from querysmasher.workload.groups import Group
-from querysmasher.workload.predicates import conditions
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 

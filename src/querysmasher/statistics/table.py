@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from querysmasher.errors import WorkloadError
 from querysmasher.statistics.cross_table import CrossTable
 from querysmasher.statistics.figures import Column, Figures
 from querysmasher.statistics.groups import schema_of
+from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.selection import Factor, Selection, rows_on, select
@@ -72,20 +74,20 @@ class _Cells:
         self.numbers = np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
         """The index of each cell in row-major order."""
 
-    def selection(self, first: NDArray[np.int64] | None = None, added: int | None = None) -> Selection:
-        """Return the queries of all cells, or of those with the given indexes on the first attribute.
+    def selection(
+        self, *kept: NDArray[np.int64] | Sequence[int] | None, added: int | None = None
+    ) -> Selection:
+        """Return the queries of all cells, or of those with the given indexes on the first attributes.
 
         With `added`, to each cell the total over the attribute of that index is added.
         """
         factors: list[Factor] = []
-        for name in self.names:
+        for name, own in zip_longest(self.names, kept):
             n = self.schema[name].size
             rows = np.concatenate([np.eye(n), np.ones((1, n))])
             if added is not None and name == self.names[added]:
                 rows = rows + 1
-            factors.append(
-                rows_on(self.schema, name, name, rows if first is None or factors else rows[first])
-            )
+            factors.append(rows_on(self.schema, name, name, rows if own is None else rows[own]))
         return select(self.schema, factors, self.names)
 
     def answers(self) -> tuple[Array, Array]:
@@ -93,11 +95,10 @@ class _Cells:
         found = self.source.answer(asked.workload)
         return asked.arranged(found.values), asked.arranged(found.std)
 
-    def covariance(self, *cells: NDArray[np.int64]) -> Array:
-        """Return the covariance of some cells."""
+    def errors(self, *cells: NDArray[np.int64]) -> list[Linear]:
+        """Return the errors of some cells, of which there may be several lists."""
         asked = self.selection()
-        order = asked.order[np.concatenate([c.ravel() for c in cells])]
-        return self.source.covariance(asked.workload)[np.ix_(order, order)]
+        return [Linear.of(self.source, asked.workload, (asked.order[c], np.ones(c.shape))) for c in cells]
 
     def columns(self) -> tuple[Column, ...]:
         places = np.indices(self.shape)[(slice(None), *self.kept)].reshape(len(self.names), -1)
@@ -113,7 +114,7 @@ class _Cells:
             self.columns(),
             values[self.kept],
             std[self.kept],
-            joint=lambda: self.covariance(shown),
+            linear=lambda: self.errors(shown)[0],
         )
 
     def percentages(self, percent: str) -> Figures:
@@ -126,16 +127,21 @@ class _Cells:
             D[self.kept],
             std[self.kept] ** 2,
             v[self.kept],
-            self._with_denominators(percent, below, std**2, v)[self.kept],
+            self._with_denominators(percent, std**2, v)[self.kept],
             scale=100.0,
         )
         of = {"row": "of each row", "column": "of each column", "total": "of the total"}[percent]
         shown, under = self.numbers[self.kept], below[self.kept]
+
+        def errors() -> tuple[Linear, Linear]:
+            above, denominators = self.errors(shown, under)
+            return above, denominators
+
         return ratios_of(
             f"Percent {of} by {', '.join(self.names)}",
             self.columns(),
             parts,
-            lambda: self.covariance(shown, under),
+            errors,
         )
 
     def _denominators(self, percent: str) -> NDArray[np.int64]:
@@ -147,7 +153,7 @@ class _Cells:
         }
         return np.broadcast_to(self.numbers[ends[percent]], self.shape)
 
-    def _with_denominators(self, percent: str, below: NDArray[np.int64], above: Array, under: Array) -> Array:
+    def _with_denominators(self, percent: str, above: Array, under: Array) -> Array:
         """Return the covariance of each cell with its denominator, from the variances of both and of sums."""
         if not under.any():
             return np.zeros(self.shape)
@@ -155,19 +161,19 @@ class _Cells:
             asked = self.selection(added=-1 if percent == "row" else 0)  # cell + denominator is a product
             sums = asked.arranged(self.source.answer(asked.workload).std) ** 2
             return (sums - above - under) / 2
-        return self._one_by_one(below)
+        return self._one_by_one(percent)
 
-    def _one_by_one(self, below: NDArray[np.int64]) -> Array:
+    def _one_by_one(self, percent: str) -> Array:
         """Return the covariance of each cell with its denominator, a few rows at a time."""
+        under = self.selection(*([-1] for _ in self.names[:-1]), None if percent == "column" else [-1])
+        width = 1 if percent == "total" else self.shape[-1]
+        own = np.arange(math.prod(self.shape[1:])) % width
         result = np.zeros(self.shape)
         for first in self._chunks():
-            asked = self.selection(np.append(first, self.shape[0] - 1))  # the total row in any case
-            covariance = self.source.covariance(asked.workload)
-            order = asked.order.reshape(len(first) + 1, -1)
-            width = order.shape[1]
-            row, rest = np.divmod(below[first].reshape(len(first), -1), width)
-            own = np.where(row == self.shape[0] - 1, len(first), np.arange(len(first))[:, None])
-            result[first] = covariance[order[:-1], order[own, rest]].reshape(len(first), *self.shape[1:])
+            asked = self.selection(first)
+            covariance = self.source.covariance(asked.workload, under.workload)[asked.order]
+            found = covariance[np.arange(len(covariance)), np.tile(under.order[own], len(first))]
+            result[first] = found.reshape(len(first), *self.shape[1:])
         return result
 
     def _chunks(self) -> Iterator[NDArray[np.int64]]:

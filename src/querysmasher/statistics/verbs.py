@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from querysmasher.arrays import Array
 from querysmasher.release.answers import Answers
-from querysmasher.statistics import moments, quantiles, shares, table
+from querysmasher.statistics import contrasts, moments, quantiles, shares, table
+from querysmasher.statistics.contrasts import Differences, Operand, Quotients
 from querysmasher.statistics.cross_table import CrossTable
 from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.moments import By
@@ -30,8 +31,8 @@ class Statistical:
         """Answer a workload."""
         raise NotImplementedError
 
-    def covariance(self, workload: Workload) -> Array:
-        """Return the covariance matrix of the answers to a workload."""
+    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
+        """Return the covariance matrix of the answers to a workload, or with those to another one."""
         raise NotImplementedError
 
     def table(
@@ -74,13 +75,19 @@ class Statistical:
         """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
         return shares.share(self, predicate, of, by)
 
-    def ratio(self, a: str | Workload, b: str | Workload) -> Ratios:
-        """Return the ratio of two counts, given as predicates, or query by query of two workloads."""
-        return shares.ratio(self, a, b)
+    def ratio(self, a: Operand, b: Operand) -> Quotients:
+        """Return a / b, of counts or of other statistics; see `difference`."""
+        return contrasts.ratio(self, a, b)
 
-    def difference(self, a: str | Workload, b: str | Workload) -> Figures:
-        """Return the difference of two counts, given as predicates, or query by query of two workloads."""
-        return shares.difference(self, a, b)
+    def difference(self, a: Operand, b: Operand) -> Differences:
+        """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
+
+        Args:
+            a: a predicate or a workload, whose counts are meant; or what `mean`, `total_of`, `share`,
+                `quantile`, `table` or `difference` of this release returned, or one entry of it.
+            b: likewise; as many figures as a, or a single one.
+        """
+        return contrasts.difference(self, a, b)
 
     def quantile(
         self,

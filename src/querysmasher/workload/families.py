@@ -7,16 +7,17 @@ ranges of an attribute cost no more to state than one query.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.workload.names import written_name
+from querysmasher.names import written_name
 
 MAX_MATRIX_ENTRIES = 400_000_000
 """Maximum number of entries of a query matrix (3.2 GB)."""
@@ -96,8 +97,25 @@ class Family:
         return self.labels(attributes)
 
     def values(self) -> list[int] | None:
-        """Return the index of the value that each query is about, or None if that is no single value."""
+        """Return the index of the value that each query is about, or None if that is no single value.
+
+        A query that counts all values up to one is about that one.
+        """
         return None
+
+    def spans(self) -> NDArray[np.int64] | None:
+        """Return the indexes of the first and last value of each query on one attribute, or None.
+
+        They are -1 for a query that does not count a range of values. If the first is after the last, the
+        range goes around the circle.
+        """
+        return None
+
+    def counted(self, attribute: Attribute) -> Sequence[str | None]:
+        """Return what each query on one attribute counts, in a few words; None if `spans` says it best."""
+        if self.spans() is not None:
+            return [None] * self.rows
+        return [said_of(attribute.name, label) for label in self.labels([attribute])]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, possibly with arrays."""
@@ -156,6 +174,10 @@ class Identity(_OneAttribute):
     def values(self) -> list[int]:
         return list(range(self.n))
 
+    def spans(self) -> NDArray[np.int64]:
+        place = np.arange(self.n)
+        return np.stack([place, place], axis=1)
+
 
 @dataclass(frozen=True)
 class Prefix(_OneAttribute):
@@ -186,6 +208,9 @@ class Prefix(_OneAttribute):
     def values(self) -> list[int]:
         return list(range(self.n))
 
+    def spans(self) -> NDArray[np.int64]:
+        return np.stack([np.zeros(self.n, dtype=np.int64), np.arange(self.n)], axis=1)
+
 
 @dataclass(frozen=True)
 class Range(_OneAttribute):
@@ -215,7 +240,11 @@ class Range(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [_between(a, b, c) for b in range(self.n) for c in range(b, self.n)]
+        between = _between(a)
+        return [between(b, c) for b in range(self.n) for c in range(b, self.n)]
+
+    def spans(self) -> NDArray[np.int64]:
+        return np.stack(np.triu_indices(self.n), axis=1)
 
 
 @dataclass(frozen=True)
@@ -249,18 +278,42 @@ class Circular(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [_between(a, s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+        between = _between(a)
+        return [between(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+
+    def spans(self) -> NDArray[np.int64]:
+        start, length = np.divmod(np.arange(self.rows), self.n)
+        return np.stack([start, (start + length) % self.n], axis=1)
 
 
-def _between(attribute: Attribute, first: int, last: int) -> str:
-    """Return the predicate of all values from one to another, around the circle if the other comes first."""
+def _between(attribute: Attribute) -> Callable[[int, int], str]:
+    """Return what states the predicate of all values from one to another, around the circle if it must."""
     v, name = attribute.literals, written_name(attribute.name)
-    if not attribute.ordered:
-        inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
-        return one_of(attribute, inside)
-    if first <= last:
-        return f"{v[first]} <= {name} <= {v[last]}"
-    return f"({name} >= {v[first]} or {name} <= {v[last]})"
+
+    def stated(first: int, last: int) -> str:
+        if not attribute.ordered:
+            inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
+            return one_of(attribute, inside)
+        if first > last:
+            return f"({name} >= {v[first]} or {name} <= {v[last]})"
+        range_ = f"{v[first]} <= {name} <= {v[last]}"
+        return f"({range_})" if range_.startswith("-") else range_  # no cell may start like a formula
+
+    return stated
+
+
+def said_of(name: str, label: str) -> str:
+    """Return what a label says about an attribute, without its name.
+
+    >>> said_of("county", "county in 'north'"), said_of("county", "other")
+    ('north', 'other')
+    """
+    for start in (f"{name} in ", f"{name} == "):
+        if label.startswith(start):
+            said = label[len(start) :]
+            quoted = len(said) > 1 and said[0] == said[-1] and said[0] in "'\""
+            return said[1:-1] if quoted else said
+    return label
 
 
 def one_of(attribute: Attribute, literals: Sequence[str]) -> str:

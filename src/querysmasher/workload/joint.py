@@ -10,8 +10,8 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
+from querysmasher.names import written_name
 from querysmasher.workload.families import Family
-from querysmasher.workload.names import written_name
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,7 @@ class Affine(Family):
         return [f"{a.name} + {b.name} <= {c}" for c in range(self.rows)]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        if not _are_indexes(attributes):
-            return self.labels(attributes)
-        a, b = (written_name(one.name) for one in attributes)
+        a, b = _written(attributes)
         return [f"{a} + {b} <= {c}" for c in range(self.rows)]
 
 
@@ -70,10 +68,8 @@ class AbsDifference(Family):
         return [f"|{a.name} - {b.name}| <= {c}" for c in range(self.rows)]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        if not _are_indexes(attributes):
-            return self.labels(attributes)
-        a, b = (written_name(one.name) for one in attributes)
-        return [f"-{c} <= {a} - {b} <= {c}" for c in range(self.rows)]
+        a, b = _written(attributes)
+        return [f"({-c} <= {a} - {b} <= {c})" for c in range(self.rows)]  # no cell may start with a minus
 
 
 @dataclass(frozen=True)
@@ -109,6 +105,9 @@ class Random(Family):
         return {**super().to_json(), "count": self.count, "p": self.p, "seed": self.seed}
 
 
-def _are_indexes(attributes: Sequence[Attribute]) -> bool:
-    """Return whether the values of all attributes are their indexes, which these families compare."""
-    return all(tuple(a.values) == tuple(range(a.size)) for a in attributes)
+def _written(attributes: Sequence[Attribute]) -> list[str]:
+    """Return the indexes of values, which these families compare: the names if they are the values."""
+    names = [written_name(a.name) for a in attributes]
+    if all(tuple(a.values) == tuple(range(a.size)) for a in attributes):
+        return names
+    return [f"index of {name}" for name in names]

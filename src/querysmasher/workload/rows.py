@@ -8,16 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights, frozen_array
-from querysmasher.workload.families import Family, one_of
-from querysmasher.workload.names import written_name
-
-HIERARCHY = "hierarchy"
-"""Title of the rows of a hierarchy."""
+from querysmasher.workload.families import Family, one_of, said_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +91,38 @@ class Rows(Family):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         """Return each query as a list of values if it counts some of them, unless the user has named it."""
-        named = self.row_labels is not None and self.title != HIERARCHY
+        named = self.row_labels is not None
         if named or len(attributes) != 1 or not np.isin(self.array, (0, 1)).all():
             return self.labels(attributes)
         (a,) = attributes
         chosen = ([a.literals[place] for place in np.flatnonzero(row)] for row in self.array)
         return [f"{written_name(a.name)} == {own[0]}" if len(own) == 1 else one_of(a, own) for own in chosen]
+
+    def spans(self) -> NDArray[np.int64] | None:
+        """Return the first and last value of each query that counts a range of values."""
+        if len(self.shape) > 1:
+            return None
+        inside = self.array == 1
+        first = inside.argmax(axis=1)
+        last = self.cells - 1 - inside[:, ::-1].argmax(axis=1)
+        is_range = (inside | (self.array == 0)).all(axis=1) & (inside.sum(axis=1) == last - first + 1)
+        return np.where((is_range & inside.any(axis=1))[:, None], np.stack([first, last], axis=1), -1)
+
+    def counted(self, attribute: Attribute) -> list[str | None]:
+        """Return the values that each query counts, or its label if it is not a plain count."""
+        labels = attribute.labels
+        found: list[str | None] = []
+        for row, label in zip(self.array, self.labels([attribute]), strict=True):
+            inside = np.flatnonzero(row)
+            ones = bool(np.isin(row, (0, 1)).all())
+            if ones and len(inside) == 1:
+                found.append(None)
+            elif not ones:
+                found.append(said_of(attribute.name, label))
+            else:
+                is_range = attribute.ordered and len(inside) and inside[-1] - inside[0] == len(inside) - 1
+                found.append(None if is_range else _listed([labels[i] for i in inside]))
+        return found
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -112,3 +136,14 @@ class Rows(Family):
     def __str__(self) -> str:
         """Name the family by its title."""
         return self.title
+
+
+def _listed(values: Sequence[str]) -> str:
+    """Return a list of values, of which a long one is cut.
+
+    >>> _listed(["a", "b"]), len(_listed(["a"] * 1000))
+    ('[a, b]', 48)
+    """
+    most = 12
+    more = [f"… {len(values):,} values"] if len(values) > most else []
+    return f"[{', '.join([*values[:most], *more])}]"

@@ -8,18 +8,20 @@ from typing import Any
 import numpy as np
 
 from querysmasher.errors import WorkloadError
-from querysmasher.fields import cut, floats, items, number, text, whole
+from querysmasher.fields import cut, floats, integers, items, number, text, whole
 from querysmasher.schema import Schema
+from querysmasher.workload.checks import LARGEST
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine, Random
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.target import Target
+from querysmasher.workload.tree import Hierarchy
 from querysmasher.workload.workload import Workload
 
 FAMILIES: dict[str, type[Family]] = {
     **ONE_ATTRIBUTE,
-    **{cls.name: cls for cls in (Affine, AbsDifference, Random, Rows)},
+    **{cls.name: cls for cls in (Affine, AbsDifference, Random, Rows, Hierarchy)},
 }
 
 _PAIRS = (Affine, AbsDifference)
@@ -42,7 +44,29 @@ def family_from_json(data: Mapping[str, Any]) -> Family:
         text(fields["title"])
         if fields["row_labels"] is not None:
             fields["row_labels"] = tuple(map(text, items(fields["row_labels"])))
+    if cls is Hierarchy:
+        fields = _tree_fields(fields)
     return cls(**fields)
+
+
+def _tree_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Check the types of a tree's fields."""
+    if len(fields["shape"]) != 1 or not isinstance(fields["leaves"], bool):
+        msg = "a hierarchy is not on one attribute"
+        raise WorkloadError(msg)
+    names = tuple(tuple(items(level)) for level in items(fields["names"]))
+    if not all(isinstance(name, str | int | float | bool) for level in names for name in level):
+        msg = "a name of a group is neither text nor a number"
+        raise WorkloadError(msg)
+    words, weights = ("titles", "row_labels"), fields["level_weights"]
+    if weights is not None:
+        weights = tuple(number(weight, 5e-324, LARGEST) for weight in items(weights))
+    return fields | {
+        "groups": tuple(integers(own, 1) for own in items(fields["groups"])),
+        "names": names,
+        "level_weights": weights,
+        **{key: None if fields[key] is None else tuple(map(text, items(fields[key]))) for key in words},
+    }
 
 
 def workload_to_data(workload: Workload) -> dict[str, Any]:

@@ -61,7 +61,7 @@ MECHANISMS = {
             "Whole queries",
             "the queries themselves, not split: the optimum over all mechanisms, found over the cells they "
             "distinguish",
-            "queries are few (at most 1,500) and you will ask no others later",
+            "queries are few (at most 4,000) and you will ask no others later",
             "It answers nothing later but what follows from the planned queries, and takes no large tables.",
             choose_whole,
             splits=False,

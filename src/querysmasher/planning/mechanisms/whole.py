@@ -52,26 +52,30 @@ def whole_work(merged: MergedRows) -> float:
     return float(columns * min(queries, columns) ** 2)
 
 
-def root_bound(merged: MergedRows) -> float:
-    """Return a lower bound on the loss of any mechanism at unit cost, from one eigendecomposition.
+def root_of(merged: MergedRows) -> Array:
+    """Return independent rows with the same Gram matrix as the queries times the roots of their weights.
 
-    With S the root of the queries' Gram matrix, the loss is at least Σ_j S_jj² (mathematics: the nuclear norm
-    of W P^½ is at least the trace of S P^½, and the best p is proportional to S_jj²).
+    They are orthogonal, unless the queries are far apart in size.
     """
     rows = merged.rows * np.sqrt(merged.weights)[:, None]
+    if are_far_apart(rows):
+        return graded_root(rows)
     few = len(rows) <= rows.shape[1]
     values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
     sure = values > RANK * values[-1]
-    roots = np.sqrt(values[sure])
-    if few:
-        image = vectors[:, sure].T @ rows
-        diagonal = (1 / roots) @ image**2
-    else:
-        diagonal = vectors[:, sure] ** 2 @ roots
-    return float(diagonal @ diagonal)
+    return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
 
 
-def solve_whole(merged: MergedRows, tolerance: float) -> Solution:
+def root_diagonal(root: Array) -> Array | None:
+    """Return the diagonal s of the square root of the Gram matrix, if the rows of `root` are orthogonal.
+
+    No mechanism of unit cost has a loss below Σs² (mathematics: the nuclear norm of W P^½ is at least the
+    trace of S P^½, and the best weights p of the cells are proportional to s²).
+    """
+    return None if is_graded(root) else (1 / lengths(root)) @ root**2
+
+
+def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None) -> Solution:
     """Return the optimal strategy for all queries, over the distinct columns of their cells."""
     scales = np.sqrt(merged.weights)
     own = lengths(merged.rows) * scales
@@ -85,8 +89,9 @@ def solve_whole(merged: MergedRows, tolerance: float) -> Solution:
         found = _solve_wide(merged, scales, tolerance / 4)
         if found.gap <= tolerance or work > limits().middle_work:
             return found  # else the optimum is on few cells, which the other method finds better
-    root = _root(merged.rows * scales[:, None])
-    design = solve_design(root, np.full(columns, 1.0), tolerance / 4)
+    root = root_of(merged) if root is None else root
+    diagonal = root_diagonal(root)
+    design = solve_design(root, np.ones(columns) if diagonal is None else diagonal**2, tolerance / 4)
     matrix, reached = design.strategy(), design.upper
     if is_graded(root):
         matrix, reached = design.filled_strategy()
@@ -107,21 +112,11 @@ def _strategy(merged: MergedRows, matrix: Array, lattice: Integers | None) -> Me
     return MergedStrategy(merged.shape, merged.maps, merged.labels, rows, lattice)
 
 
-def _root(rows: Array) -> Array:
-    """Return independent rows with the same Gram matrix."""
-    if are_far_apart(rows):
-        return graded_root(rows)
-    few = len(rows) <= rows.shape[1]
-    values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
-    sure = values > RANK * values[-1]
-    return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
-
-
 def _lattice(merged: MergedRows, rank: int) -> Integers | None:
     """Return integer rows that span the queries, if these are ratios of integers and leave something out."""
     if rank == merged.rows.shape[1]:
         return None
-    whole = integer_rows(merged.rows)
+    whole = integer_rows(merged.spanning)
     if whole is None:
         return None
     rows = independent(whole)

@@ -11,10 +11,13 @@ from querysmasher.planning.strategies.diagonal import DiagonalStrategy
 from querysmasher.planning.strategies.fourier import FourierStrategy
 from querysmasher.planning.strategies.merged import MergedStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
+from querysmasher.planning.strategies.tree import TreeStrategy
+from querysmasher.planning.strategies.unsplit import UnsplitStrategy
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
-    kind.kind: kind for kind in (FourierStrategy, MergedStrategy, DenseStrategy, DiagonalStrategy)
+    kind.kind: kind
+    for kind in (FourierStrategy, TreeStrategy, MergedStrategy, DenseStrategy, DiagonalStrategy)
 }
 """Kinds by name, as in files. Integer rows become the first kind that accepts them."""
 
@@ -26,6 +29,8 @@ __all__ = [
     "FourierStrategy",
     "MergedStrategy",
     "Strategy",
+    "TreeStrategy",
+    "UnsplitStrategy",
     "strategy_from_data",
     "strategy_of_integers",
 ]

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, quadratic_forms
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre
@@ -37,6 +37,12 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 
 CHUNK = 10_000_000
 """Maximum number of entries of an intermediate array."""
+
+FEW = 4_000
+"""Maximum number of coarse cells whose covariances are written out."""
+
+FAR_BELOW = 1e-8
+"""Variances below this fraction of a cell's are not computed from covariances, which would cancel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +103,13 @@ class MergedStrategy(Strategy):
         return MergedStrategy(self.shape, self.maps, self.labels, basis)
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
+        size = self.labels.size
+        if size <= FEW and math.prod(len(rows) for _, rows in factors) > 2 * size:
+            image = self._span.coefficients(self._merged_cells(np.eye(size)))
+            own = [(axes, self._merged_values(self._tensor(axes, rows), axes)) for axes, rows in factors]
+            many = quadratic_forms(image @ image.T, self.labels.shape, own)
+            if many.min() > FAR_BELOW * np.einsum("ij,ij->i", image, image).max():
+                return many
         result = np.empty(math.prod(len(rows) for _, rows in factors))
         for place, coarse in self._products(factors):
             image = self._span.coefficients(self._merged_cells(coarse))
@@ -114,6 +127,10 @@ class MergedStrategy(Strategy):
                 rest = self._span.outside(columns, self._span.coefficients(columns))
                 outside[place] += np.einsum("ij,ij->i", rest, rest)
         return is_negligible(outside, squared_lengths(factors).ravel())
+
+    def _tensor(self, axes: Sequence[int], rows: Array) -> Array:
+        """Return rows with an axis for each of the axes that they are over."""
+        return rows.reshape(-1, *(self.shape[a] for a in axes))
 
     def _merged_values(self, tensor: Array, axes: Sequence[int]) -> Array:
         """Return inner products with unit vectors of the classes, for axes of the block after the first."""
@@ -146,7 +163,7 @@ class MergedStrategy(Strategy):
 
     def _coarse_rows(self, axes: tuple[int, ...], rows: Array) -> Array:
         """Return rows over some axes on the coarse cells, with an axis of length one for every other."""
-        coarse = self._merged_values(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
+        coarse = self._merged_values(self._tensor(axes, rows), axes)
         return coarse.reshape(
             len(rows), *(n if axis in axes else 1 for axis, n in enumerate(self.labels.shape))
         )
@@ -160,7 +177,7 @@ class MergedStrategy(Strategy):
         """
         equal, total = np.ones(()), np.zeros(())
         for axes, rows in factors:
-            coarse = self._merged_values(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
+            coarse = self._merged_values(self._tensor(axes, rows), axes)
             own_equal = (coarse.reshape(len(rows), -1) ** 2).sum(axis=1)
             own_rest = ((rows - self._spread_out(coarse, axes).reshape(rows.shape)) ** 2).sum(axis=1)
             total = np.multiply.outer(total, own_equal + own_rest) + np.multiply.outer(equal, own_rest)

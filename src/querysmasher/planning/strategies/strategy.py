@@ -44,6 +44,9 @@ class Strategy(ABC):
     whole: ClassVar[bool] = False
     """Whether it measures queries that are not split, and so lies in no residual space."""
 
+    unsplit: ClassVar[bool] = False
+    """Whether it measures one attribute as it is, beside others that are split."""
+
     shape: tuple[int, ...]
     """The sizes of the block's axes."""
 

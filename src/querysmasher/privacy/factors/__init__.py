@@ -10,9 +10,11 @@ from querysmasher.privacy.factors.factor import WORD, Factor, Integers
 from querysmasher.privacy.factors.filter import Filter
 from querysmasher.privacy.factors.matrix import Matrix
 from querysmasher.privacy.factors.merged import Merged
+from querysmasher.privacy.factors.nodes import Nodes
 from querysmasher.privacy.factors.partition import Partition
+from querysmasher.privacy.factors.tree import Tree
 
-KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged)}
+KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged, Tree)}
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
 __all__ = [
@@ -23,7 +25,9 @@ __all__ = [
     "Integers",
     "Matrix",
     "Merged",
+    "Nodes",
     "Partition",
+    "Tree",
     "factor_from_data",
     "is_factor",
 ]

@@ -35,6 +35,9 @@ class Factor(ABC):
     stands_alone: ClassVar[bool] = False
     """Whether it must be the only factor of its strategy, on all axes in order, without noise multipliers."""
 
+    unsplit: ClassVar[bool] = False
+    """Whether it measures an attribute as it is, with its total, and so lies in no residual space."""
+
     @property
     @abstractmethod
     def rows(self) -> int:
@@ -106,6 +109,11 @@ class Factor(ABC):
     @property
     def spectrum(self) -> NDArray[np.complex128] | None:
         """The Fourier transform of the first column if all others are shifts of it, else None."""
+        return None
+
+    @property
+    def forest(self) -> tuple[Integers, Integers, Integers] | None:
+        """The leaf of every value, the parent and the multiplier of every node of a tree, else None."""
         return None
 
     @cached_property

@@ -1,0 +1,271 @@
+"""Predicates over values, read into masks over cells."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import date
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.attributes import Attribute, Binned
+from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError
+from querysmasher.names import QuotedNames, bare_names, written_name
+
+MAX_CELLS = 20_000_000
+"""Maximum number of cells of a condition that ties attributes together."""
+
+TOTAL = "total"
+"""The predicate that all records satisfy."""
+
+_COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+}
+_MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_LONE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_BARE_DATE = re.compile(r"(?<!['\"\d])\d{4}-\d\d-\d\d(?!['\"\d])")
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
+
+Mask = tuple[tuple[int, ...], NDArray[np.bool_]]
+"""The indexes of the attributes of a condition, and its truth value in each of their cells."""
+
+
+class Domain(Protocol):
+    """What a predicate is about: a schema."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+    def position(self, name: str) -> int: ...
+    def __getitem__(self, name: str) -> Attribute:
+        """Return the attribute called `name`."""
+        ...
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is an attribute called `name`."""
+        ...
+
+
+def conditions(schema: Domain, predicate: str) -> list[Mask]:
+    """Return masks on disjoint attributes whose conjunction is the predicate."""
+    if not isinstance(predicate, str) or not predicate.strip():
+        msg = f"predicate: expected a string such as 'age >= 18', got {predicate!r}"
+        raise PredicateError(msg)
+    if predicate.strip() == TOTAL:
+        return []
+    try:
+        return _Reader(schema, predicate).conditions()
+    except (RecursionError, MemoryError):
+        msg = f"predicate {predicate[:40] + '…'!r}: it is nested too deeply"
+        raise PredicateError(msg) from None
+    except (PredicateError, UnknownAttributeError):
+        for name, mended in bare_names(predicate, schema.names):
+            msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
+            raise PredicateError(msg) from None
+        raise
+
+
+class _Reader:
+    """Parses a predicate into masks over cells."""
+
+    def __init__(self, schema: Domain, text: str) -> None:
+        self.schema = schema
+        self.text = text
+        self.names = QuotedNames(text.strip(), schema.names)
+        try:
+            self.tree = ast.parse(self.names.text.strip(), mode="eval").body
+        except (SyntaxError, ValueError):
+            hint = "; equality is written ==" if _LONE_EQUALS.search(text) else ""
+            bare = _BARE_DATE.search(text)
+            hint = f"; dates need quotes, as in '{bare[0]}'" if bare else hint
+            raise self.error(f"it cannot be read{hint}") from None
+
+    def error(self, why: str) -> PredicateError:
+        return PredicateError(f"predicate {self.text!r}: {self.names.restored(why)}")
+
+    def conditions(self) -> list[Mask]:
+        """Return masks on disjoint attributes whose conjunction is the predicate."""
+        tree = self.tree
+        parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
+        separate: list[Mask] = []
+        for part in parts:
+            merged = self.mask(part)
+            touching = [m for m in separate if set(m[0]) & set(merged[0])]
+            separate = [m for m in separate if not set(m[0]) & set(merged[0])]
+            for other in touching:
+                merged = self.join(merged, other, np.logical_and)
+            separate.append(merged)
+        return sorted(separate, key=lambda m: m[0])
+
+    def mask(self, node: ast.expr) -> Mask:
+        if isinstance(node, ast.BoolOp):
+            masks = [self.mask(value) for value in node.values]
+            combine = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+            places, first = masks[0]
+            for other in masks[1:]:
+                places, first = self.join((places, first), other, combine)
+            return places, first
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            places, mask = self.mask(node.operand)
+            return places, ~mask
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            result: Mask | None = None
+            for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
+                step = self.compare(left, op, right)
+                result = step if result is None else self.join(result, step, np.logical_and)
+            assert result is not None  # noqa: S101 - a comparison has at least one operator
+            return result
+        raise self.error(f"{ast.unparse(node)!r} is not a condition; compare an attribute with a value")
+
+    def join(self, a: Mask, b: Mask, combine: Callable[[Any, Any], Any]) -> Mask:
+        places = tuple(sorted({*a[0], *b[0]}))
+        cells = math.prod(self.schema.sizes[p] for p in places)
+        if cells > MAX_CELLS:
+            raise self.error(
+                f"a condition ties {len(places)} attributes together over {cells:,} cells; at most "
+                f"{MAX_CELLS:,} can be held (conditions joined by a top-level 'and' are not tied)"
+            )
+        return places, combine(self.spread(a, places), self.spread(b, places))
+
+    def spread(self, mask: Mask, places: tuple[int, ...]) -> NDArray[Any]:
+        own = set(mask[0])
+        shape = [self.schema.sizes[p] if p in own else 1 for p in places]
+        full = tuple(self.schema.sizes[p] for p in places)
+        return np.broadcast_to(mask[1].reshape(shape), full)
+
+    def compare(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Mask:
+        attribute = self.attribute(left)
+        if isinstance(op, ast.In | ast.NotIn):
+            if attribute is None or not isinstance(right, ast.List | ast.Tuple | ast.Set):
+                raise self.error("'in' needs an attribute on its left and a list of values on its right")
+            inside = np.zeros(attribute.size, dtype=bool)
+            for item in right.elts:
+                inside[self.value_position(attribute, self.constant(item))] = True
+            return (self.schema.position(attribute.name),), inside ^ isinstance(op, ast.NotIn)
+        if type(op) not in _COMPARE:
+            raise self.error(f"{ast.unparse(left)} … : only < <= > >= == != in are known")
+        sign, apply = _COMPARE[type(op)]
+        bare = right.id if isinstance(right, ast.Name) and right.id not in self.schema else None
+        if attribute is not None and bare in attribute.values:
+            raise self.error(f"strings need quotes, as in {written_name(attribute.name)} {sign} {bare!r}")
+        other = self.attribute(right)
+        if attribute is not None and other is None and self.is_constant(right):
+            return self.against_value(attribute, sign, self.constant(right))
+        if other is not None and attribute is None and self.is_constant(left):
+            return self.against_value(other, _MIRROR[sign], self.constant(left))
+        places, mask = self.join(self.number(left), self.number(right), apply)
+        if not places:
+            raise self.error(f"{ast.unparse(left)!r} and {ast.unparse(right)!r} name no attribute")
+        return places, mask
+
+    def attribute(self, node: ast.expr) -> Attribute | None:
+        return self.schema[self.names.meant.get(node.id, node.id)] if isinstance(node, ast.Name) else None
+
+    def is_constant(self, node: ast.expr) -> bool:
+        try:
+            ast.literal_eval(node)
+        except (ValueError, TypeError):
+            return False
+        return True
+
+    def constant(self, node: ast.expr) -> Any:
+        try:
+            value = ast.literal_eval(node)
+        except (ValueError, TypeError):
+            value = None
+        if not isinstance(value, str | int | float | bool):
+            raise self.error(f"{ast.unparse(node)!r} is not a value (strings need quotes)")
+        return value
+
+    def date(self, attribute: Attribute, value: Any) -> Any:
+        """Return the date of an ISO string for an attribute of dates; other values unchanged."""
+        dates = any(isinstance(v, date) for v in attribute.values)
+        if not dates or not isinstance(value, str) or value in attribute.values:
+            return value
+        with suppress(ValueError):
+            if _ISO_DATE.fullmatch(value):  # Python accepts further notations
+                return date.fromisoformat(value)
+        raise self.error(f"{value!r} is not a date; write it as in '2024-03-01'")
+
+    @staticmethod
+    def kind(value: Any) -> type:
+        """Return the kind of values that a value can be compared with: strings, dates, or numbers."""
+        return str if isinstance(value, str) else date if isinstance(value, date) else float
+
+    def value_position(self, attribute: Attribute, value: Any) -> int:
+        try:
+            return attribute.position(self.date(attribute, value))
+        except SchemaError as error:
+            raise self.error(str(error)) from None
+
+    def against_value(self, attribute: Attribute, sign: str, value: Any) -> Mask:
+        places = (self.schema.position(attribute.name),)
+        cells = np.arange(attribute.size)
+        apply = next(f for s, f in _COMPARE.values() if s == sign)
+        if sign in ("==", "!="):
+            return places, apply(cells, self.value_position(attribute, value))
+        if not attribute.ordered:
+            raise self.error(f"{attribute.name!r} is categorical, so {sign} is not defined; use == or in")
+        if isinstance(attribute, Binned) and not isinstance(value, str):
+            return places, apply(cells, self.edge_position(attribute, sign, value))
+        value = self.date(attribute, value)
+        kinds = {self.kind(v) for v in (*attribute.values, value)}
+        if len(kinds) == 1 and str not in kinds and _increase(attribute.values):
+            return places, apply(np.array(attribute.values), value)
+        return places, apply(cells, self.value_position(attribute, value))
+
+    def edge_position(self, attribute: Binned, sign: str, value: float) -> int:
+        """Return the bin that starts at `value`; bins cannot be split; the last contains its right edge."""
+        edges = list(attribute.edges)
+        if value in edges[:-1] and sign in ("<", ">="):
+            return edges.index(value)
+        if value == edges[-1] and sign in ("<=", ">"):
+            return len(edges) - 1
+        raise self.error(
+            f"{attribute.name!r} is binned: use < or >= with one of its edges {edges[:-1]}, or <= or > with "
+            f"its last edge {edges[-1]}, so that no bin is split"
+        )
+
+    def number(self, node: ast.expr) -> tuple[tuple[int, ...], NDArray[Any]]:
+        """Return the value of an arithmetic expression in every cell of its attributes."""
+        attribute = self.attribute(node)
+        if attribute is not None:
+            if any(isinstance(v, str | date) for v in attribute.values):
+                bare = _BARE_DATE.search(self.text)
+                hint = f"; dates need quotes, as in '{bare[0]}'" if bare else ""
+                raise self.error(f"{attribute.name!r} has values that are not numbers{hint}")
+            return (self.schema.position(attribute.name),), np.array(attribute.values, dtype=float)
+        if self.is_constant(node):
+            value = self.constant(node)
+            if isinstance(value, str):
+                raise self.error(f"{value!r} is compared with something other than one attribute")
+            try:
+                return (), np.array(float(value))
+            except OverflowError:
+                raise self.error("a number in it is too large") from None
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            return self.join(self.number(node.left), self.number(node.right), _ARITHMETIC[type(node.op)])
+        raise self.error(f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *")
+
+
+def _increase(values: Sequence[Any]) -> bool:
+    return all(a < b for a, b in pairwise(values))

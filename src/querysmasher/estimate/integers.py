@@ -1,0 +1,115 @@
+"""Estimates in integers: non-negative, adding up, and unbiased given the estimate.
+
+The total is rounded at random to one of its neighbours, then each single attribute so that it sums to it,
+each pair so that its margins are the integers of its singles, and each larger table so that it adds up to the
+integers of the pair of its first two attributes. Given the estimate, the expectation of every integer is the
+estimate. This holds up to one qualification: where an expected count below one is rounded away, cells of a
+pair that cannot follow are moved to the nearest table that can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import TooLargeError
+from querysmasher.estimate.completion import Axes, fitted, quotient
+from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.model import Model
+from querysmasher.estimate.rounding import along, within_margins
+
+LARGEST_PAIR = 250_000
+"""Maximum number of cells of a pair that is rounded."""
+
+SWEEPS = 200
+"""Number of rounds that give a table the integer margins."""
+
+
+class IntegerModel:
+    """Computes tables of integers from those of a model: the same ones in any order of asking."""
+
+    def __init__(self, model: Model, seed: int) -> None:
+        """Take the estimate and a seed."""
+        self._model = model
+        self._seed = seed
+        self.schema = model.schema
+        self.zeros = model.zeros
+        self._known: dict[Place, Array] = {}
+
+    @property
+    def total(self) -> float:
+        """The number of records."""
+        return float(self.table(()))
+
+    def table(self, place: Place) -> Array:
+        """Return the table on increasing attributes."""
+        (table,) = self.tables([place])
+        return table
+
+    def tables(self, places: Sequence[Place]) -> Iterator[Array]:
+        """Iterate over the tables on several sets of increasing attributes, in the order given."""
+        for place, table in zip(places, self._model.tables(places), strict=True):
+            yield self._rounded(place, table)
+
+    def _rounded(self, place: Place, table: Array) -> Array:
+        """Return the integers of a table."""
+        if place in self._known:
+            return self._known[place]
+        rng = np.random.default_rng([self._seed, len(place), *place])
+        if not place:
+            found = np.floor(table + rng.random())
+        elif len(place) == 1:
+            found = along(table * (self.total / max(float(table.sum()), 1e-300)), rng)
+        elif len(place) == 2:
+            found = self._pair(place, table, rng)
+        else:
+            pair = self.table(place[:2])
+            sums = table.reshape(*table.shape[:2], -1)
+            shares = quotient(sums, sums.sum(axis=2, keepdims=True))
+            return along(shares * pair[..., None], rng).reshape(table.shape)
+        self._known[place] = found
+        return found
+
+    def _pair(self, place: Place, table: Array, rng: np.random.Generator) -> Array:
+        """Return the integers of a pair, with the integers of its attributes as margins."""
+        if table.size > LARGEST_PAIR:
+            names = ", ".join(self.schema.names[a] for a in place)
+            msg = (
+                f"attributes: the pair ({names}) has {table.size:,} cells; integers() allows at most "
+                f"{LARGEST_PAIR:,}"
+            )
+            raise TooLargeError(msg)
+        rows, columns = (self.table((a,)) for a in place)
+        moved = moved_to(table, rows, columns)
+        possible = self.zeros.possible(place)
+        return within_margins(moved if possible is None else moved * possible, rng)
+
+
+def moved_to(table: Array, rows: Array, columns: Array) -> Array:
+    """Return a table with other margins near to its own: linear in these if that is non-negative.
+
+    It is x·(1 + α_i + β_j) with α, β the solution of the normal equations of least squares weighted by 1/x.
+    Being linear, it has the expectation x if the margins have the expectation of those of x.
+    """
+    above, right = table.sum(axis=1), table.sum(axis=0)
+    wrong = np.concatenate([rows - above, columns - right])
+    system = np.block([[np.diag(above), table], [table.T, np.diag(right)]])
+    solved = np.linalg.lstsq(system, wrong, rcond=1e-12)[0]
+    factors = 1 + solved[: len(rows), None] + solved[None, len(rows) :]
+    moved = table * factors
+    margins: dict[Axes, Array] = {(0,): rows[None], (1,): columns[None]}
+    if moved.min(initial=0.0) < 0:
+        moved = fitted(table[None].copy(), margins, SWEEPS)[0]
+    return _filled(np.maximum(moved, 0.0), rows, columns)
+
+
+def _filled(table: Array, rows: Array, columns: Array) -> Array:
+    """Return the table with exactly these margins, of which it has nearly all."""
+    from_rows = np.minimum(1.0, quotient(rows, table.sum(axis=1)))
+    table = table * from_rows[:, None]
+    table = table * np.minimum(1.0, quotient(columns, table.sum(axis=0)))
+    left, below = rows - table.sum(axis=1), columns - table.sum(axis=0)
+    missing = left.sum()
+    return table + (np.multiply.outer(left, below) / missing if missing > 0 else 0.0)

@@ -1,0 +1,53 @@
+"""Estimates on disk: the releases from which they follow, and the workload asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from querysmasher.errors import FileError, QuerySmasherError
+from querysmasher.fields import items, word
+from querysmasher.files import read_archive, reason, write_archive
+from querysmasher.release.measurements import Measurements
+from querysmasher.release.storage import release_from_data, release_to_data
+from querysmasher.workload.storage import workload_from_data, workload_to_data
+from querysmasher.workload.workload import Workload
+
+Parts = tuple[tuple[Measurements, ...], Workload, dict[str, Any]]
+
+
+def save_estimate(
+    releases: Sequence[Measurements],
+    workload: Workload,
+    about: Mapping[str, Any],
+    path: str | os.PathLike[str],
+) -> None:
+    """Write an estimate to a file, all or nothing."""
+    payload = {
+        "releases": [release_to_data(release) for release in releases],
+        "workload": workload_to_data(workload),
+        "about": dict(about),
+    }
+    write_archive(path, "estimate", payload)
+
+
+def load_estimate(path: str | os.PathLike[str]) -> Parts:
+    """Read the parts of an estimate; refuse a damaged, foreign or incomplete file."""
+    data = read_archive(path, "estimate")
+    try:
+        return _from_data(data)
+    except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        msg = f"{str(path)!r} does not contain a complete estimate ({reason(error)})"
+        raise FileError(msg) from None
+
+
+def _from_data(data: dict[str, Any]) -> Parts:
+    releases = tuple(release_from_data(Measurements, one) for one in items(data["releases"]))
+    workload = workload_from_data(data["workload"])
+    about = dict(data["about"])
+    word(about["guarantee"])
+    if not releases or any(release.plan.schema != workload.schema for release in releases):
+        msg = "its parts have different schemas"
+        raise ValueError(msg)
+    return releases, workload, about

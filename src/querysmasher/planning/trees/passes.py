@@ -1,0 +1,107 @@
+"""Variances on a tree, and their derivatives, by passes up and down.
+
+A strategy measures every node v with precision a_v: V = Σ_v a_v 1_v1_vᵀ. With P_v the variance of node v
+given what is measured at v and below, u_v = Σ_c m_c P_c over its children (m_c of them alike) and
+1/P_v = a_v + 1/u_v. Given everything, the variance of a root is P, and that of a child c of v is
+
+    σ_c = P_c (1 − z) + z² σ_v,   z = P_c / u_v.
+
+The loss is Σ_v M_v ω_v σ_v, with M_v the number of nodes like v and ω_v the weight of its query; its
+derivatives come from the same passes in reverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.privacy.factors import Nodes
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedTree:
+    """A forest in which a node may stand for several that are alike."""
+
+    nodes: Nodes
+    copies: Array
+    """How many nodes below the same parent each stands for."""
+    weights: Array
+    """The weight of the query about each."""
+
+    @cached_property
+    def counts(self) -> Array:
+        """How many nodes each stands for in all."""
+        counts = self.copies.copy()
+        for level in self.nodes.levels[1:]:
+            counts[level] *= counts[self.nodes.parents[level]]
+        return counts
+
+    @cached_property
+    def totals(self) -> Array:
+        """The sum of the weights of the queries that each stands for."""
+        return self.counts * self.weights
+
+    @cached_property
+    def leaf_counts(self) -> Array:
+        """Number of leaves below each node."""
+        return self.sums_up(np.where(self.nodes.is_leaf, 1.0, 0.0))
+
+    def sums_up(self, values: Array) -> Array:
+        """Return the sum of the values of each node and of all below it."""
+        result = values.copy()
+        for depth in range(len(self.nodes.levels) - 1, 0, -1):
+            level, (parents, _) = self.nodes.levels[depth], self.nodes.families[depth]
+            result[parents] += self.nodes.child_sums(depth, result[level] * self.copies[level])
+        return result
+
+    def variances(self, precisions: Array) -> tuple[Array, Array, Array]:
+        """Return P, u and σ of every node."""
+        nodes = self.nodes
+        below, total = np.zeros(len(nodes)), precisions.astype(float)
+        own = np.empty(len(nodes))
+        for depth in range(len(nodes.levels) - 1, -1, -1):
+            level = nodes.levels[depth]
+            if depth < len(nodes.levels) - 1:
+                parents = nodes.families[depth + 1][0]
+                total[parents] += 1 / below[parents]
+            own[level] = 1 / total[level]
+            if depth:
+                parents = nodes.families[depth][0]
+                below[parents] = nodes.child_sums(depth, own[level] * self.copies[level])
+        known = own.copy()
+        for level in nodes.levels[1:]:
+            up = nodes.parents[level]
+            z = own[level] / below[up]
+            known[level] = own[level] * (1 - z) + z * z * known[up]
+        return own, below, known
+
+    def loss(self, precisions: Array) -> float:
+        """Return Σ_v M_v ω_v σ_v."""
+        return float(self.totals @ self.variances(precisions)[2])
+
+    def slopes(self, precisions: Array) -> tuple[float, Array]:
+        """Return the loss, and minus its derivative by every precision: of all nodes that one stands for."""
+        nodes = self.nodes
+        own, below, known = self.variances(precisions)
+        by_known, by_own, by_below = self.totals.copy(), np.zeros(len(nodes)), np.zeros(len(nodes))
+        for depth in range(len(nodes.levels) - 1, 0, -1):
+            level, parents = nodes.levels[depth], nodes.families[depth][0]
+            up = nodes.parents[level]
+            z, y = own[level] / below[up], known[up] / below[up]
+            by_own[level] = by_known[level] * (1 - 2 * z + 2 * z * y)
+            through = by_known[level] * z * z
+            by_below[parents] = nodes.child_sums(depth, through * (1 - 2 * y))
+            by_known[parents] += nodes.child_sums(depth, through)
+        by_own[nodes.levels[0]] += by_known[nodes.levels[0]]
+        slopes = np.empty(len(nodes))
+        for depth, level in enumerate(nodes.levels):
+            if depth:
+                by_own[level] += by_below[nodes.parents[level]] * self.copies[level]
+            slopes[level] = own[level] ** 2 * by_own[level]
+            if depth < len(nodes.levels) - 1:
+                parents = nodes.families[depth + 1][0]
+                by_below[parents] += slopes[parents] / below[parents] ** 2
+        return float(self.totals @ known), slopes

@@ -1,0 +1,298 @@
+"""Differences and ratios of two figures of one release: of counts, means, shares, quantiles, percentages.
+
+Each figure has an interval of its own, possibly asymmetric (Fieller's, or that of a quantile): from l_a to
+u_a and from l_b to u_b. Their errors have correlation ρ. The interval of a - b recovers the variances from
+these ends (the MOVER of Zou and Donner): with x = a - l_a and y = u_b - b,
+
+    lower end = a - b - √(x² + y² - 2 ρ x y),
+
+and likewise the upper end, with x = u_a - a and y = b - l_b. An end r of the interval of a / b is where an
+end of the interval of a - r b passes zero. For counts, this is the usual interval of a difference, and
+Fieller's of a ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.errors import WorkloadError
+from querysmasher.statistics.cross_table import CrossTable
+from querysmasher.statistics.figures import Column, Figure, Figures
+from querysmasher.statistics.groups import schema_of
+from querysmasher.statistics.linear import Linear
+from querysmasher.statistics.ratios import TOO_CLOSE
+from querysmasher.statistics.source import Source
+from querysmasher.workload.predicates import where as counting
+from querysmasher.workload.workload import Workload
+
+Operand = str | Workload | Figures | Figure | CrossTable
+"""A predicate or a workload, whose counts are meant, or the result of a statistic."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Chosen(Figures):
+    """Some figures of others, possibly repeated."""
+
+    base: Figures = field(kw_only=True)
+    places: tuple[int, ...] = field(kw_only=True)
+
+    @property
+    def reliable(self) -> NDArray[np.bool_]:
+        """Whether intervals and standard errors of each figure hold."""
+        return self._of(self.base.reliable)
+
+    def _interval(self, reach: float) -> tuple[Array, Array]:
+        low, high = self.base._interval(reach)  # noqa: SLF001 - of the same class
+        return self._of(low), self._of(high)
+
+    def _of(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array.ravel()[list(self.places)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Contrast(Figures):
+    """A difference or a ratio of two figures."""
+
+    a: Figures = field(kw_only=True)
+    b: Figures = field(kw_only=True)
+    correlation: Array = field(kw_only=True)
+
+    @property
+    def reliable(self) -> NDArray[np.bool_]:
+        """Whether both figures are reliable."""
+        return np.asarray(self.a.reliable & self.b.reliable)
+
+    def _apart(self, reach: float) -> tuple[Array, Array, Array, Array]:
+        """Return how far the intervals of a and of b reach below and above their values."""
+        (la, ua), (lb, ub) = (one._interval(reach) for one in (self.a, self.b))  # noqa: SLF001
+        return self.a.values - la, ua - self.a.values, self.b.values - lb, ub - self.b.values
+
+
+class Differences(Contrast):
+    """Differences a - b."""
+
+    def _interval(self, reach: float) -> tuple[Array, Array]:
+        below_a, above_a, below_b, above_b = self._apart(reach)
+        low = self.values - _together(below_a, above_b, self.correlation)
+        return low, self.values + _together(above_a, below_b, self.correlation)
+
+
+class Quotients(Contrast):
+    """Ratios a / b."""
+
+    @property
+    def reliable(self) -> NDArray[np.bool_]:
+        """Whether both figures are reliable, and b is more than two standard errors away from zero."""
+        far = np.abs(self.b.values) > TOO_CLOSE * self.b.std
+        return np.asarray(super().reliable & far & (self.b.values != 0))
+
+    def _interval(self, reach: float) -> tuple[Array, Array]:
+        below_a, above_a, below_b, above_b = self._apart(reach)
+        turned = self.b.values < 0  # then a / b = (-a) / (-b)
+        below_a, above_a = np.where(turned, [above_a, below_a], [below_a, above_a])
+        below_b, above_b = np.where(turned, [above_b, below_b], [below_b, above_b])
+        a = np.where(turned, -self.a.values, self.a.values)
+        b = np.abs(self.b.values)
+        low = _passes(a, b, below_a, np.where(a >= below_a, above_b, below_b), self.correlation, -1)
+        high = _passes(a, b, above_a, np.where(a >= -above_a, below_b, above_b), self.correlation, +1)
+        bounded = np.isfinite(low) & np.isfinite(high) & np.isfinite(self.values)
+        return np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+
+
+def _together(x: Array, y: Array, correlation: Array) -> Array:
+    """Return √(x² + y² - 2 ρ x y), without cancellation."""
+    with np.errstate(invalid="ignore"):
+        found = np.sqrt((x - y) ** 2 + 2 * (1 - correlation) * x * y)
+    return np.where(np.isfinite(x) & np.isfinite(y), found, np.inf)
+
+
+def _passes(a: Array, b: Array, x: Array, y: Array, correlation: Array, sign: int) -> Array:
+    """Return the r at which (a - r b)² = x² + r² y² - 2 ρ r x y: the smaller one, or the larger."""
+    with np.errstate(all="ignore"):
+        square, half, rest = b**2 - y**2, a * b - correlation * x * y, a**2 - x**2
+        root = np.sqrt(np.maximum(half**2 - square * rest, 0))
+        return np.where((square > 0) & np.isfinite(x), (half + sign * root) / square, np.nan)
+
+
+def difference(source: Source, a: Operand, b: Operand) -> Differences:
+    """Return a - b, figure by figure."""
+    left, right, correlation, columns = _pair(source, a, b)
+
+    def linear() -> Linear:
+        return left.errors().plus(right.errors(), 1.0, -1.0)
+
+    std = _together(left.std, right.std, correlation)
+    values = left.values - right.values
+    return Differences(
+        _title("Difference", "-", left, right),
+        columns,
+        values,
+        std,
+        _notes(left, right),
+        linear=linear,
+        a=left,
+        b=right,
+        correlation=correlation,
+    )
+
+
+def ratio(source: Source, a: Operand, b: Operand) -> Quotients:
+    """Return a / b, figure by figure."""
+    left, right, correlation, columns = _pair(source, a, b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        R = np.where(right.values == 0, np.nan, left.values / right.values)
+        std = _together(left.std, np.abs(R) * right.std, np.sign(R) * correlation) / np.abs(right.values)
+
+    def linear() -> Linear:
+        return left.errors().plus(right.errors(), 1 / right.values, -R / right.values)
+
+    return Quotients(
+        _title("Ratio", "/", left, right),
+        columns,
+        R,
+        std,
+        _notes(left, right),
+        linear=linear,
+        a=left,
+        b=right,
+        correlation=correlation,
+    )
+
+
+def _pair(source: Source, a: Operand, b: Operand) -> tuple[Figures, Figures, Array, tuple[Column, ...]]:
+    """Return both operands with as many figures, the correlation of each pair, and what each is about."""
+    left, right = _figures(source, "a", a), _figures(source, "b", b)
+    places = _matched(left, right)
+    left, right = _chosen(left, range(len(left))), _chosen(right, places)
+    return left, right, _correlation(left.errors(), right.errors()), _columns(a, b, left, right)
+
+
+def _matched(left: Figures, right: Figures) -> Sequence[int]:
+    """Return the figure of b for each of a: the same one, the only one, or that of the same group."""
+    n, m = len(left), len(right)
+    if m in (1, n):
+        return range(n) if m == n else [0] * n
+    own = {column.name: column for column in left.columns}
+    number = {tuple(column[i] for column in right.columns): i for i in range(m)}
+    try:
+        keys = [tuple(own[column.name][i] for column in right.columns) for i in range(n)]
+        return [number[key] for key in keys]
+    except KeyError:
+        msg = (
+            f"b: expected {n:,} figures, one per figure of a, a single one, or one per group of a, got {m:,}"
+        )
+        raise WorkloadError(msg) from None
+
+
+def _correlation(a: Linear, b: Linear) -> Array:
+    n = len(a.indexes)
+    both = a.plus(b, 1.0, 0.0)  # one workload for both
+    own, other = (a.plus(b, *c) for c in ((1.0, 0.0), (0.0, 1.0)))
+    stacked = Linear(
+        both.source,
+        both.workload,
+        np.concatenate([own.indexes, other.indexes]),
+        np.concatenate([own.coefficients, other.coefficients]),
+    ).covariance()
+    variances = np.diagonal(stacked)
+    scale = np.sqrt(np.maximum(variances[:n] * variances[n:], 0))
+    covariance = np.diagonal(stacked, n)
+    return np.clip(np.divide(covariance, scale, out=np.zeros(n), where=scale > 0), -1, 1)
+
+
+def _figures(source: Source, name: str, given: object) -> Figures:
+    """Return an operand as figures of this release."""
+    if isinstance(given, str):
+        given = counting(schema_of(source), given)
+    if isinstance(given, Workload):
+        return _counts(source, given)
+    if isinstance(given, Figure) and given.origin is not None:
+        figures, place = given.origin
+        given = _chosen(figures, [place])
+    if isinstance(given, CrossTable):
+        given = given.figures
+    if not isinstance(given, Figures):
+        msg = (
+            f"{name}: expected a predicate, a Workload or the result of a statistic, got "
+            f"{type(given).__name__}"
+        )
+        raise WorkloadError(msg)
+    if given.errors().source is not source:
+        msg = (
+            f"{name}: expected figures of this release, got those of another; the noise of two releases is "
+            "independent, so the squares of their standard errors add up"
+        )
+        raise WorkloadError(msg)
+    return given
+
+
+def _counts(source: Source, workload: Workload) -> Figures:
+    """Return the answers to a workload as figures."""
+    answers = source.answer(workload)
+    n = len(workload)
+    columns = (Column("query", list(workload.labels()), tuple(range(n))),)
+    linear = Linear.of(source, workload, (np.arange(n), np.ones(n)))
+    return Figures("Count", columns, answers.values, answers.std, linear=lambda: linear)
+
+
+def _chosen(base: Figures, places: Sequence[int]) -> Chosen:
+    """Return some figures of others."""
+    own = list(places)
+    columns = tuple(
+        Column(c.name, c.values, tuple(c.places[place] for place in own), c.shown) for c in base.columns
+    )
+    values, std = (array.ravel()[own] for array in (base.values, base.std))
+    return Chosen(
+        base.title,
+        columns,
+        values,
+        std,
+        base.note,
+        linear=lambda: base.errors().take(own),
+        base=base,
+        places=tuple(own),
+    )
+
+
+def _columns(a: Operand, b: Operand, left: Figures, right: Figures) -> tuple[Column, ...]:
+    """Return what each contrast is about: common columns as they are, else both figures in words."""
+    counts = isinstance(a, str | Workload), isinstance(b, str | Workload)
+    if not any(counts):
+        own = {c.name: [c[i] for i in range(len(left))] for c in left.columns}
+        if all(own.get(c.name) == [c[i] for i in range(len(left))] for c in right.columns):
+            return left.columns  # b is about the same, or about more
+    same = left.title == right.title  # then the title of the contrast says what they are
+    return tuple(
+        Column(name, [_words(one, i, own, same) for i in range(len(one))], tuple(range(len(one))))
+        for name, one, own in (("a", left, counts[0]), ("b", right, counts[1]))
+    )
+
+
+def _words(figures: Figures, place: int, counted: bool, same: bool) -> str:
+    about = ", ".join(
+        column.text(place) if counted else f"{column.name} = {column.text(place)}"
+        for column in figures.columns
+    )
+    if counted or (same and about):
+        return about
+    return f"{figures.title}: {about}" if about else figures.title
+
+
+def _title(what: str, sign: str, a: Figures, b: Figures) -> str:
+    """Return the title of a contrast.
+
+    >>> nothing = np.zeros(0)
+    >>> _title("Difference", "-", Figures("A", (), nothing, nothing), Figures("B", (), nothing, nothing))
+    'Difference: A - B'
+    """
+    return f"{what}: {a.title}" if a.title == b.title else f"{what}: {a.title} {sign} {b.title}"
+
+
+def _notes(a: Figures, b: Figures) -> str:
+    return " ".join(note for note in dict.fromkeys([a.note, b.note]) if note)

@@ -1,0 +1,210 @@
+"""A hierarchy on one attribute as a tree: levels of groups that nest, and the values as leaves.
+
+The rows of a million leaves are never written out: answers are sums over groups, level by level, and planning
+works on the nodes (`planning.trees`). Small hierarchies have rows like any other family.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.attributes import Attribute, literal
+from querysmasher.errors import WorkloadError
+from querysmasher.names import written_name
+from querysmasher.text import one_line
+from querysmasher.workload.checks import check_weights
+from querysmasher.workload.families import Family, Identity, one_of
+
+Integers = NDArray[np.int64]
+
+Name = str | int | float | bool
+"""Types of the names of groups."""
+
+LISTED = 1_000
+"""Maximum number of values of a group whose predicate lists them."""
+
+LABELLED = 1_000
+"""Maximum number of queries whose labels are stored."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hierarchy(Family):
+    """One query per group of each level and, with `leaves`, one per value."""
+
+    groups: tuple[Integers, ...]
+    """For each level, the number of every value's group: 0 .. k - 1 in order of first appearance."""
+    names: tuple[tuple[Name, ...], ...]
+    """For each level, the names of its groups."""
+    leaves: bool = True
+    level_weights: tuple[float, ...] | None = None
+    """The weight of the queries of each level, last that of the leaves; None if all are 1."""
+    titles: tuple[str, ...] | None = None
+    """The names of the levels, for readers and statistics."""
+    row_labels: tuple[str, ...] | None = None
+    """The labels of few queries."""
+    _digest: str = field(init=False, repr=False, default="")
+
+    name: ClassVar[str] = "hierarchy"
+
+    def __post_init__(self) -> None:
+        """Check the levels: every value is in one group of each, and levels nest."""
+        (n,) = self.shape
+        groups = tuple(np.array(own, dtype=np.int64) for own in self.groups)
+        if not groups and not self.leaves:
+            msg = "levels: expected at least one level, or leaves=True"
+            raise WorkloadError(msg)
+        for number, (own, names) in enumerate(zip(groups, self.names, strict=True), start=1):
+            if own.shape != (n,) or not _numbers_by_appearance(own) or int(own.max()) + 1 != len(names):
+                msg = f"level {number} of a hierarchy: expected {n} groups, one per value, each with a name"
+                raise WorkloadError(msg)
+            own.flags.writeable = False
+        object.__setattr__(self, "groups", groups)
+        weights = self.level_weights
+        if weights is not None:
+            check_weights("weights", weights)
+            if len(weights) != len(groups) + self.leaves:
+                msg = (
+                    f"weights: expected {len(groups) + self.leaves}, one per level"
+                    f"{' and one for the values' * self.leaves}, got {len(weights)}"
+                )
+                raise WorkloadError(msg)
+            same = all(weight == 1 for weight in weights)
+            object.__setattr__(self, "level_weights", None if same else tuple(map(float, weights)))
+        check_nesting(groups)
+        digest = hashlib.sha256(repr((n, self.leaves, self.level_weights)).encode())
+        for own in groups:
+            digest.update(own.tobytes())
+        object.__setattr__(self, "_digest", digest.hexdigest())
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of queries of each level, last of the leaves."""
+        return (*map(len, self.names), *[self.cells] * self.leaves)
+
+    @property
+    def rows(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def key(self) -> Hashable:
+        return (self.name, self.shape, self._digest)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return isinstance(other, Hierarchy) and (self.key, self.names, self.titles, self.row_labels) == (
+            other.key,
+            other.names,
+            other.titles,
+            other.row_labels,
+        )
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.key)
+
+    @cached_property
+    def weights(self) -> Array | None:
+        return None if self.level_weights is None else np.repeat(self.level_weights, self.sizes)
+
+    @cached_property
+    def _orders(self) -> tuple[tuple[Integers, Integers], ...]:
+        """For each level, an order of the values that puts groups together, and where each starts."""
+        found = []
+        for own, size in zip(self.groups, self.sizes, strict=False):
+            counts = np.bincount(own, minlength=size)
+            found.append((np.argsort(own, kind="stable"), np.cumsum(counts) - counts))
+        return tuple(found)
+
+    def _matrix(self) -> Array:
+        levels = [own == np.arange(size)[:, None] for own, size in zip(self.groups, self.sizes, strict=False)]
+        return np.concatenate([*levels, np.eye(self.cells)[: self.cells * self.leaves]]).astype(float)
+
+    def answers(self, table: Array) -> Array:
+        result = np.empty((self.rows, *table.shape[1:]))
+        start = 0
+        for (order, starts), size in zip(self._orders, self.sizes, strict=False):
+            np.add.reduceat(table[order], starts, axis=0, out=result[start : start + size])
+            start += size
+        if self.leaves:
+            result[start:] = table
+        return result
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        if self.row_labels is not None:
+            return list(self.row_labels)
+        (a,) = attributes
+        groups = (f"{a.name} in {literal(group)}" for level in self.names for group in level)
+        return [*groups, *(Identity(self.shape).labels([a]) if self.leaves else ())]
+
+    def spans(self) -> Integers:
+        found = [np.zeros((0, 2), dtype=np.int64)]
+        for (order, starts), own in zip(self._orders, self.groups, strict=True):
+            counts = np.bincount(own)
+            first, last = order[starts], order[starts + counts - 1]  # the order is stable
+            found.append(np.stack([first, last], axis=1))
+            found[-1][last - first >= counts] = -1  # other values lie in between
+        return np.concatenate([*found, *([Identity(self.shape).spans()] if self.leaves else ())])
+
+    def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002
+        """Return the name of each group, and None for single values."""
+        groups = [one_line(str(name)) for level in self.names for name in level]
+        return [*groups, *([None] * (self.rows - len(groups)))]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        groups = (said for level in range(len(self.groups)) for said in self._stated(a, level))
+        return [*groups, *(Identity(self.shape).predicates([a]) if self.leaves else ())]
+
+    def _stated(self, attribute: Attribute, level: int) -> Iterator[str]:
+        """Return the groups of a level as lists of their values; large ones in words."""
+        order, starts = self._orders[level]
+        literals, written = attribute.literals, written_name(attribute.name)
+        for name, own in zip(self.names[level], np.split(order, starts[1:]), strict=True):
+            if own.size > LISTED:
+                yield f"{attribute.name} in {literal(name)}"
+            elif own.size == 1:
+                yield f"{written} == {literals[own[0]]}"
+            else:
+                yield one_of(attribute, [literals[value] for value in own])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "groups": list(self.groups),
+            "names": [list(level) for level in self.names],
+            "leaves": self.leaves,
+            "level_weights": None if self.level_weights is None else list(self.level_weights),
+            "titles": None if self.titles is None else list(self.titles),
+            "row_labels": None if self.row_labels is None else list(self.row_labels),
+        }
+
+
+def check_nesting(groups: Sequence[Integers]) -> None:
+    """Refuse levels that do not nest, whatever their order; levels of equally many groups must be equal."""
+    order = sorted(range(len(groups)), key=lambda level: int(groups[level].max()))
+    for coarse, fine in itertools.pairwise(order):
+        first = np.unique(groups[fine], return_index=True)[1]
+        expected = groups[coarse][first][groups[fine]]
+        if not np.array_equal(expected, groups[coarse]):
+            msg = (
+                f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has "
+                f"values in different groups of level {coarse + 1}; state them as two hierarchies"
+            )
+            raise WorkloadError(msg)
+
+
+def _numbers_by_appearance(own: Integers) -> bool:
+    """Return whether numbers are 0 .. k - 1, each first used after those before it."""
+    if not own.size or own[0] != 0:
+        return False
+    highest = np.maximum.accumulate(own)
+    return bool(own.min() >= 0 and np.all(own[1:] <= highest[:-1] + 1))

@@ -1,0 +1,216 @@
+"""The estimate of a release: its verbs, what it says of itself, and how it compares with unbiased answers."""
+
+import itertools
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.estimate.answers import NOTE
+from querysmasher.estimate.estimate import Estimate
+from tests.builders import COST
+from tests.estimate.tables import counted, people
+
+
+def frame(schema, records):
+    return pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+
+
+def release_of(asked=None, budget=None, seed=0, records=4000, **options):
+    schema, rows = people(records)
+    workload = qs.marginals(schema, 2) if asked is None else asked(schema)
+    plan = qs.plan(workload, budget or qs.zCDP(0.05), **options)
+    return qs.measure(plan, frame(schema, rows), seed=seed), rows
+
+
+def true_answers(workload, records):
+    found = []
+    for group in workload:
+        table = counted(workload.schema, records, workload.schema.positions(group.attributes))
+        for _, family in group.parts():
+            table = np.moveaxis(family.answers(table), 0, -1)
+        found.append(np.ravel(table))
+    return np.concatenate(found)
+
+
+def test_an_estimate_has_no_standard_errors_and_says_that_it_is_biased(tmp_path):
+    release, _ = release_of()
+    estimate = release.estimate()
+    answers = estimate.answer()
+    table = estimate.marginal("a", "c")
+    for one in (estimate, answers, answers[0]):
+        assert not hasattr(one, "std")
+    for one in (estimate, answers, table, answers[0]):
+        assert not hasattr(one, "interval")
+        assert one.note == NOTE == "estimate: shrunk and non-negative, not unbiased"
+    assert NOTE in repr(estimate)
+    assert NOTE in repr(answers)
+    assert NOTE in estimate._repr_html_()
+    assert NOTE in answers._repr_html_()
+    for made in (answers.to_frame(), table.to_frame(), estimate.to_frame("a == 1")):
+        assert set(made["note"].to_pylist()) == {NOTE}
+        assert "std" not in made.column_names
+    workload = qs.marginals(release.workload.schema, 1)
+    for ending in ("csv", "parquet", "json", "arrow", "csv.gz"):
+        path = tmp_path / f"answers.{ending}"
+        estimate.write(workload, path)
+        assert path.exists()
+    assert NOTE in (tmp_path / "answers.csv").read_text()
+    assert NOTE in (tmp_path / "answers.json").read_text()
+    stored = pq.read_table(tmp_path / "answers.parquet")
+    assert NOTE in json.loads(stored.schema.metadata[b"querysmasher"])["note"]
+    assert stored["value"].to_numpy() == pytest.approx(estimate.answer(workload).values)
+    assert "not unbiased" in (tmp_path / "datapackage.json").read_text()
+
+
+def test_the_release_stays_what_it_is():
+    release, _ = release_of()
+    before = release.answer().values.copy()
+    release.estimate().answer()
+    assert release.answer().values.tolist() == before.tolist()
+    assert (before < 0).any()  # so that non-negativity means something
+    assert (release.estimate().answer().values >= 0).all()
+
+
+def test_attributes_come_in_the_order_asked_for():
+    estimate = release_of()[0].estimate()
+    table = np.asarray(estimate.marginal("a", "c", "e"))
+    assert np.asarray(estimate.marginal("e", "a", "c")) == pytest.approx(table.transpose(2, 0, 1))
+    first = estimate.marginal("c", "a").to_frame()
+    assert first.column_names[-2:] == ["value", "note"]
+    assert first["value"].to_numpy() == pytest.approx(np.asarray(estimate.marginal("c", "a")).ravel())
+    with pytest.raises(qs.WorkloadError, match="only the table itself has labels"):
+        estimate.marginal("a").cumsum().to_frame()
+
+
+def test_tables_that_were_never_measured_are_estimated():
+    release, _ = release_of(lambda s: qs.marginals(s, 1))
+    with pytest.raises(qs.OutsideMeasuredSpaceError):
+        release.marginal("a", "b")
+    table = release.estimate().marginal("a", "b", "d", "e")
+    assert table.shape == (8, 8, 6, 3)
+    assert table.sum() == pytest.approx(release.estimate().total)
+
+
+def test_an_estimate_is_saved_with_its_releases(tmp_path):
+    release, _ = release_of(lambda s: qs.marginals(s, 2) + qs.queries(s, a="prefix"))
+    estimate = release.estimate()
+    estimate.save(tmp_path / "x.estimate")
+    loaded = Estimate.load(tmp_path / "x.estimate")
+    assert loaded.answer().values.tolist() == estimate.answer().values.tolist()
+    assert loaded.guarantee == estimate.guarantee
+    content = (tmp_path / "x.estimate").read_bytes()
+    (tmp_path / "bad.estimate").write_bytes(content[:-20])
+    with pytest.raises(qs.FileError):
+        Estimate.load(tmp_path / "bad.estimate")
+    release.save(tmp_path / "y.release")
+    with pytest.raises(qs.FileError, match="not a 'querysmasher estimate'"):
+        Estimate.load(tmp_path / "y.release")
+
+
+def test_a_workload_on_another_schema_is_refused():
+    estimate = release_of()[0].estimate()
+    with pytest.raises(qs.OutsideMeasuredSpaceError, match="schema"):
+        estimate.answer(qs.marginals(qs.Schema.of(a=2), 1))
+
+
+ASKED = {
+    "prefixes": lambda s: qs.all_kway(s, [1, 2], "prefix"),
+    "ranges": lambda s: qs.all_kway(s, 1, "range"),
+    "circular": lambda s: qs.queries(s, b="circular"),
+    "joint": lambda s: qs.affine(s, "a", "b") + qs.abs_difference(s, "a", "b"),
+    "whole": lambda s: qs.where(s, "a < 3 and b > 2") + qs.where(s, "c == 1") + qs.where(s, "d > 2"),
+    "mixed": lambda s: qs.queries(s, a="prefix", c="identity") + qs.marginals(s, 2),
+    "random": lambda s: qs.random_queries(s, ("a", "b"), 30),
+}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_every_release_has_an_estimate_that_is_no_worse(kind):
+    schema, records = people()
+    workload = ASKED[kind](schema)
+    exact = true_answers(workload, records)
+    plan = qs.plan(workload, qs.zCDP(0.002))
+    ours = theirs = 0.0
+    for seed in range(6):
+        release = qs.measure(plan, frame(schema, records), seed=seed)
+        values = release.estimate().answer().values
+        assert np.isfinite(values).all()
+        assert values.min() >= 0
+        ours += np.mean((values - exact) ** 2)
+        theirs += np.mean((release.answer().values - exact) ** 2)
+    assert ours <= 1.02 * theirs  # the seeds are fixed
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_with_a_huge_budget_estimates_are_the_truth(kind):
+    schema, records = people()
+    workload = ASKED[kind](schema)
+    release = qs.measure(qs.plan(workload, qs.PrivacyCost(1e8)), frame(schema, records), seed=0)
+    assert release.estimate().answer().values == pytest.approx(true_answers(workload, records), abs=1.0)
+
+
+def test_prefixes_do_not_decrease():
+    release, _ = release_of(lambda s: qs.all_kway(s, 2, "prefix"), qs.zCDP(0.001))
+    for group, values in zip(release.workload, release.estimate().answers(release.workload), strict=True):
+        for axis in range(2):
+            assert (np.diff(values, axis=axis) >= 0).all(), group
+
+
+def test_phases_are_combined():
+    first, _ = release_of(lambda s: qs.marginals(s, 1))
+    second, _ = release_of(lambda s: qs.marginals(s, 2), seed=1)
+    both = Estimate((first, second), second.workload, second.estimate().about)
+    known = both.model.evidence.noisy((0,))
+    parts = [one.estimate().model.evidence.noisy((0,)) for one in (first, second)]
+    assert 1 / known.variance == pytest.approx(sum(1 / one.variance for one in parts))
+    assert both.answer().values.min() >= 0
+
+
+@settings(max_examples=20)
+@given(
+    sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    rows=st.integers(0, 6),
+    public=st.booleans(),
+    k=st.integers(0, 2),
+)
+def test_empty_and_tiny_tables_give_sane_answers(sizes, rows, public, k):
+    schema = qs.Schema.of({f"a{i}": n for i, n in enumerate(sizes)})
+    k = min(k, len(sizes))
+    if (public and k == 0) or all(n == 1 for n in sizes):
+        k = min(1, len(sizes))
+        if public and all(n == 1 for n in sizes):
+            return  # nothing is left to measure
+    records = np.stack([np.arange(rows) % n for n in sizes], axis=1)
+    budget = qs.zCDP(0.5, neighbours="replace_one") if public else qs.zCDP(0.5)
+    release = qs.measure(qs.plan(qs.marginals(schema, k), budget), frame(schema, records), seed=1)
+    estimate = release.estimate()
+    for order in range(len(sizes) + 1):
+        for names in itertools.combinations(schema.names, order):
+            table = np.asarray(estimate.marginal(*names))
+            assert np.isfinite(table).all()
+            assert table.min() >= 0
+            assert table.sum() == pytest.approx(estimate.total, abs=1e-6 * (1 + estimate.total))
+
+
+def test_a_noisy_total_below_zero_gives_tables_of_zeros():
+    schema = qs.Schema.of(a=3, b=2)
+    plan = qs.plan(qs.marginals(schema, 2), qs.PrivacyCost(1e-3))
+    empty = frame(schema, np.zeros((0, 2), dtype=np.int64))
+    seeds = [s for s in range(20) if qs.measure(plan, empty, seed=s).marginal() < 0]
+    assert seeds
+    estimate = qs.measure(plan, empty, seed=seeds[0]).estimate()
+    assert estimate.total == 0
+    assert not np.asarray(estimate.marginal("a", "b")).any()
+
+
+def test_budgets_of_every_unit_work():
+    for neighbours in ("add_remove", "replace_one"):
+        release, _ = release_of(budget=qs.zCDP(0.05, neighbours=neighbours))
+        assert release.estimate().answer().values.min() >= 0
+    assert COST.privacy_cost == 1

@@ -1,0 +1,103 @@
+"""Synthetic records: they follow the estimate, stream, and can be read back."""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import querysmasher as qs
+from querysmasher.estimate import synthesis
+from tests.estimate.tables import counted, people
+
+
+def estimate_of(stated=(), budget=0.5):
+    schema, records = people(20_000)
+    schema = schema.impossible(*stated)
+    table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+    return qs.measure(qs.plan(qs.marginals(schema, 2), qs.zCDP(budget)), table, seed=0).estimate()
+
+
+def coded(frame):
+    return np.stack([frame[name].to_numpy() for name in frame.column_names], axis=1)
+
+
+def test_low_order_tables_of_the_records_follow_the_estimate():
+    estimate = estimate_of()
+    records = coded(estimate.microdata(seed=1).to_frame())
+    assert len(records) == round(estimate.total)
+    for order, most in ((1, 0.01), (2, 0.02), (3, 0.06)):
+        for place in itertools.combinations(range(5), order):
+            own = counted(estimate.schema, records, place) / len(records)
+            aimed = estimate.model.table(place) / estimate.total
+            # as many records drawn independently would be 0.005, 0.03 and 0.1 away
+            assert np.abs(own - aimed).sum() < most
+
+
+def test_records_stream_in_blocks_and_are_the_same_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(synthesis, "BLOCK", 300)
+    made = estimate_of().microdata(1000, seed=2)
+    sizes = [len(block) for block in made]
+    assert sizes == [300, 300, 300, 100]
+    whole = made.to_frame()
+    assert whole.equals(made.to_frame())
+    made.write(tmp_path / "r.parquet")
+    made.write(tmp_path / "r.csv")
+    assert coded(pq.read_table(tmp_path / "r.parquet")).tolist() == coded(whole).tolist()
+    assert coded(pa.csv.read_csv(tmp_path / "r.csv")).tolist() == coded(whole).tolist()
+    assert b"synthetic records" in pq.read_schema(tmp_path / "r.parquet").metadata[b"querysmasher"]
+    assert "nobody" in repr(made)
+    pandas = pytest.importorskip("pandas")
+    assert isinstance(made.to_frame("pandas"), pandas.DataFrame)
+    with pytest.raises(qs.FileError):
+        made.write(tmp_path / "r.txt")
+
+
+def test_nobody_is_impossible():
+    stated = ("a < 2 and c == 3", "b == 7 and d == 0 and e == 1", "d == 5")
+    estimate = estimate_of(stated)
+    frame = estimate.microdata(5000, seed=0).to_frame()
+    assert len(frame) == 5000
+    assert estimate.model.zeros.allowed(coded(frame)).all()
+
+
+def test_records_of_every_kind_of_attribute_can_be_measured_again():
+    schema = qs.Schema(
+        [
+            qs.Categorical("sex", ["F", "M"]),
+            qs.Binned("income", edges=[0, 10, 25, 50]),
+            qs.Cyclic("hour", range(24)),
+            qs.Ordinal("one", ["x"]),
+        ]
+    )
+    rng = np.random.default_rng(0)
+    table = pa.table(
+        {
+            "sex": rng.choice(["F", "M"], 500),
+            "income": rng.uniform(0, 50, 500),
+            "hour": rng.integers(0, 24, 500),
+            "one": ["x"] * 500,
+        }
+    )
+    plan = qs.plan(qs.marginals(schema, [1, 2]), qs.zCDP(1))
+    frame = qs.measure(plan, table, seed=0).estimate().microdata(200, seed=0).to_frame()
+    assert qs.measure(plan, frame, seed=1).plan.schema == schema
+
+
+def test_no_records_and_invalid_numbers():
+    estimate = estimate_of()
+    assert len(estimate.microdata(0).to_frame()) == 0
+    for n in (-1, 1.5, True):
+        with pytest.raises(qs.WorkloadError, match="n: expected"):
+            estimate.microdata(n)
+
+
+def test_an_estimate_of_nobody_has_records_all_the_same():
+    schema = qs.Schema.of(a=3, b=2)
+    empty = pa.table({"a": pa.array([], pa.int64()), "b": pa.array([], pa.int64())})
+    plan = qs.plan(qs.marginals(schema, 2), qs.PrivacyCost(1e-3))
+    for seed in range(4):
+        estimate = qs.measure(plan, empty, seed=seed).estimate()
+        assert len(estimate.microdata(10, seed=0).to_frame()) == 10

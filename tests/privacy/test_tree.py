@@ -1,0 +1,144 @@
+"""Trees of integers: exact at sizes where 64 bits nearly overflow, and what they cost by brute force."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.privacy.test_factors import forests
+from tests.release.tables import random_counts, released, squared_change, units
+
+import querysmasher as qs
+from querysmasher.errors import PrivacyError
+from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
+from querysmasher.privacy.factors import Matrix, Tree
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+
+SMALL = {
+    "leaf_of": np.array([0, 1, 2]),
+    "parents": np.array([-1, 0, 0, 1, 1]),
+    "multipliers": np.array([4, 0, 3, 5, 6]),
+}
+
+
+@settings(max_examples=60)
+@given(forests(9), st.data())
+def test_hostile_sizes_against_python_integers(parents, data):
+    """Multipliers up to 2^61, and tables so large that answers nearly fill a word."""
+    leaves = np.setdiff1d(np.arange(len(parents)), parents)
+    large = st.one_of(st.integers(1, 9), st.integers(2**40, 2**61), st.just(2**61))
+    multipliers = np.array([data.draw(large) for _ in parents])
+    factor = Tree(np.arange(len(leaves)), parents, multipliers)
+    paths = []
+    for leaf in leaves:
+        node, path = int(leaf), []
+        while node >= 0:
+            path.append(node)
+            node = int(parents[node])
+        paths.append(path)
+    assert factor.squared_column() == max(sum(int(multipliers[v]) ** 2 for v in path) for path in paths)
+    bound = (2**62 - 1) // factor.largest
+    counts = np.zeros((len(leaves), 2), dtype=np.int64)
+    counts[data.draw(st.integers(0, len(leaves) - 1)), 0] = bound
+    counts[:, 1] = bound // len(leaves)
+    expected = [
+        [int(multipliers[v]) * sum(int(c) for c, path in zip(column, paths, strict=True) if v in path)
+         for column in counts.T]
+        for v in range(len(parents))
+    ]  # fmt: skip
+    assert factor.exact_answers(counts, bound).tolist() == expected
+
+
+def test_negative_tables_are_answered_exactly():
+    """After another factor the tables may have any sign."""
+    factor = Tree(**SMALL)
+    tables = np.array([[2**58], [-(2**58)], [2**57]])
+    assert factor.exact_answers(tables, 2**59).tolist() == [
+        [4 * 2**57],
+        [3 * 2**58],
+        [-5 * 2**58],
+        [6 * 2**57],
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parents": np.array([-1, 0, 0, 2, 1])},
+        {"parents": np.array([-1, 0, 0, 1, 5])},
+        {"parents": np.array([0, 0, 0, 1, 1])},
+        {"parents": np.array([-2, 0, 0, 1, 1])},
+        {"parents": np.array([-1, 1, 1, 1, 1])},
+        {"parents": np.array([], dtype=np.int64)},
+        {"parents": np.array([-1.0, 0, 0, 1, 1])},
+        {"leaf_of": np.array([0, 1, 1])},
+        {"leaf_of": np.array([0, 1, 3])},
+        {"leaf_of": np.array([-1, 0, 1])},
+        {"leaf_of": np.array([[0, 1, 2]])},
+        {"leaf_of": [0, 1, 2]},
+        {"multipliers": np.array([4, 0, 3, 5, 0])},
+        {"multipliers": np.array([4, 0, -3, 5, 6])},
+        {"multipliers": np.array([4, 0, 3, 5])},
+        {"multipliers": np.array([4, 0, 3, 5, 2**62])},
+        {"multipliers": np.array([4, 0, 3, 5, -(2**63)])},
+    ],
+)
+def test_arrays_that_are_no_tree_are_refused(change, refuses):
+    with refuses(PrivacyError, ValueError):
+        Tree(**(SMALL | change))
+
+
+def test_its_arrays_are_copied_and_cannot_be_changed():
+    arrays = {name: array.copy() for name, array in SMALL.items()}
+    factor = Tree(**arrays)
+    before = factor.squared_column()
+    for array in arrays.values():
+        array[:] += 1
+    assert factor.squared_column() == before
+    for kept in factor.to_data().values():
+        with pytest.raises(ValueError, match="read-only"):
+            kept[...] = 5
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+@settings(max_examples=20)
+@given(parents=forests(6), data=st.data())
+def test_the_cost_is_the_largest_change_between_neighbours(neighbours, parents, data):
+    """By brute force: a tree crossed with a matrix on another attribute."""
+    leaves = np.setdiff1d(np.arange(len(parents)), parents)
+    multipliers = np.array([data.draw(st.integers(0, 9)) for _ in parents])
+    multipliers[leaves] += 1
+    schema = qs.Schema.of(a=len(leaves), b=2)
+    tree = IntegerStrategy((len(leaves),), (((0,), Tree(np.arange(len(leaves)), parents, multipliers)),))
+    other = IntegerStrategy((2,), (((0,), Matrix(np.array([[3, -3]]))),))
+    measured = (
+        IntegerMeasured((0,), (((0,), 0),), Fraction(7)),
+        IntegerMeasured((0, 1), (((0,), 0), ((1,), 1)), Fraction(5)),
+    )
+    plan = IntegerPlan(schema, qs.PrivacyCost(1e6, neighbours=neighbours), (tree, other), measured, 10**4)
+    base = random_counts(schema, 1) + 1
+    here = released(plan, base)
+    each = list(units(schema))
+    changes = each if neighbours == "add_remove" else [a - b for a, b in itertools.permutations(each, 2)]
+    found = max(squared_change(here, released(plan, base + change)) for change in changes)
+    assert found <= privacy_cost(plan)
+    if neighbours == "add_remove":
+        assert found == pytest.approx(float(privacy_cost(plan)))
+
+
+def test_its_sensitivity_is_that_of_the_longest_path():
+    strategy = IntegerStrategy((3,), (((0,), Tree(**SMALL)),))
+    assert squared_sensitivity(strategy) == 16 + 36
+
+
+def test_a_million_leaves_are_answered_by_sums():
+    n = 10**6
+    parents = np.concatenate([[-1], np.zeros(1000, np.int64), 1 + np.arange(n) // 1000])
+    factor = Tree(np.random.default_rng(0).permutation(n), parents, np.full(len(parents), 7))
+    counts = np.random.default_rng(1).integers(0, 20, (n, 1))
+    answers = factor.exact_answers(counts, int(counts.sum()))
+    assert answers[0, 0] == 7 * counts.sum()
+    found = factor.undone(answers[:, 0].astype(float))
+    np.testing.assert_allclose(found, counts[:, 0], atol=1e-9)
