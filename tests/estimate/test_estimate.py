@@ -68,6 +68,22 @@ def test_an_estimate_has_no_standard_errors_and_says_that_it_is_biased(tmp_path)
     assert "not unbiased" in (tmp_path / "datapackage.json").read_text()
 
 
+def test_a_page_has_both_kinds_of_numbers_and_a_switch(tmp_path):
+    schema = qs.Schema([qs.Categorical("<b>x</b>", ["<i>", "&"]), qs.Ordinal("y", range(3))])
+    table = pa.table({"<b>x</b>": ["<i>", "&", "&"], "y": [0, 1, 1]})
+    release = qs.measure(qs.plan(qs.marginals(schema, 1), COST), table, seed=0)
+    path = release.estimate().report(tmp_path / "page.html")
+    text = path.read_text(encoding="utf-8")
+    assert NOTE in text
+    assert "<i>" not in text
+    assert "not measured" in text
+    assert f"{release.marginal('y')[0]:,.1f}" in text
+    assert f"{release.estimate().marginal('y')[0]:,.1f}" in text
+    assert "show unbiased values too" in text
+    with pytest.raises(qs.FileError):
+        release.estimate().report(tmp_path / "page.txt")
+
+
 def test_the_release_stays_what_it_is():
     release, _ = release_of()
     before = release.answer().values.copy()
@@ -153,6 +169,17 @@ def test_with_a_huge_budget_estimates_are_the_truth(kind):
     workload = ASKED[kind](schema)
     release = qs.measure(qs.plan(workload, qs.PrivacyCost(1e8)), frame(schema, records), seed=0)
     assert release.estimate().answer().values == pytest.approx(true_answers(workload, records), abs=1.0)
+
+
+def test_if_the_total_was_not_measured_it_is_at_least_the_largest_count():
+    schema, records = people()
+    workload = qs.where(schema, "a < 6") + qs.where(schema, "a < 3 and b > 2")
+    release = qs.measure(qs.plan(workload, COST), frame(schema, records), seed=0)
+    with pytest.raises(qs.OutsideMeasuredSpaceError):
+        release.marginal()
+    estimate = release.estimate()
+    assert estimate.total == pytest.approx(float(release.answer().values.max()))
+    assert np.asarray(estimate.marginal("a", "e")).sum() == pytest.approx(estimate.total)
 
 
 def test_prefixes_do_not_decrease():

@@ -83,6 +83,16 @@ def test_the_order_of_attributes_does_not_matter_and_invalid_ones_are_refused(es
         estimate.error().interval(95)
 
 
+def test_errors_survive_a_file_and_do_not_describe_rounded_estimates(estimate, tmp_path):
+    estimate.save(tmp_path / "x.qs")
+    assert type(estimate).load(tmp_path / "x.qs").error() == estimate.error()
+    rounded = estimate.integers(seed=1)
+    with pytest.raises(OutsideMeasuredSpaceError, match="before rounding"):
+        rounded.error("a", "b")
+    assert "before rounding" in rounded.report(tmp_path / "r.html").read_text()
+    assert str(estimate.error()) in estimate.report(tmp_path / "e.html").read_text()
+
+
 def test_errors_are_at_least_zero_as_shown():
     release = qs.explore(qs.marginals(SCHEMA, 1), TABLE, qs.zCDP(1e-9), seed=4)
     for one in release.estimate().errors().each:

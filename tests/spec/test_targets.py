@@ -129,3 +129,20 @@ def test_a_small_table_known_worse_than_a_huge_one_is_remarked():
     remark = 'weighing("tables") counts every table alike'
     assert remark in repr(qs.plan(workload, qs.PrivacyCost(1.0)))
     assert remark not in repr(qs.plan(workload.weighing("tables"), qs.PrivacyCost(1.0)))
+
+
+def test_the_purpose_is_read(tmp_path):
+    text = TEXT.replace("target", "# target").replace("level", "# level")
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("# "))
+    options = '\n[plan]\npurpose = "estimate"\nrecords = 5000\n'
+    spec = read(tmp_path, text + options)
+    assert spec.planning.purpose == "estimate"
+    assert spec.planning.records == 5000
+    with pytest.raises(qs.SpecError, match="allowed only with purpose"):
+        read(tmp_path, text + "\n[plan]\nrecords = 5000\n")
+
+
+def test_a_plan_says_that_it_is_meant_for_an_estimate():
+    schema = qs.Schema.of(a=3, b=3, c=2)
+    plan = qs.plan(qs.marginals(schema, 3), qs.PrivacyCost(1e-3), purpose="estimate")
+    assert "an estimate of 18 queries, biased" in repr(plan)

@@ -172,7 +172,8 @@ class ErrorSource:
         """Return the distances of tables from their estimates in a rehearsal."""
         if not places:
             return []
-        again = Model(Evidence(self._model.schema, (Rehearsal(self._releases, self._model),)))
+        source = Rehearsal(self._releases, self._model)
+        again = Model(Evidence(self._model.schema, (source,)), self._model.total)
         pairs = zip(self._model.tables(places), again.tables(places), strict=True)
         return [float(np.abs(first - second).sum()) for first, second in pairs]
 

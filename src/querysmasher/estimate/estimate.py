@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -20,9 +21,10 @@ from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.monotone import plausible
+from querysmasher.estimate.report import write_estimate_report
 from querysmasher.estimate.seeds import drawn_seed
 from querysmasher.estimate.storage import load_estimate, save_estimate
-from querysmasher.estimate.strategy_space import Shrunken
+from querysmasher.estimate.strategy_space import Shrunken, largest_count
 from querysmasher.estimate.synthesis import Synthesis
 from querysmasher.estimate.writing import write_estimates
 from querysmasher.fields import whole
@@ -80,7 +82,10 @@ class Estimate:
     @cached_property
     def model(self) -> Model:
         """Computes tables."""
-        return Model(Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases)))
+        evidence = Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases))
+        if evidence.noisy(()) is not None:
+            return Model(evidence)
+        return Model(evidence, max(map(largest_count, self.releases)))  # a few queries, not the total
 
     @cached_property
     def _shrunken(self) -> tuple[Shrunken, ...]:
@@ -197,6 +202,27 @@ class Estimate:
     def _errors(self) -> ErrorSource:
         return ErrorSource(self.releases, self.model)
 
+    def _error_words(self) -> str:
+        """Return the mean error in words."""
+        return str(self.error())
+
+    def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write a page of tables, one HTML file, and return its path.
+
+        A switch shows the unbiased values beside the estimates, where these were measured.
+        """
+
+        def unbiased(place: Place) -> Array | None:
+            for release in self.releases:
+                try:
+                    return release.reconstruction.marginal(place)
+                except OutsideMeasuredSpaceError:
+                    continue
+            return None
+
+        about = {**self.about, "note": self.note, "error": self._error_words()}
+        return write_estimate_report(self.schema, self.marginal, unbiased, about, path, title)
+
     def integers(self, *, seed: int | None = None) -> IntegerEstimate:
         """Return the estimate in non-negative integers that add up.
 
@@ -273,6 +299,16 @@ class IntegerEstimate(Estimate):
 
     def _shrunk(self, group: Group) -> Array | None:  # noqa: ARG002 - all answers are sums of integers
         return None
+
+    def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:  # noqa: ARG002
+        """Refuse: errors belong to the estimate before it was rounded."""
+        msg = "errors: they are known for the estimate before rounding; use errors() of that estimate"
+        raise OutsideMeasuredSpaceError(msg)
+
+    def _error_words(self) -> str:
+        before = Estimate(self.releases, self.workload, self.about)
+        before.__dict__["model"] = self.model
+        return f"before rounding, {before.error()}"
 
     def marginal(self, *attributes: str) -> EstimatedTable:
         """Return the table on any attributes, in the order given, as integers."""

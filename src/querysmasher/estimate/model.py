@@ -44,9 +44,10 @@ STEPS = 10
 class Model:
     """Computes the estimate of any table from noisy residuals."""
 
-    def __init__(self, evidence: Evidence) -> None:
-        """Take what was measured."""
+    def __init__(self, evidence: Evidence, least: float = 0.0) -> None:
+        """Take what was measured; `least` is the number of records if that was not measured."""
         self.evidence = evidence
+        self._least = least
         self.schema = evidence.schema
         self.zeros = Zeros(evidence.schema)
         self._singles: dict[int, Array] = {}
@@ -55,7 +56,7 @@ class Model:
     def total(self) -> float:
         """The number of records: at least zero."""
         noisy = self.evidence.noisy(())
-        return 0.0 if noisy is None else max(0.0, float(noisy.values))
+        return max(0.0, self._least if noisy is None else float(noisy.values))
 
     def single(self, attribute: int) -> Array:
         """Return the table on one attribute."""

@@ -197,9 +197,23 @@ class Shrunken:
             self._release.predictor.check(group)
         except OutsideMeasuredSpaceError:
             return None
-        table = self._reconstruction.marginal(
-            self._release.plan.schema.positions(group.attributes), complete=False
-        )
-        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-            table = np.moveaxis(family.answers(table), 0, -1)
-        return table
+        return _answered(self._release, self._reconstruction, group)
+
+
+def _answered(release: Measurements, reconstruction: Reconstruction, group: Group) -> Array:
+    """Return the answers to a group that was measured."""
+    table = reconstruction.marginal(release.plan.schema.positions(group.attributes), complete=False)
+    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+        table = np.moveaxis(family.answers(table), 0, -1)
+    return table
+
+
+def largest_count(release: Measurements) -> float:
+    """Return the largest unbiased answer to a planned query, which counts at most all records."""
+    found = [0.0]
+    for group in release.workload:
+        matrices = [f.matrix() for f in group.families if f.rows * f.cells <= LARGEST]
+        counts = len(matrices) == len(group.families) and all(np.isin(m, (0, 1)).all() for m in matrices)
+        if counts and group.rows <= LARGEST:
+            found.append(float(_answered(release, release.reconstruction, group).max()))
+    return max(found)

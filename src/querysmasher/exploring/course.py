@@ -160,7 +160,8 @@ class Course:
         profiles = []
         for number, table in enumerate(self._model().tables(sets)):
             targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
-            profiles.append(Profile.of(table))
+            if name != ERRORS:  # which plan nothing
+                profiles.append(Profile.of(table))
 
         def target(number: int) -> Integers:
             shape = [sizes[a] for a in sets[number]]

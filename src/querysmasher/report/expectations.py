@@ -165,6 +165,7 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
     certified = f", certified at most {share(plan.gap)} above {optimum(plan)}"
     of_mean = certified if plan.objective == "mean" else ""
     return [
+        *_purpose(plan),
         ("guarantee", promise(plan.budget, person)),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
@@ -173,6 +174,13 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
         *([("note", STOPPED)] if plan.stopped_early else []),
         *_remarks(plan),
     ]
+
+
+def _purpose(plan: Planned) -> Iterator[tuple[str, str]]:
+    """Say what the plan is meant for, if not for the answers that it predicts."""
+    if plan.asked is not None:
+        asked = count(plan.asked.query_count, "query", "queries")
+        yield "purpose", f"an estimate of {asked}, biased; the errors here are of unbiased answers"
 
 
 def largest_errors(plan: Planned) -> Sequence[Extreme] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from querysmasher.planning.estimating import PURPOSES
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.options import CENTERINGS, named
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     WeightingName: TypeAlias = str
     ObjectiveName: TypeAlias = str
     InsufficientName: TypeAlias = str
+    PurposeName: TypeAlias = str
 else:  # the names that planning accepts
     MechanismName = Literal[tuple(MECHANISMS)]
     SolverName = Literal[(*SOLVERS, *MECHANISMS)]
@@ -27,6 +29,7 @@ else:  # the names that planning accepts
     WeightingName = Literal[WEIGHINGS]
     ObjectiveName = Literal[OBJECTIVES]
     InsufficientName = Literal[INSUFFICIENT]
+    PurposeName = Literal[PURPOSES]
 
 ways = Field(description="an integer number of attributes, or a list of them")
 names = Field(description="a list of names of attributes")
@@ -230,6 +233,8 @@ class PlanSection(Section):
     bases: dict[str, Any] | None = Field(default=None, description="a table of attributes and their bases")
     objective: ObjectiveName = "mean"
     insufficient: InsufficientName = "refuse"
+    purpose: PurposeName = "answers"
+    records: int | None = Field(default=None, description="an integer of at least 1", ge=1)
 
     @property
     def chosen(self) -> Mechanism:

@@ -175,6 +175,8 @@ def _least(section: object, planning: object, entries: Sequence[Entry], findings
         "refuse",
     ):
         findings.add(("plan",), "objective and insufficient have no meaning beside [budget] least = true")
+    if isinstance(planning, PlanSection) and planning.purpose != "answers":
+        findings.add(("plan", "purpose"), "expected 'answers' beside [budget] least = true, got 'estimate'")
     return True
 
 
@@ -199,6 +201,8 @@ def _check_plan(section: object, schema: Schema | None, findings: Findings) -> N
     if not isinstance(section, PlanSection):
         return
     chosen = section.chosen
+    if section.records is not None and section.purpose != "estimate":
+        findings.add(("plan", "records"), "allowed only with purpose = 'estimate'")
     if section.centering == "optimized" and chosen.uniform_only:
         problem = f"expected uniform, the only choice for mechanism = {chosen.name!r}, got 'optimized'"
         findings.add(("plan", "centering"), problem)

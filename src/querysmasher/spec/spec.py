@@ -90,6 +90,8 @@ class Spec:
             self.budget,
             objective=self.planning.objective,
             insufficient=self.planning.insufficient,
+            purpose=self.planning.purpose,
+            records=self.planning.records,
             **options,
         )
 

@@ -75,6 +75,7 @@ records_per_person = 1            # above 1 the guarantee protects persons, not 
 
 # [plan]
 # objective = "worst"             # the least largest error instead of the least mean error
+# purpose = "estimate"            # measure what release.estimate() uses best: marginals of sparse tables
 
 [data]                            # only `querysmasher release` reads it
 path = "people.csv"               # CSV or Parquet; or database = "people.duckdb" and table = "people"

@@ -1,0 +1,80 @@
+"""Shrinkage in the space of what was measured dominates, and projections do not hurt."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+
+import querysmasher as qs
+from querysmasher.estimate.monotone import _min_max, plausible
+from querysmasher.estimate.strategy_space import shrink, turn
+from tests.estimate.tables import counted, people
+
+
+@pytest.mark.parametrize("length", [0.0, 1.0, 3.0, 10.0, 100.0])
+@pytest.mark.parametrize("spread", ["even", "harmonic", "steep"])
+def test_the_rule_of_james_and_stein_dominates(length, spread):
+    count = 40
+    weights = {
+        "even": np.ones(count),
+        "harmonic": 1 / np.arange(1, count + 1),
+        "steep": 2.0 ** -np.arange(count),
+    }
+    rng = np.random.default_rng(0)
+    truth = rng.standard_normal(count)
+    truth *= length / np.linalg.norm(truth)
+    ours, theirs = [], []
+    for _ in range(1500):
+        noisy = truth + rng.standard_normal(count)
+        change = shrink(noisy, weights[spread], np.ones(count))
+        ours.append(float(weights[spread] @ (change - truth) ** 2))
+        theirs.append(float(weights[spread] @ (noisy - truth) ** 2))
+    gain = np.array(theirs) - np.array(ours)
+    # risk is never larger: the mean gain is below -6 standard errors with a probability below 1e-8
+    assert gain.mean() >= -6 * gain.std() / np.sqrt(len(gain))
+    if length == 0 and spread != "steep":
+        assert np.mean(ours) < 0.7 * np.mean(theirs)
+
+
+def test_a_turned_strategy_is_the_strategy():
+    schema, records = people(500)
+    table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+    workload = qs.queries(schema, a="prefix", c="identity") + qs.queries(schema, b="circular")
+    release = qs.measure(qs.plan(workload, qs.PrivacyCost(1.0)), table, seed=0)
+    plan = release.plan
+    for number, (measured, one) in enumerate(zip(plan.measured, release.to_arrays(), strict=True)):
+        if not measured.attributes:
+            continue
+        turned = turn(measured, [plan.strategies[n] for _, n in measured.blocks])
+        exact = counted(schema, records, measured.attributes)
+        assert turned.predicted(exact).ravel() == pytest.approx(one.matrix() @ exact.ravel())
+        answers = release.store[number].astype(float).reshape(turned.multiples.shape)
+        inside = turned.predicted(exact)  # in the span of the strategy: nothing is lost by turning
+        assert turned.turned_back(turned.turned(inside)) == pytest.approx(inside)
+        assert turned.turned(answers).shape == turned.weights.shape
+
+
+@given(st.lists(st.lists(st.floats(-10, 10), min_size=4, max_size=4), min_size=1, max_size=5))
+def test_many_lines_at_once_are_each_the_nearest_non_decreasing_line(lines):
+    given_lines = np.array(lines)
+    expected = np.stack([isotonic_regression(line).x for line in given_lines])
+    assert _min_max(given_lines) == pytest.approx(expected, abs=1e-9)
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 5), min_size=4, max_size=4), min_size=3, max_size=3),
+    st.lists(st.lists(st.floats(-9, 9), min_size=4, max_size=4), min_size=3, max_size=3),
+)
+def test_plausible_answers_are_no_farther_from_any_true_ones(cells, noise):
+    truth = np.cumsum(np.cumsum(np.array(cells), axis=0), axis=1)
+    noisy = truth + np.array(noise)
+    found = plausible(noisy, [0, 1])
+    assert found.min() >= 0
+    assert (np.diff(found, axis=0) >= 0).all()
+    assert (np.diff(found, axis=1) >= 0).all()
+    before, after = np.linalg.norm(noisy - truth), np.linalg.norm(found - truth)
+    assert after <= before * 1.05 + 1e-9  # the last step may move by what five rounds leave
+    one = plausible(noisy[0], [0])
+    assert np.linalg.norm(one - truth[0]) <= np.linalg.norm(noisy[0] - truth[0]) + 1e-9
