@@ -143,7 +143,7 @@ class Attribute:
         unit = "" if self.unit is None else f" ({self.unit})"
         return (self.name if self.title is None else self.title) + unit
 
-    @property
+    @cached_property
     def literals(self) -> tuple[str, ...]:
         """The values as predicates write them: strings and dates in quotes."""
         return tuple(map(literal, self.values))

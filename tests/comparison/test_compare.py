@@ -124,7 +124,7 @@ def test_bad_input(arguments, message):
 def test_slow_mechanisms_are_run_once(monkeypatch, seconds, times):
     runs = []
 
-    def run(workload, budget):
+    def run(workload, budget, objective):
         runs.append(np.ones(10**6))
         return 1.0, None, ""
 
@@ -177,3 +177,29 @@ def test_targets_do_not_keep_mechanisms_from_being_compared():
     plain = qs.compare(workload, qs.zCDP(0.5), ["querysmasher"])
     aimed = qs.compare(workload.within(1e-3), qs.zCDP(0.5), ["querysmasher"])
     assert aimed.rows[0].rmse == plain.rows[0].rmse
+
+
+def test_every_mechanism_is_planned_for_the_same_objective():
+    result = qs.compare(WORKLOAD, BUDGET, ["querysmasher", "basis", "fourier", "hdmm"], objective="worst")
+    rows = by_name(result)
+    for mechanism in ("querysmasher", "basis", "fourier"):
+        plan = qs.plan(WORKLOAD, BUDGET, mechanism=mechanism, objective="worst")
+        assert rows[mechanism].worst == pytest.approx(plan.worst)
+        mean = qs.plan(WORKLOAD, BUDGET, mechanism=mechanism)
+        assert rows[mechanism].worst < mean.worst
+    assert result.rows[0].mechanism == "querysmasher"
+    assert [row.worst for row in result.rows] == sorted(row.worst for row in result.rows)
+    assert result.head[1:4] == ("worst query's std", "above best", "RMSE")
+    assert result.cells(result.rows[0])[1:3] == (f"{result.rows[0].worst:.4g}", "0.0%")
+    assert "It minimises the mean error only." in rows["hdmm"].note
+    assert "Largest error above the best" in json.dumps(result.chart().to_dict())
+
+
+def test_the_worst_error_is_relative_to_targets():
+    aimed = qs.all_kway(SCHEMA, 1).within(2) + qs.all_kway(SCHEMA, 2).within(5)
+    result = qs.compare(aimed, BUDGET, ["querysmasher", "hdmm"], objective="worst")
+    assert result.rows[0].worst == pytest.approx(qs.plan(aimed, BUDGET, objective="worst").worst)
+    assert result.rows[1].worst is None
+    assert result.head[1] == "worst error / target"
+    with pytest.raises(qs.PlanError, match="objective: expected one of 'mean', 'worst'"):
+        qs.compare(aimed, BUDGET, objective="best")

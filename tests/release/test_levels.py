@@ -49,6 +49,9 @@ def test_statistics_at_a_level(release):
     one = release.share("sex == 'F'", of=f"tract in {TRACTS[:3]}")
     np.testing.assert_allclose(table.figures.values.reshape(3, 3)[0, 0], 100 * one.values)
     np.testing.assert_allclose(table.figures.std.reshape(3, 3)[0, 0], 100 * one.std)
+    total = at.table("state", "sex", percent="total")
+    one = release.ratio(f"sex == 'F' and tract in {TRACTS[:3]}", "total")
+    np.testing.assert_allclose(total.std[0, 0], 100 * one.std[0])
     by = at.mean("age", by="state")
     for place, digit in enumerate("01"):
         inside = f"tract in {[t for t in TRACTS if t[0] == digit]}"

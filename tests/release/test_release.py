@@ -15,6 +15,7 @@ from querysmasher.errors import (
     UnknownAttributeError,
 )
 from querysmasher.privacy.measurement import measure_table
+from querysmasher.release import covariance as covariance_module
 from querysmasher.release import reconstruction
 from querysmasher.release import release as release_module
 from querysmasher.release.noise_record import NoiseRecord
@@ -288,7 +289,7 @@ def test_arguments_are_checked(release, schema, refuses):
 
 def test_what_is_too_large_is_refused(release, schema, monkeypatch, refuses):
     monkeypatch.setattr(release_module, "MAX_ANSWERS", 2)
-    monkeypatch.setattr(release_module, "MAX_COVARIANCE", 2)
+    monkeypatch.setattr(covariance_module, "MAX_COVARIANCE", 2)
     with refuses(TooLargeError, ValueError, "write(workload, path)"):
         release.answer(qs.queries(schema, a="identity"))
     with refuses(TooLargeError, ValueError, "covariance"):

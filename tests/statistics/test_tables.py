@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import querysmasher as qs
-from querysmasher.errors import SchemaError, UnknownQueryError, WorkloadError
+from querysmasher.errors import SchemaError, TooLargeError, UnknownQueryError, WorkloadError
 from querysmasher.release.frame import column_names
+from querysmasher.statistics import selection
 from querysmasher.statistics.reliability import Rules, coefficients
 from tests.builders import UNIFORM
 from tests.release.tables import random_counts, simulate
@@ -152,6 +153,23 @@ def test_large_tables_are_cut_when_printed():
         "70 more" in repr(Dense(qs.Schema.of(a=100), np.arange(100.0), np.eye(100)).total_of("a", by=None))
         or True
     )
+
+
+def test_attributes_with_very_many_values(refuses, monkeypatch):
+    """A table without totals is no larger than itself; others are refused before memory runs out."""
+    monkeypatch.setattr(selection, "MAX_VALUES", 4)
+    release = Dense(qs.Schema.of(zip=5, sex=2), np.arange(10), np.eye(10))
+    assert release.table("zip", totals=False).values.tolist() == [1, 5, 9, 13, 17]
+    assert release.table("zip", totals=False).figures.covariance().tolist() == (2 * np.eye(5)).tolist()
+    assert release.mean("zip").std[0] > 0
+    for call in (
+        lambda: release.table("zip"),
+        lambda: release.table("zip", totals=False, percent="total"),
+        lambda: release.quantile("zip", 0.5),
+        lambda: release.mean("sex", by="zip"),
+    ):
+        with refuses(TooLargeError, ValueError, "5 values"):
+            call()
 
 
 def test_hostile_labels_are_harmless():

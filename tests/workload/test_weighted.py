@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.workload.weighted import weighted
+from querysmasher.workload.families import Circular
+from querysmasher.workload.weighted import by_length, weighted
 from tests.strategies import attributes, families
 
 
@@ -22,6 +23,20 @@ def test_the_weighted_gram_matrix_is_that_of_the_weighted_rows(data):
     np.testing.assert_array_equal(again.matrix(), W)
     assert again.labels([attribute]) == family.labels([attribute])
     assert (again.rows, again.closed_form, str(again)) == (family.rows, family.closed_form, str(family))
+
+
+@given(st.integers(1, 7).flatmap(lambda n: st.lists(st.floats(1e-3, 1e3), min_size=n, max_size=n)))
+def test_circular_ranges_weighed_by_length_look_the_same_from_every_value(lengths):
+    family = Circular.of(len(lengths))
+    u = np.tile(lengths, len(lengths))
+    again = weighted(family, u)
+    W = family.matrix()
+    assert again.looks_alike
+    np.testing.assert_allclose(again.gram(), W.T @ (u[:, None] * W), rtol=1e-9)
+    np.testing.assert_allclose(by_length(u), u, rtol=1e-12)
+    uneven = u.copy()
+    uneven[0] *= 2
+    assert weighted(family, uneven).looks_alike == (len(lengths) == 1)
 
 
 def test_weights_distinguish_families():

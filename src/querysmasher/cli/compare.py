@@ -25,6 +25,9 @@ def add_to(app: typer.Typer) -> None:
 @guarded
 def compare(
     spec: SpecPath = SPEC,
+    objective: Annotated[
+        str | None, typer.Option(help="mean or worst, for all mechanisms; by default the spec's.")
+    ] = None,
     chart: Annotated[Path | None, typer.Option(help="Also write a chart to this file.")] = None,
     rehearsal: Annotated[
         Path | None,
@@ -35,23 +38,29 @@ def compare(
 ) -> None:
     """Compare the expected error of the spec's queries with that of other mechanisms, at the same budget.
 
+    The table is ordered by the mean error, or by the largest one if that is the objective.
+
     This reads no data, except a rehearsal table, and spends no budget.
     """
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.chart import chart_format
-    from querysmasher.comparison.compare import HEAD
+    from querysmasher.planning.objectives import INSUFFICIENT
+    from querysmasher.planning.objectives.objective import check_objective
     from querysmasher.report.guarantees import promise
     from querysmasher.spec import read_spec
 
     read = read_spec(spec)
+    if objective is not None:
+        check_objective(objective, INSUFFICIENT[0])
     if chart is not None:
         check_charts()
         chart_format(chart)
         check_free(chart, force)
     budget = read.plan().budget if read.least else read.budget
     table = None if rehearsal is None else read.table(rehearsal).open()
-    result = qs.compare(read.workload, budget, rehearsal=table)
+    goal = objective or read.planning.objective
+    result = qs.compare(read.workload, budget, objective=goal, rehearsal=table)
     if chart is not None:
         result.chart(chart)
         note(f"Written: {chart}")
@@ -62,7 +71,7 @@ def compare(
         return
     words = {row.title: result.cells(row) for row in result.rows}
     print_pairs([("Asked", str(read.workload)), ("Guarantee", promise(budget))])
-    print_table(HEAD[:-1], [cells[:-1] for cells in words.values()])
+    print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     print_pairs([(title, cells[-1]) for title, cells in words.items() if cells[-1]])
     if result.rehearsed is not None:
         say(repr(result.rehearsed))

@@ -29,21 +29,21 @@ Bar = tuple[str, float]
 """A mechanism, and its error."""
 
 
-def comparison_chart(bars: Sequence[Bar], title: str) -> Any:
+def comparison_chart(bars: Sequence[Bar], title: str, what: str = "RMSE") -> Any:
     """Return the chart (altair), in the light colours."""
-    return altair().Chart.from_dict(_coloured(_spec(bars, title)))
+    return altair().Chart.from_dict(_coloured(_spec(bars, title, what)))
 
 
-def write_chart(bars: Sequence[Bar], title: str, path: str | os.PathLike[str]) -> None:
+def write_chart(bars: Sequence[Bar], title: str, path: str | os.PathLike[str], what: str = "RMSE") -> None:
     """Write the chart to a file; the ending of its name decides the format."""
     form = chart_format(path)
     with replacing(path) as temporary:
         if form == "svg":
-            temporary.write_text(_svg(_spec(bars, title)), encoding="utf-8")
+            temporary.write_text(_svg(_spec(bars, title, what)), encoding="utf-8")
         elif form == "html":
-            temporary.write_text(_page(_svg(_spec(bars, title)), title), encoding="utf-8")
+            temporary.write_text(_page(_svg(_spec(bars, title, what)), title), encoding="utf-8")
         else:
-            comparison_chart(bars, title).save(str(temporary), format=form)
+            comparison_chart(bars, title, what).save(str(temporary), format=form)
 
 
 def chart_format(path: str | os.PathLike[str]) -> str:
@@ -55,7 +55,7 @@ def chart_format(path: str | os.PathLike[str]) -> str:
     return suffix[1:]
 
 
-def _spec(bars: Sequence[Bar], title: str) -> dict[str, Any]:
+def _spec(bars: Sequence[Bar], title: str, what: str) -> dict[str, Any]:
     """Return the specification, in colours that are variables of a page."""
     alt = altair()
     best = min((error for _, error in bars), default=1.0)
@@ -75,7 +75,7 @@ def _spec(bars: Sequence[Bar], title: str) -> dict[str, Any]:
     y = alt.Y("mechanism:N", sort=None, title=None, axis=axis)
     percents = alt.Axis(labelExpr="datum.label + '%'", tickCount=5)
     room = alt.Scale(domain=[0, 1.35 * max(above, default=0.0) or 1], nice=False)
-    x = alt.X("above:Q", title="RMSE above the best, in %", axis=percents, scale=room)
+    x = alt.X("above:Q", title=f"{what} above the best, in %", axis=percents, scale=room)
     base = alt.Chart(alt.InlineData(values=data)).encode(y=y, x=x)
     drawn = base.mark_bar(color=ACCENT, height=12, opacity=0.75, cornerRadiusEnd=2)
     label = base.mark_text(align="left", dx=6, color=MUTED).encode(text="label:N")

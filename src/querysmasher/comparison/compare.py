@@ -19,6 +19,8 @@ from querysmasher.formatting import columns
 from querysmasher.html import notebook, table
 from querysmasher.planning.asking import check_asked
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
+from querysmasher.planning.objectives import INSUFFICIENT
+from querysmasher.planning.objectives.objective import check_objective
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -31,8 +33,6 @@ MEASURED_SECONDS = 30
 Result = tuple[float, float | None, str]
 """The weighted RMSE, the largest standard error if known, and a note."""
 
-HEAD = ("mechanism", "RMSE", "above best", "worst query's std", "seconds", "MB", "limitations")
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -41,7 +41,7 @@ class Compared:
     name: str
     title: str
     cannot: str
-    run: Callable[[Workload, Budget], Result]
+    run: Callable[[Workload, Budget, str], Result]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Row:
     rmse: float | None
     """The root of (sum of weight × variance / number of queries)."""
     worst: float | None
-    """The largest standard error of a query."""
+    """The largest standard error of a query; relative to its target, if the objective has targets."""
     seconds: float | None
     megabytes: float | None
     """Peak memory, in addition to what was in use before."""
@@ -68,8 +68,21 @@ class Comparison:
     workload: Workload
     budget: Budget
     rows: tuple[Row, ...]
+    objective: str = "mean"
+    """What every mechanism minimises, if it can: "mean" or "worst"."""
     rehearsed: Rehearsal | None = None
     """The errors of estimates on this kind of data, if a rehearsal table was given."""
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        worst = "worst error / target" if self.workload.has_targets else "worst query's std"
+        errors = ("RMSE", "above best", worst) if self.objective == "mean" else (worst, "above best", "RMSE")
+        return ("mechanism", *errors, "seconds", "MB", "limitations")
+
+    def error(self, row: Row) -> float | None:
+        """Return the error by which mechanisms are compared."""
+        return row.rmse if self.objective == "mean" else row.worst
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain data, one entry per mechanism."""
@@ -80,15 +93,16 @@ class Comparison:
 
         The name ends in .html, .svg, .png, .pdf or .json.
         """
-        bars = [(row.title, row.rmse) for row in self.rows if row.rmse is not None]
+        bars = [(row.title, error) for row in self.rows if (error := self.error(row)) is not None]
         title = f"{self.workload.query_count:,} queries"
+        what = "RMSE" if self.objective == "mean" else "Largest error"
         if path is not None:
-            write_chart(bars, title, path)
-        return comparison_chart(bars, title)
+            write_chart(bars, title, path, what)
+        return comparison_chart(bars, title, what)
 
     def __repr__(self) -> str:
         """Show the table."""
-        lines = [HEAD, *(self.cells(row) for row in self.rows)]
+        lines = [self.head, *(self.cells(row) for row in self.rows)]
         shown = [f"{self.workload}; {promise(self.budget)}", *columns(line[:-1] for line in lines)]
         shown += [f"{line[0]}: {line[-1]}" for line in lines[1:] if line[-1]]
         shown += [] if self.rehearsed is None else ["", repr(self.rehearsed)]
@@ -96,37 +110,40 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Show the table in a notebook."""
-        listed = table(HEAD, map(self.cells, self.rows), numbers=range(1, len(HEAD) - 1))
+        listed = table(self.head, map(self.cells, self.rows), numbers=range(1, len(self.head) - 1))
         return notebook(f"{self.workload}; {promise(self.budget)}", listed)
 
     def cells(self, row: Row) -> tuple[str, ...]:
-        """Return a row as strings, under `HEAD`."""
-        best = min((r.rmse for r in self.rows if r.rmse is not None), default=math.nan)
+        """Return a row as strings, under `head`."""
+        error = self.error(row)
+        best = min((e for r in self.rows if (e := self.error(r)) is not None), default=math.nan)
 
         def number(value: float | None, form: str) -> str:
             return "-" if value is None else format(value, form)
 
         return (
             row.title,
-            number(row.rmse, ",.4g"),
-            "-" if row.rmse is None else f"{row.rmse / best - 1:.1%}",
-            number(row.worst, ",.4g"),
+            number(error, ",.4g"),
+            "-" if error is None else f"{error / best - 1:.1%}",
+            number(row.worst if self.objective == "mean" else row.rmse, ",.4g"),
             number(row.seconds, ".2f"),
             number(row.megabytes, ".0f"),
             " ".join(filter(None, (row.cannot, row.note))),
         )
 
 
-def _planned(mechanism: str, centering: str | None = None) -> Callable[[Workload, Budget], Result]:
-    def run(workload: Workload, budget: Budget) -> Result:
-        made = plan(workload, budget, mechanism=mechanism, centering=centering, progress=False)
-        return made.weighted_rmse, made.worst_std, ""
+def _planned(mechanism: str, centering: str | None = None) -> Callable[[Workload, Budget, str], Result]:
+    def run(workload: Workload, budget: Budget, objective: str) -> Result:
+        made = plan(
+            workload, budget, mechanism=mechanism, centering=centering, objective=objective, progress=False
+        )
+        return made.weighted_rmse, made.worst, ""
 
     return run
 
 
-def _hdmm(workload: Workload, budget: Budget) -> Result:
-    """Return the result of the best of HDMM's templates."""
+def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
+    """Return the result of the best of HDMM's templates; the least mean error is its only objective."""
     found, refused = [], []
     for template in TEMPLATES:
         try:
@@ -140,7 +157,13 @@ def _hdmm(workload: Workload, budget: Budget) -> Result:
     rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
     secret = " It treats the number of records as secret." if budget.unit.total_is_public else ""
-    return rmse, worst, f"These are the errors of its {template} template.{secret}"
+    if objective != "mean":
+        secret += " It minimises the mean error only."
+    return rmse, None if workload.has_targets else worst, _template(template) + secret
+
+
+def _template(name: str) -> str:
+    return f"These are the errors of its {name} template."
 
 
 def _compared() -> tuple[Compared, ...]:
@@ -170,6 +193,7 @@ def compare(
     budget: Budget,
     mechanisms: Iterable[str] | None = None,
     *,
+    objective: str = "mean",
     rehearsal: Any = None,
     progress: bool | None = None,
 ) -> Comparison:
@@ -180,6 +204,9 @@ def compare(
         budget: `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
         mechanisms: some of "querysmasher", "uniform" (the same around uniform centres), "basis", "residual",
             "fourier", "hdmm"; by default all.
+        objective: what every mechanism minimises: "mean", the weighted mean square error, whatever the
+            targets; or "worst", the largest standard error, relative to its target if a query has one. The
+            noise scales of the others are optimised for it too; HDMM has only the mean.
         rehearsal: a table of the same kind that is not private. Estimates and `explore`, whose errors depend
             on the data, are compared on it as well (`Comparison.rehearsed`). It is read exactly.
         progress: show a progress bar; by default only on a terminal.
@@ -190,7 +217,8 @@ def compare(
     ['QuerySmasher', 'ResidualPlanner']
     """
     check_asked(workload, budget)
-    if workload.has_targets:  # errors without them are compared: others have no targets
+    check_objective(objective, INSUFFICIENT[0])
+    if workload.has_targets and objective == "mean":  # errors without them are compared: others have none
         workload = Workload(workload.schema, tuple(replace(g, target=None) for g in workload))
     known = {m.name: m for m in COMPARED}
     given = known if mechanisms is None else [mechanisms] if isinstance(mechanisms, str) else mechanisms
@@ -203,37 +231,43 @@ def compare(
     with Bar("Comparing", len(asked), progress) as bar:
         for name in asked:
             bar.note(known[name].title)
-            rows.append(_row(known[name], workload, budget))
+            rows.append(_row(known[name], workload, budget, objective))
             bar.advance()
-    rows.sort(key=lambda row: math.inf if row.rmse is None else float(f"{row.rmse:.4g}"))  # as shown
     rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
-    return Comparison(workload, budget, tuple(rows), rehearsed)
+    found = Comparison(workload, budget, tuple(rows), objective, rehearsed)
+    return replace(found, rows=tuple(sorted(rows, key=lambda row: _shown(found.error(row)))))
 
 
-def _row(mechanism: Compared, workload: Workload, budget: Budget) -> Row:
+def _shown(error: float | None) -> float:
+    """Return an error as the table shows it, so that what looks equal keeps its order."""
+    return math.inf if error is None else float(f"{error:.4g}")
+
+
+def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str) -> Row:
     """Run a mechanism to measure its errors and time, and again to measure its memory."""
     head = (mechanism.name, mechanism.title)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numerical warnings of libraries are not part of the table
         start = time.perf_counter()
         try:
-            rmse, worst, note = mechanism.run(workload, budget)
+            rmse, worst, note = mechanism.run(workload, budget, objective)
         except (QuerySmasherError, MemoryError) as error:
             why = "not enough memory" if isinstance(error, MemoryError) else error
             return Row(
                 *head, None, None, None, None, mechanism.cannot, f"It does not support this workload: {why}."
             )
         seconds = time.perf_counter() - start
-        megabytes = _megabytes(mechanism, workload, budget) if seconds < MEASURED_SECONDS else None
+        measured = seconds < MEASURED_SECONDS
+        megabytes = _megabytes(mechanism, workload, budget, objective) if measured else None
     return Row(*head, rmse, worst, seconds, megabytes, mechanism.cannot, note)
 
 
-def _megabytes(mechanism: Compared, workload: Workload, budget: Budget) -> float | None:
+def _megabytes(mechanism: Compared, workload: Workload, budget: Budget, objective: str) -> float | None:
     if tracemalloc.is_tracing():  # someone else is tracing memory
         return None
     tracemalloc.start()
     try:
-        mechanism.run(workload, budget)
+        mechanism.run(workload, budget, objective)
         return tracemalloc.get_traced_memory()[1] / 1e6
     finally:
         tracemalloc.stop()

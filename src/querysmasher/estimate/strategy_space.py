@@ -32,7 +32,8 @@ from querysmasher.estimate.monotone import plausible
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.measurements import Measurements
-from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
+from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstructions import new_reconstruction
 from querysmasher.workload.groups import Group
 
 LARGEST = 4_000_000

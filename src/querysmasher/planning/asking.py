@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
+
+import numpy as np
 
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.grading import GRADED, lengths
@@ -26,8 +29,8 @@ def check_asked(workload: object, budget: object) -> None:
         raise PlanError(msg)
 
 
-def check_sizes(workload: Workload) -> None:
-    """Refuse attributes with too many values for their queries.
+def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
+    """Refuse attributes with too many values for their queries, except `large` ones, which need no matrices.
 
     Every query leaves something on each of its attributes alone, and what is left on one attribute is one
     block. If it looks the same from every value, or has few queries, many values are no obstacle.
@@ -37,7 +40,9 @@ def check_sizes(workload: Workload) -> None:
         for names, family in group.parts():
             for name in names:
                 asked[name][family.key] = family
-    for attribute in workload.schema:
+    for place, attribute in enumerate(workload.schema):
+        if place in large:
+            continue
         own = [f for f in asked[attribute.name].values() if len(f.shape) == 1]
         allowed = _most_values(own, attribute.size)
         if attribute.size > allowed:
@@ -87,6 +92,9 @@ def _squares(family: Family) -> tuple[float, float]:
     """Return bounds on the weighted squared lengths of the family's nonzero queries."""
     if family.closed_form:
         return 1.0, float(family.cells)
+    if family.is_tree or family.spans() is not None:
+        weights = np.ones(1) if family.weights is None else family.weights
+        return float(weights.min()), float(weights.max()) * family.cells
     own = lengths(family.matrix())
     squares = own**2 * (1.0 if family.weights is None else family.weights)
     squares = squares[own > 0]

@@ -1,10 +1,14 @@
 """Plans meant for estimates: what shrinkage and maximum entropy can use best, not what is least noisy itself.
 
-Estimates fill in tables on three and more attributes from pairs. So only the total, single attributes and
-pairs are measured and, if there are many records for the budget, triples. Let u = N√c / Σn: the number of
-records times the root of the privacy cost, per value of an attribute. Everything stands on single attributes,
-so they get a share that is larger the smaller u; a tenth of it goes to the total. What is left goes to pairs,
-evenly, and to triples. The shares need only a rough size N: they change with its logarithm, and the error
+On a sparse table, estimates fill in tables on three and more attributes from pairs, so only the total, single
+attributes and pairs are measured. Let u = N√c / Σn: the number of records times the root of the privacy cost,
+per value of an attribute. Everything stands on single attributes, so they get a share that is larger the
+smaller u; a tenth of it goes to the total. What is left goes to pairs, evenly.
+
+With many records the noise of the plan of least error is small, and nothing beats measuring the tables
+themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a table / N is the expected ‖error‖₁/N
+of an unbiased table. The shares of both plans are mixed, with a weight that grows from 0 at r of about 2 to 1
+at r of about 0.01. All this needs only a rough size N: the shares change with its logarithm, and the error
 hardly changes near the best shares.
 """
 
@@ -34,8 +38,8 @@ PURPOSES = ("answers", "estimate")
 USUAL_RECORDS = 30_000
 """The rough number of records if none is stated."""
 
-TRIPLE_CELLS, TRIPLES = 50_000_000, 20_000
-"""Maximum number of cells of all triples together, and of triples, up to which these are measured."""
+LEAST_WEIGHT = 0.08
+"""Minimum share of the budget for which the tables themselves are measured."""
 
 Place = tuple[int, ...]
 
@@ -58,11 +62,26 @@ def check_purpose(purpose: str, records: int | None) -> None:
 def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_records: int) -> Plan:
     """Plan what to measure for estimates of a workload of marginals."""
     places = _places(workload)
-    shares = level_shares(workload.schema, places, budget.privacy_cost, records or USUAL_RECORDS)
-    wanted = [place for place in places if shares.get(len(place), 0.0) > 0]
-    counts = {order: sum(len(place) == order for place in wanted) for order in shares}
-    own = {place: shares[len(place)] / counts[len(place)] for place in wanted}
-    return replace(plan_shares(workload.schema, budget, own, max_records), asked=workload)
+    size = records or USUAL_RECORDS
+    levels = level_shares(workload.schema, places, budget.privacy_cost, size)
+    counts = {order: sum(len(place) == order for place in places) for order in levels}
+    shares = {place: levels[len(place)] / counts[len(place)] for place in places if levels[len(place)] > 0}
+    best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
+    kept = direct_weight(best, size)
+    if kept:
+        shares = {place: (1 - kept) * share for place, share in shares.items()}
+        for m in best.measured:
+            cost = budget.unit.squared_change(total=not m.attributes) / (m.variance * budget.privacy_cost)
+            shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
+    return replace(plan_shares(workload.schema, budget, shares, max_records), asked=workload)
+
+
+def direct_weight(best: Plan, records: int) -> float:
+    """Return the share of the budget to be spent as the plan of least error spends it."""
+    cells = best.workload.query_count / len(best.workload.groups)
+    expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
+    weight = min(1.0, 0.15 - 0.45 * math.log10(expected))
+    return weight if weight >= LEAST_WEIGHT else 0.0
 
 
 def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], max_records: int) -> Plan:
@@ -95,23 +114,17 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
 
 
 def level_shares(schema: Schema, places: list[Place], cost: float, records: int) -> dict[int, float]:
-    """Return the shares of the budget of the total, of single attributes, of pairs and of triples."""
+    """Return the shares of the budget of the total, of single attributes and of pairs on a sparse table."""
     asked = sorted({a for place in places for a in place})
     u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in asked))
     orders = {len(place) for place in places}
-    triples = [math.prod(schema.sizes[a] for a in place) for place in places if len(place) == 3]
-    third = min(0.5, max(0.0, 0.25 * math.log10(u / 100)))
-    if not triples or len(triples) > TRIPLES or sum(triples) > TRIPLE_CELLS:
-        third = 0.0
     first = min(0.9, max(0.15, 0.7 - 0.35 * math.log10(u / 1.4))) if 2 in orders else 1.0
     shares = {0: 0.1 * first, 1: 0.9 * first, 2: 1 - first}
-    return {order: share * (1 - third) for order, share in shares.items() if order in orders} | (
-        {3: third} if third else {}
-    )
+    return {order: share for order, share in shares.items() if order in orders}
 
 
 def _places(workload: Workload) -> list[Place]:
-    """Return all sets of up to three attributes inside the workload's; refuse a workload of other queries."""
+    """Return all sets of up to two attributes inside the workload's; refuse a workload of other queries."""
     found: dict[Place, None] = {(): None}
     for group in workload:
         families = [f.base if isinstance(f, Weighted) else f for f in group.families]
@@ -124,6 +137,6 @@ def _places(workload: Workload) -> list[Place]:
             )
             raise PlanError(msg)
         positions = sorted(workload.schema.positions(group.attributes))
-        for order in range(1, 4):
+        for order in (1, 2):
             found.update(dict.fromkeys(combinations(positions, order)))
     return sorted(found, key=lambda place: (len(place), place))

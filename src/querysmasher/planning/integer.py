@@ -204,7 +204,9 @@ class _Rounder:
         number = self._number(measured, axes, solution, bits)
         if number not in self._losses:
             factors = [factor for _, factor in self.strategies[number].factors]
-            if not all(f.rank < f.rows or are_independent(f.distinct_columns()) for f in factors):
+            if not all(
+                f.rank < f.rows or f.unsplit or are_independent(f.distinct_columns()) for f in factors
+            ):
                 self._losses[number] = math.inf  # answers to lost queries would be arbitrary
             elif self._spread(solution) <= ORDINARY:
                 self._losses[number] = 1.0  # or little more, as observed on all kinds of workloads

@@ -59,6 +59,18 @@ class PlanningLimits:
     straddling_entries: int = 100_000_000
     """Maximum number of entries of product queries that straddle strategies, when written out."""
 
+    # --- attributes of very many values ---
+    dense_values: int = 1_500
+    """Maximum number of values of an attribute that is always split and solved with matrices written out."""
+    most_values: int = 1_000_000
+    """Maximum number of values of any attribute."""
+    waves: int = 24
+    """Number of low frequencies that adapt to unequal weights."""
+    wave_entries: int = 10_000_000
+    """Maximum number of entries of these, as rows over all values."""
+    path_steps: int = 4
+    """Number of steps towards the lower bound of weighted prefixes."""
+
     # --- solving blocks ---
     light_cells: int = 300
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""

@@ -10,8 +10,10 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.around import plan_around_best, plan_at
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
+from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import plan_least
 from querysmasher.planning.objectives.objective import plan_for
 from querysmasher.planning.options import Options
@@ -31,11 +33,18 @@ class Making:
     max_records: int
     far_apart: bool
     progress: bool | None
+    large: tuple[int, ...] = ()
+    """Indexes of attributes of very many values, which are not split."""
 
     def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error."""
+        if self.large:
+            planner = LargePlanner(workload, budget, self.options, self.large, self.progress)
+            return planner.plan(self.max_records)
         if objective == "mean" and not workload.has_targets:
-            return self._arranged(workload, budget, partial(self._planned, workload, budget))
+            joined = Joined.of(workload)
+            planned = partial(self._planned, joined.workload, budget)
+            return joined.restored(self._arranged(joined.workload, budget, planned))
         return self._measurable(
             workload,
             lambda fixed: plan_for(objective, workload, self._fresh(budget, fixed), insufficient),

@@ -55,8 +55,13 @@ def beside(
     workload: Workload,
     budget: Budget,
     tolerance: float,
+    *,
+    combined: bool = True,
 ) -> Plan:
-    """Return a plan that measures some groups as they are, beside the plan of all others."""
+    """Return a plan that measures some groups as they are, beside the plan of all others.
+
+    Unless `combined`, loss and shares are those of answering every group from its own measurement.
+    """
     roots = [math.sqrt(budget.unit.squared_change()) * own.solution.reached for own in unsplit]
     bounds = [math.sqrt(budget.unit.squared_change()) * own.solution.bound for own in unsplit]
     solutions = [] if split is None else list(split.solutions)
@@ -82,7 +87,7 @@ def beside(
         tolerance=tolerance,
         stopped_early=split is not None and split.stopped_early,
     )
-    return plan if len(roots) == 1 else _shared(plan, split, unsplit)
+    return plan if len(roots) == 1 or not combined else _shared(plan, split, unsplit)
 
 
 def _shared(plan: Plan, split: Plan | None, unsplit: Sequence[Unsplit]) -> Plan:

@@ -24,6 +24,11 @@ class Options:
     bases: Mapping[str, Any] | None
 
     @property
+    def plans_large(self) -> bool:
+        """Whether attributes of very many values are planned without matrices."""
+        return self.mechanism.name == DEFAULT and self.solver == SOLVERS[0]
+
+    @property
     def keeps_whole(self) -> bool:
         """Whether queries may be measured as they are, not split, where that is better."""
         default = self.mechanism.name == DEFAULT and self.solver == SOLVERS[0]

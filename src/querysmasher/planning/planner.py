@@ -10,6 +10,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.asking import check_asked, check_scales, check_sizes
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
+from querysmasher.planning.large.asked import check_cells, large_attributes
 from querysmasher.planning.making import Making
 from querysmasher.planning.mechanisms.basis import choose_bases
 from querysmasher.planning.objectives.least import check_aimed
@@ -62,9 +63,9 @@ def plan(
         max_records: the public cap on the number of records that you will pass to `measure`. A plan that
             cannot be measured in integers under it is refused; a lower cap allows more plans.
         purpose: "answers" (the default), unbiased ones of least error; or "estimate", which measures what
-            `Release.estimate` can use best for a workload of marginals. Only parts on one and two attributes
-            are measured, and on three if there are enough records: `plan.asked` is the workload to estimate,
-            and `plan.workload` what can be answered without bias.
+            `Release.estimate` can use best for a workload of marginals: on sparse tables only parts on one
+            and two attributes. `plan.asked` is the workload to estimate, and `plan.workload` what can be
+            answered without bias.
         records: for purpose="estimate", a rough number of records that is public. A wrong one costs little.
         progress: show a progress bar; by default only on a terminal.
 
@@ -76,7 +77,9 @@ def plan(
     check_asked(workload, budget)
     check_objective(objective, insufficient)
     check_purpose(purpose, records)
-    making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
+    making = _making(
+        workload, mechanism, solver, centering, tolerance, bases, max_records, progress, objective
+    )
     if purpose == "estimate":
         if not making.options.keeps_whole or objective != "mean":
             msg = (
@@ -140,16 +143,21 @@ def _making(
     bases: Mapping[str, Any] | None,
     max_records: int,
     progress: bool | None,
+    objective: str = "",
 ) -> Making:
     """Check the options, and return what makes plans with them."""
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
         msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
         raise PlanError(msg)
-    check_sizes(workload)
+    large: tuple[int, ...] = ()
+    if options.plans_large and objective == "mean" and not workload.has_targets:
+        large = large_attributes(workload)
+    check_sizes(workload, large)
+    check_cells(workload, large)
     far_apart = check_scales(workload)
     own_bases: list[Solution] = []
     if options.mechanism.has_bases:
         with one_core():
             own_bases = choose_bases(workload, bases)
-    return Making(options, own_bases, max_records, far_apart, progress)
+    return Making(options, own_bases, max_records, far_apart, progress, large)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.combination import CombinedPredictor
+from querysmasher.planning.large.predictor import LargePredictor
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import Strategy
@@ -33,6 +34,8 @@ def new_predictor(
     if len(whole) == 1 and not residual:
         own = {whole[0][0].attributes: whole[0]}
         return WholePredictor(schema, centres, strategies, own, public_total)
+    if any(strategy.unsplit for strategy in strategies):
+        return LargePredictor(schema, centres, strategies, residual, public_total)
     predictor = Predictor(schema, centres, strategies, residual, public_total)
     if not whole:
         return predictor

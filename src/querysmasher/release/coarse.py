@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
+from querysmasher.planning.prediction import Predictor
 from querysmasher.release.answers import Answers
+from querysmasher.release.covariance import covariance
+from querysmasher.release.pruned import Pruned, prune
+from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.builders import queries
@@ -20,6 +25,10 @@ from querysmasher.workload.workload import Workload
 class Answering(Protocol):
     """What a release offers to its views."""
 
+    @property
+    def predictor(self) -> Predictor: ...
+    @property
+    def reconstruction(self) -> Reconstruction: ...
     def answer(self, workload: Workload) -> Answers: ...
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array: ...
 
@@ -42,11 +51,23 @@ class CoarseRelease(Statistical):
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload on the coarser schema (by default all groups), a predicate or several."""
         given = self.workload if workload is None else asked(self.coarsening.schema, workload)
+        if self._pruned is not None:
+            pruned, coarsening = self._pruned
+            return Answers(given, *pruned.answer(coarsening.fine(given)))
         found = self.release.answer(self.coarsening.fine(given))
         return Answers(given, found.values, found.std)
 
+    @cached_property
+    def _pruned(self) -> tuple[Pruned, Coarsening] | None:
+        """The release over nodes of a tree, if the attribute is large; else None."""
+        return prune(self.release.predictor, self.release.reconstruction, self.coarsening)
+
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariances of answers on the coarser schema; see `Release.covariance`."""
+        if self._pruned is not None:
+            pruned, coarsening = self._pruned
+            both = coarsening.fine(workload), None if other is None else coarsening.fine(other)
+            return covariance(pruned.predictor, *both)
         fine = self.coarsening.fine
         return self.release.covariance(fine(workload), None if other is None else fine(other))
 

@@ -93,7 +93,7 @@ class AttributeColumns:
     def _ends(self, family: Family, place: NDArray[np.intp], role: str) -> Any:
         """Return the first or the last value of each row; null if it does not count a range of values."""
         values = self._first if role == FROM else self._last
-        spans = family.spans() if len(family.shape) == 1 else None
+        spans = family.ends() if len(family.shape) == 1 else None
         if spans is None:
             return nulls(len(place), self.roles[role])
         own = spans[place, 0 if role == FROM else 1]
@@ -117,7 +117,7 @@ class AttributeColumns:
         found = _values(family)
         if self.single and found is not None:
             return [words[place] for place in found]
-        spans = family.spans()
+        spans = family.ends()
         ends = [(-1, -1)] * family.rows if spans is None else spans.tolist()
         return [
             _range(words[first], words[last]) if said is None else said
@@ -132,7 +132,7 @@ def _values(family: Family) -> Sequence[int] | None:
     """Return the index of the value that each query is about, if each is about one, or all up to one."""
     if len(family.shape) > 1:
         return None
-    found, spans = family.values(), family.spans()
+    found, spans = family.values(), family.ends()
     if found is not None or spans is None:
         return found
     alone = (spans[:, 0] == spans[:, 1]) & (spans[:, 0] >= 0)

@@ -18,7 +18,8 @@ from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.exploration import Exploration
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
-from querysmasher.release.reconstruction import Reconstruction, new_reconstruction
+from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstructions import new_reconstruction
 from querysmasher.release.repeats import combined_noise, repeats
 from querysmasher.release.store import Store
 from querysmasher.report.guarantees import record_words, remarks

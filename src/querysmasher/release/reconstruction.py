@@ -19,7 +19,6 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.lifting import centred, lifted, subsets
-from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.repeats import combined_answers, repeats
@@ -105,10 +104,13 @@ class Reconstruction:
                 tensor = tensor.reshape((*tensor.shape[:-1], *(strategy.shape[a] for a in own)))
                 labels += [axes[a] for a in own]
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
-        centres = [self.centres[a] for a in measured.attributes]
-        if not all(centre.is_uniform for centre in centres):  # with uniform centres C r = r already
-            residual = centred(residual, centres)
-        return np.ascontiguousarray(residual)
+        return np.ascontiguousarray(self._centred(residual, measured.attributes))
+
+    def _centred(self, residual: Array, attributes: tuple[int, ...]) -> Array:
+        centres = [self.centres[a] for a in attributes]
+        if all(centre.is_uniform for centre in centres):  # with uniform centres C r = r already
+            return residual
+        return centred(residual, centres)
 
 
 class WholeReconstruction(Reconstruction):
@@ -187,16 +189,6 @@ class CombinedReconstruction(Reconstruction):
         names = [self.plan.schema.names[a] for a in attributes]
         families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
         self._predictor.check(Group(tuple(names), families))
-
-
-def new_reconstruction(
-    plan: IntegerPlan, centres: Centres, store: Store, public_total: int | None, predictor: Predictor
-) -> Reconstruction:
-    """Return what reconstructs marginals from these measurements."""
-    if isinstance(predictor, CombinedPredictor):
-        return CombinedReconstruction(plan, centres, store, public_total, predictor)
-    kind = WholeReconstruction if predictor.whole else Reconstruction
-    return kind(plan, centres, store, public_total)
 
 
 def _is_unsplit(plan: IntegerPlan, measured: IntegerMeasured) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,9 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
-from querysmasher.planning.measured import Blocks, Measured
-from querysmasher.planning.prediction import Predictor
 from querysmasher.release.answers import Answers
 from querysmasher.release.coarse import CoarseRelease
+from querysmasher.release.covariance import covariance
 from querysmasher.release.description import about
 from querysmasher.release.linear import LinearMeasurement, linear_measurements
 from querysmasher.release.measurements import Measurements
@@ -34,7 +33,6 @@ from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
-MAX_COVARIANCE = 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,41 +97,8 @@ class Release(Measurements, Statistical):
         """Return the covariance matrix of the answers to a small workload, or with those to another one."""
         self._check(workload)
         if other is not None:
-            return self._between(workload, other)
-        size = workload.query_count
-        if size > MAX_COVARIANCE:
-            msg = (
-                f"workload: a covariance of {size:,} answers is too large; at most {MAX_COVARIANCE:,} are "
-                "allowed"
-            )
-            raise TooLargeError(msg)
-        images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
-        for start, measured, image in _starting(self.predictor, workload):
-            noise = measured.attributes, measured.blocks
-            images.setdefault(noise, []).append((start, measured.variance, image))
-        result = np.zeros((size, size))
-        for own in images.values():
-            rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in own])
-            stacked = np.concatenate([image for _, _, image in own])
-            result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
-        return result
-
-    def _between(self, workload: Workload, other: Workload) -> Array:
-        """Return the covariance of the answers to a workload with those to another one, one column each."""
-        self._check(other)
-        shape = workload.query_count, other.query_count
-        if shape[0] * shape[1] > MAX_COVARIANCE**2:
-            msg = f"workload: a covariance of {shape[0]:,} with {shape[1]:,} answers is too large"
-            raise TooLargeError(msg)
-        theirs = list(_starting(self.predictor, other))
-        only = {measured.attributes for _, measured, _ in theirs}
-        result = np.zeros(shape)
-        for start, own, image in _starting(self.predictor, workload, only):
-            for column, measured, shared in theirs:
-                if (own.attributes, own.blocks) == (measured.attributes, measured.blocks):
-                    place = slice(start, start + len(image)), slice(column, column + len(shared))
-                    result[place] += own.variance * (image @ shared.T)
-        return result
+            self._check(other)
+        return covariance(self.predictor, workload, other)
 
     def write(
         self,
@@ -225,14 +190,3 @@ class Release(Measurements, Statistical):
             f"  guarantee {self.guarantee}\n"
             f"  ledger    {self.record}"
         )
-
-
-def _starting(
-    predictor: Predictor, workload: Workload, only: Collection[tuple[int, ...]] | None = None
-) -> Iterator[tuple[int, Measured, Array]]:
-    """Iterate over the images of all groups, each with the index of its first query."""
-    start = 0
-    for group in workload:
-        for measured, image in predictor.images(group, only):
-            yield start, measured, image
-        start += group.rows

@@ -192,7 +192,7 @@ def _short(numbers: Array) -> Array:
 
 def _is_stated(family: Family) -> bool:
     """Return whether the columns of its attribute say exactly what each query of a family counts."""
-    spans = family.spans() if len(family.shape) == 1 else None
+    spans = family.ends() if len(family.shape) == 1 else None
     return spans is not None and bool((spans >= 0).all())
 
 

@@ -9,6 +9,8 @@ percentage points, or 0.3 beyond a hundred figures), and never beyond Šidák's.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from querysmasher.arrays import Array
@@ -57,7 +59,12 @@ def simultaneous(level: float, count: int, covariance: Array | None = None) -> f
     values, vectors = np.linalg.eigh(correlation)
     kept = values > 1e-10 * values[-1]
     root = vectors[:, kept] * np.sqrt(values[kept])
-    draws = DRAWS if count <= 100 else FEWER_DRAWS
-    normal = np.random.default_rng(20_240_229).standard_normal((draws, root.shape[1]))
-    largest = np.abs(normal @ root.T).max(axis=1)
+    largest = np.abs(_normal(root.shape[1]) @ root.T).max(axis=1)
     return float(np.clip(np.quantile(largest, level, method="higher"), pointwise(level), safe))
+
+
+@lru_cache(maxsize=4)
+def _normal(size: int) -> Array:
+    """Return standard normal draws, always the same."""
+    draws = DRAWS if size <= 100 else FEWER_DRAWS
+    return np.random.default_rng(20_240_229).standard_normal((draws, size))

@@ -34,14 +34,12 @@ from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
 from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.moments import By
 from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers
-from querysmasher.statistics.ratios import TOO_CLOSE
-from querysmasher.statistics.selection import groups_by, rows_on
+from querysmasher.statistics.ratios import ROUNDING, TOO_CLOSE
+from querysmasher.statistics.selection import check_sizes, groups_by, rows_on
 from querysmasher.statistics.source import Source
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."
-HALVINGS = 45
-"""Steps of bisection for the end of an interval within a bin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,17 +81,24 @@ class Crossings:
         return low, np.where(final < 0, self.points[0], high)
 
     def _within(self, k: NDArray[np.int64], reach: float) -> Array:
-        """Return where g + reach × s passes zero between points k and k + 1."""
+        """Return where g + reach × s passes zero between points k and k + 1.
+
+        There g is A + B t and s² a quadratic in t, from 0 to 1: a root of (A + B t)² = reach² s².
+        """
         row = np.arange(len(k))
-        g0, g1 = self.g[row, k], self.g[row, k + 1]
+        A, B = self.g[row, k], self.g[row, k + 1] - self.g[row, k]
         v0, v1, c = self.variances[row, k], self.variances[row, k + 1], self.covariances[row, k]
-        low, high = np.zeros(len(k)), np.ones(len(k))
-        for _ in range(HALVINGS):
-            t = (low + high) / 2
-            variance = (1 - t) ** 2 * v0 + 2 * t * (1 - t) * c + t**2 * v1
-            below = (1 - t) * g0 + t * g1 + reach * np.sqrt(np.maximum(variance, 0)) < 0
-            low, high = np.where(below, t, low), np.where(below, high, t)
-        return self.points[k] + high * (self.points[k + 1] - self.points[k])
+        squared = reach**2
+        a, b, rest = B**2 - squared * (v0 - 2 * c + v1), A * B - squared * (c - v0), A**2 - squared * v0
+        discriminant = b**2 - a * rest
+        root = np.sqrt(np.where(discriminant > ROUNDING * b**2, discriminant, 0))
+        q = -(b + np.where(b < 0, -root, root))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.clip(np.nan_to_num(np.stack([q / a, rest / q])), 0, 1)
+        variance = (1 - found) ** 2 * v0 + 2 * found * (1 - found) * c + found**2 * v1
+        left = np.abs(A + B * found + reach * np.sqrt(np.maximum(variance, 0)))
+        t = np.where(left[0] <= left[1], found[0], found[1])  # the other root is where g - reach × s passes
+        return self.points[k] + t * (self.points[k + 1] - self.points[k])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,6 +138,7 @@ def quantile(
         raise WorkloadError(msg)
     found = increasing_numbers(own)
     names = groups_by(schema, by, besides=[attribute])
+    check_sizes(schema, [attribute], "use bins")
     continuous = isinstance(own, Binned) and bins == "interpolation"
     prefix = np.tri(own.size)
     # F at each value, F + F at the next, F + D

@@ -24,6 +24,9 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
+MAX_VALUES = 10_000
+"""Maximum number of values of an attribute whose queries a statistic writes out as rows."""
+
 
 @dataclass(frozen=True, eq=False)
 class Factor:
@@ -105,8 +108,17 @@ def rows_on(schema: Schema, name: str, axis: str, rows: Array) -> Factor:
     return Factor((axis,), (schema.position(name),), np.asarray(rows, dtype=float))
 
 
+def check_sizes(schema: Schema, names: Iterable[str], remedy: str) -> None:
+    """Refuse an attribute with too many values to write its queries out."""
+    for name in names:
+        if schema[name].size > MAX_VALUES:
+            msg = f"attribute {name!r} has {schema[name].size:,} values; at most {MAX_VALUES:,} fit: {remedy}"
+            raise TooLargeError(msg)
+
+
 def each_value(schema: Schema, names: Sequence[str]) -> list[Factor]:
     """Return one factor per attribute that asks every value; the axis is called as the attribute."""
+    check_sizes(schema, names, "group by a coarser attribute, or choose records with where")
     return [rows_on(schema, name, name, np.eye(schema[name].size)) for name in names]
 
 

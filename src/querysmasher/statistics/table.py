@@ -18,8 +18,9 @@ from querysmasher.statistics.groups import schema_of
 from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
-from querysmasher.statistics.selection import Factor, Selection, rows_on, select
+from querysmasher.statistics.selection import Factor, Selection, check_sizes, rows_on, select
 from querysmasher.statistics.source import Source
+from querysmasher.workload.builders import queries
 
 Percent = Literal["row", "column", "total"] | None
 
@@ -55,9 +56,28 @@ def table(
         msg = f"attributes: a table of {math.prod(shape):,} cells is too large; at most {MAX_CELLS:,} fit"
         raise WorkloadError(msg)
     kept = tuple(slice(None) if totals else slice(n - 1) for n in shape)
+    if percent is None and not totals:
+        return CrossTable(tuple(schema[n] for n in attributes), _plain(source, attributes), None, rules)
+    check_sizes(schema, attributes, "use totals=False, without percentages")
     own = _Cells(source, tuple(attributes), shape, kept)
     figures = own.counts() if percent is None else own.percentages(percent)
     return CrossTable(tuple(schema[name] for name in attributes), figures, percent, rules)
+
+
+def _plain(source: Source, attributes: Sequence[str]) -> Figures:
+    """Return the counts of all cells without totals, however many values an attribute has."""
+    schema = schema_of(source)
+    workload = queries(schema, dict.fromkeys(attributes, "identity"))
+    answers = source.answer(workload)
+    shape = schema.shape(attributes)
+    places = np.indices(shape).reshape(len(attributes), -1)
+    return Figures(
+        f"Count by {', '.join(attributes)}",
+        tuple(Column.of(schema[n], own.tolist()) for n, own in zip(attributes, places, strict=True)),
+        answers.values.reshape(shape),
+        answers.std.reshape(shape),
+        linear=lambda: Linear.of(source, workload, (np.arange(answers.values.size), np.ones(()))),
+    )
 
 
 class _Cells:

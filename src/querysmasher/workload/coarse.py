@@ -84,6 +84,8 @@ class Coarsening:
         """Return a family on the original attributes."""
         if self.name not in names:
             return family
+        if len(names) == 1 and np.array_equal(self.groups, np.arange(self.groups.size)):
+            return family
         if isinstance(family, Identity):
             return Hierarchy(self.groups.shape, (self.groups,), (tuple(range(family.rows)),), leaves=False)
         axis = names.index(self.name)

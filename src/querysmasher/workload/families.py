@@ -7,7 +7,7 @@ ranges of an attribute cost no more to state than one query.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,9 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.names import written_name
+
+Places = NDArray[np.int64]
+"""Indexes of values."""
 
 MAX_MATRIX_ENTRIES = 400_000_000
 """Maximum number of entries of a query matrix (3.2 GB)."""
@@ -34,6 +37,10 @@ class Family:
     """Whether the Gram matrix is known without the rows."""
     looks_alike: ClassVar[bool] = False
     """Whether the queries are known to look the same from every value."""
+    is_consecutive: ClassVar[bool] = False
+    """Whether each query is about consecutive values of one attribute: `spans` returns them."""
+    is_tree: ClassVar[bool] = False
+    """Whether the queries are about the nodes of a tree over the values of one attribute."""
 
     @property
     def rows(self) -> int:
@@ -88,6 +95,13 @@ class Family:
         flat = table.reshape(self.cells, -1)
         return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
 
+    def spans(self) -> tuple[Places, Places] | None:
+        """Return the first and the last value of every query if each is about consecutive values, else None.
+
+        A first value behind the last one goes around the end.
+        """
+        return None
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         """Return each query in words: attribute, operator, value."""
         raise NotImplementedError
@@ -103,17 +117,18 @@ class Family:
         """
         return None
 
-    def spans(self) -> NDArray[np.int64] | None:
+    def ends(self) -> NDArray[np.int64] | None:
         """Return the indexes of the first and last value of each query on one attribute, or None.
 
         They are -1 for a query that does not count a range of values. If the first is after the last, the
         range goes around the circle.
         """
-        return None
+        spans = self.spans()
+        return None if spans is None else np.stack(spans, axis=1)
 
     def counted(self, attribute: Attribute) -> Sequence[str | None]:
-        """Return what each query on one attribute counts, in a few words; None if `spans` says it best."""
-        if self.spans() is not None:
+        """Return what each query on one attribute counts, in a few words; None if `ends` says it best."""
+        if self.ends() is not None:
             return [None] * self.rows
         return [said_of(attribute.name, label) for label in self.labels([attribute])]
 
@@ -131,6 +146,7 @@ class _OneAttribute(Family):
     """A family on a single attribute of `n` values."""
 
     closed_form: ClassVar[bool] = True
+    is_consecutive: ClassVar[bool] = True
 
     @classmethod
     def of(cls, n: int) -> _OneAttribute:
@@ -163,6 +179,10 @@ class Identity(_OneAttribute):
     def answers(self, table: Array) -> Array:
         return table
 
+    def spans(self) -> tuple[Places, Places]:
+        place = np.arange(self.n)
+        return place, place
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         return [f"{a.name} == {v}" for v in a.literals]
@@ -173,10 +193,6 @@ class Identity(_OneAttribute):
 
     def values(self) -> list[int]:
         return list(range(self.n))
-
-    def spans(self) -> NDArray[np.int64]:
-        place = np.arange(self.n)
-        return np.stack([place, place], axis=1)
 
 
 @dataclass(frozen=True)
@@ -195,6 +211,9 @@ class Prefix(_OneAttribute):
     def answers(self, table: Array) -> Array:
         return table.cumsum(axis=0)
 
+    def spans(self) -> tuple[Places, Places]:
+        return np.zeros(self.n, dtype=np.int64), np.arange(self.n)
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         return [f"{a.name} <= {v}" for v in a.literals]
@@ -207,9 +226,6 @@ class Prefix(_OneAttribute):
 
     def values(self) -> list[int]:
         return list(range(self.n))
-
-    def spans(self) -> NDArray[np.int64]:
-        return np.stack([np.zeros(self.n, dtype=np.int64), np.arange(self.n)], axis=1)
 
 
 @dataclass(frozen=True)
@@ -233,6 +249,13 @@ class Range(_OneAttribute):
         high = np.maximum.outer(place, place)
         return (low + 1.0) * (self.n - high)
 
+    def answers(self, table: Array) -> Array:
+        return answers_of_spans(self.spans(), table)
+
+    def spans(self) -> tuple[Places, Places]:
+        low, high = np.triu_indices(self.n)
+        return low, high
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         v = a.literals
@@ -240,11 +263,7 @@ class Range(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = _between(a)
-        return [between(b, c) for b in range(self.n) for c in range(b, self.n)]
-
-    def spans(self) -> NDArray[np.int64]:
-        return np.stack(np.triu_indices(self.n), axis=1)
+        return [_between(a, b, c) for b in range(self.n) for c in range(b, self.n)]
 
 
 @dataclass(frozen=True)
@@ -271,6 +290,13 @@ class Circular(_OneAttribute):
         # of n arcs of length m, max(0, m - near) contain both cells one way, max(0, m - n + near) the other
         return (n - near) * (n - near + 1) / 2 + near * (near + 1) / 2
 
+    def answers(self, table: Array) -> Array:
+        return answers_of_spans(self.spans(), table)
+
+    def spans(self) -> tuple[Places, Places]:
+        start, length = np.divmod(np.arange(self.rows), self.n)
+        return start, (start + length) % self.n
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         n, v = self.n, a.literals
@@ -278,28 +304,31 @@ class Circular(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = _between(a)
-        return [between(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
-
-    def spans(self) -> NDArray[np.int64]:
-        start, length = np.divmod(np.arange(self.rows), self.n)
-        return np.stack([start, (start + length) % self.n], axis=1)
+        return [_between(a, s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
 
 
-def _between(attribute: Attribute) -> Callable[[int, int], str]:
-    """Return what states the predicate of all values from one to another, around the circle if it must."""
+def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
+    """Return the sum of the table, along its first axis, over consecutive values from one to another."""
+    first, last = spans
+    running = np.zeros((len(table) + 1, *table.shape[1:]))
+    np.cumsum(table, axis=0, out=running[1:])
+    sums = running[last + 1] - running[first]
+    around = first > last
+    if around.any():
+        sums[around] += running[-1]
+    return np.asarray(sums)
+
+
+def _between(attribute: Attribute, first: int, last: int) -> str:
+    """Return the predicate of all values from one to another, around the circle if the other comes first."""
     v, name = attribute.literals, written_name(attribute.name)
-
-    def stated(first: int, last: int) -> str:
-        if not attribute.ordered:
-            inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
-            return one_of(attribute, inside)
-        if first > last:
-            return f"({name} >= {v[first]} or {name} <= {v[last]})"
-        range_ = f"{v[first]} <= {name} <= {v[last]}"
-        return f"({range_})" if range_.startswith("-") else range_  # no cell may start like a formula
-
-    return stated
+    if not attribute.ordered:
+        inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
+        return one_of(attribute, inside)
+    if first > last:
+        return f"({name} >= {v[first]} or {name} <= {v[last]})"
+    stated = f"{v[first]} <= {name} <= {v[last]}"
+    return f"({stated})" if stated.startswith("-") else stated  # no cell may start like a formula
 
 
 def said_of(name: str, label: str) -> str:

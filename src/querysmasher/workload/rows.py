@@ -98,7 +98,7 @@ class Rows(Family):
         chosen = ([a.literals[place] for place in np.flatnonzero(row)] for row in self.array)
         return [f"{written_name(a.name)} == {own[0]}" if len(own) == 1 else one_of(a, own) for own in chosen]
 
-    def spans(self) -> NDArray[np.int64] | None:
+    def ends(self) -> NDArray[np.int64] | None:
         """Return the first and last value of each query that counts a range of values."""
         if len(self.shape) > 1:
             return None

@@ -20,7 +20,6 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import WorkloadError
 from querysmasher.names import written_name
-from querysmasher.text import one_line
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.families import Family, Identity, one_of
 
@@ -54,6 +53,7 @@ class Hierarchy(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "hierarchy"
+    is_tree: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the levels: every value is in one group of each, and levels nest."""
@@ -138,26 +138,21 @@ class Hierarchy(Family):
             result[start:] = table
         return result
 
+    def spread(self, values: Array) -> Array:
+        """Return Σ value × query: for values of the queries along the first axis, those of the cells."""
+        result = np.zeros((self.cells, *values.shape[1:]))
+        start = 0
+        for own, size in zip(self.groups, self.sizes, strict=False):
+            result += values[start : start + size][own]
+            start += size
+        return result + values[start:] if self.leaves else result
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         if self.row_labels is not None:
             return list(self.row_labels)
         (a,) = attributes
         groups = (f"{a.name} in {literal(group)}" for level in self.names for group in level)
         return [*groups, *(Identity(self.shape).labels([a]) if self.leaves else ())]
-
-    def spans(self) -> Integers:
-        found = [np.zeros((0, 2), dtype=np.int64)]
-        for (order, starts), own in zip(self._orders, self.groups, strict=True):
-            counts = np.bincount(own)
-            first, last = order[starts], order[starts + counts - 1]  # the order is stable
-            found.append(np.stack([first, last], axis=1))
-            found[-1][last - first >= counts] = -1  # other values lie in between
-        return np.concatenate([*found, *([Identity(self.shape).spans()] if self.leaves else ())])
-
-    def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002
-        """Return the name of each group, and None for single values."""
-        groups = [one_line(str(name)) for level in self.names for name in level]
-        return [*groups, *([None] * (self.rows - len(groups)))]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
@@ -175,6 +170,22 @@ class Hierarchy(Family):
                 yield f"{written} == {literals[own[0]]}"
             else:
                 yield one_of(attribute, [literals[value] for value in own])
+
+    def ends(self) -> Integers:
+        """Return the first and last value of each group that is a range of values, and of each leaf."""
+        found = []
+        for order, starts in self._orders:
+            ends = np.append(starts[1:], len(order))
+            first, last = order[starts], order[ends - 1]
+            is_range = last - first == ends - starts - 1
+            found.append(np.where(is_range[:, None], np.stack([first, last], axis=1), -1))
+        leaves = np.arange(self.cells if self.leaves else 0)
+        return np.concatenate([*found, np.stack([leaves, leaves], axis=1)])
+
+    def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002 - groups have names of their own
+        """Return the names of the groups."""
+        groups: list[str | None] = [str(group) for level in self.names for group in level]
+        return groups + [None] * (self.cells if self.leaves else 0)
 
     def to_json(self) -> dict[str, Any]:
         return {

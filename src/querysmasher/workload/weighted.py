@@ -7,6 +7,7 @@ known in closed form where those of the families are.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.workload.families import Family, Identity, Prefix, Range
+from querysmasher.workload.families import Circular, Family, Identity, Prefix, Range
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,29 @@ class WeightedAxis(Weighted):
         return super().gram()
 
 
+@dataclass(frozen=True, eq=False)
+class WeightedCircle(WeightedAxis):
+    """Circular ranges whose weights depend on their length only: every value looks the same."""
+
+    looks_alike: ClassVar[bool] = True
+
+    def gram(self) -> Array:
+        (n,) = self.shape
+        lengths, place = np.arange(1, n + 1), np.arange(n)
+        both = np.maximum(lengths - place[:, None], 0) + np.maximum(lengths - n + place[:, None], 0)
+        by_distance = both @ self.row_weights[:n]  # of the ranges of one length, so many have both cells
+        return np.asarray(by_distance[np.abs(np.subtract.outer(place, place))])
+
+
 def weighted(family: Family, weights: Array) -> Family:
     """Return the queries of a family with these weights instead of its own."""
     kind = WeightedAxis if family.closed_form else Weighted
+    if isinstance(family, Circular) and np.array_equal(weights, np.tile(weights[: family.n], family.n)):
+        kind = WeightedCircle
     return kind(family.shape, family, weights)
+
+
+def by_length(weights: Array) -> Array:
+    """Return the weights of circular ranges, averaged over those of one length."""
+    n = math.isqrt(len(weights))
+    return np.tile(weights.reshape(n, n).mean(axis=0), n)

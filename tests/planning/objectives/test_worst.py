@@ -109,6 +109,18 @@ def test_the_largest_standard_error_at_cost_one(name):
         assert plan.worst == plan.worst_std  # no targets
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_circular_ranges_are_weighed_by_their_length(mixed):
+    """Every value looks the same, but a range of one value is known better than one of half of them."""
+    schema = qs.Schema.of(a=5, b=3)
+    workload = qs.all_kway(schema, [1, 2], "circular")
+    workload += qs.queries(schema, a="prefix") if mixed else qs.marginals(schema, 0)
+    plan = qs.plan(workload, COST, objective="worst", centering="uniform")
+    best = math.sqrt(optimal_worst(workload, plan.centres, COST.unit))
+    assert best * (1 - 1e-5) <= plan.worst <= best * (1 + plan.gap + 1e-5)
+    assert plan.gap <= 0.005
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, [0, 1, 2], 3])
 def test_marginals_reach_the_optimum_of_residual_planner(k):

@@ -35,7 +35,10 @@ class Split(Protocol):
 
 @dataclass(eq=False)
 class Again:
-    """Plans with other weights; the first call decides which groups are measured as they are, not split."""
+    """Plans with other weights; the first call decides which groups are measured as they are, not split.
+
+    Later plans answer every group from its own measurement: that is what their certificates are about.
+    """
 
     arranged: Callable[[Workload, Planned], Plan]
     planned: Callable[[Workload, Sequence[Unsplit]], Plan]
@@ -59,7 +62,7 @@ class Again:
         ]
         rest = without(workload, unsplit)
         split = None if rest is None else self.split(rest, centres or self.fixed)
-        return beside(split, unsplit, workload, self.budget, self.tolerance)
+        return beside(split, unsplit, workload, self.budget, self.tolerance, combined=False)
 
     def _first(self, workload: Workload) -> Plan:
         made: dict[int, tuple[Plan, list[tuple[int, ...]]]] = {}

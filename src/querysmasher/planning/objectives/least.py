@@ -14,6 +14,7 @@ from dataclasses import replace
 from querysmasher.errors import PlanError
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.again import Fresh
+from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.objective import plan_within, plan_worst, targets_of, worst_of
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
@@ -35,7 +36,8 @@ def check_aimed(workload: Workload) -> None:
 
 def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget], Fresh]) -> Plan:
     """Return the plan of least cost that meets all targets; `fresh` starts planning under a budget."""
-    aimed = Workload(workload.schema, tuple(g for g in workload if g.target is not None))
+    joined = Joined.of(workload)
+    aimed = Workload(workload.schema, tuple(g for g in joined.workload if g.target is not None))
     best = plan_worst(aimed, targets_of(aimed), fresh(unit_budget))
     factor = worst_of(best) / math.sqrt(unit_budget.privacy_cost)
     cost = factor**2 * (1 + 1e-12)
@@ -46,11 +48,11 @@ def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget]
         )
         raise PlanError(msg)
     least = (factor / (1 + best.gap)) ** 2
-    if len(aimed.groups) == len(workload.groups):
-        plan = at_cost(best, cost)
+    if len(aimed.groups) == len(joined.workload.groups):
+        plan = joined.restored(at_cost(best, cost))
     else:
         budget = _budget(unit_budget, cost * (1 + FREE * best.tolerance))
-        plan = plan_within(workload, fresh(budget), "refuse", cost_is_known=True)
+        plan = plan_within(joined, fresh(budget), "refuse")
         ratio = max(one.ratio for one in plan.extremes or () if one.group.target is not None)
         if ratio > 1:
             plan = at_cost(plan, budget.privacy_cost * ratio**2 * (1 + 1e-12))

@@ -3,26 +3,35 @@
 The weights of queries must keep the product structure of the workload, or attribute sets stop being Kronecker
 products. A query of group g, with row qᵢ in its i-th family, has the multiplier λ_g Π u_i(q_i). Each u
 belongs to a *scope*: the uses of one family on alike attributes. Families that look the same from every
-value, on attributes that are asked nothing else, stay uniform.
+value, on attributes that are asked nothing else, stay uniform; circular ranges are weighed by their length.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centres.roles import attribute_roles
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.workload.families import Family
-from querysmasher.workload.weighted import weighted
+from querysmasher.workload.families import Circular, Family
+from querysmasher.workload.groups import Group
+from querysmasher.workload.weighted import by_length, weighted
 from querysmasher.workload.workload import Workload
 
 FLOOR = 1e-3
 """Multipliers are at least this fraction of the average: a plan says little about weightless queries."""
+
+MOST_OWN = 100
+"""Maximum number of groups of a workload in which a group may have several multipliers of its own."""
+
+CIRCULAR_HASTE = 2.0
+"""Factor of the rate for circular ranges: few lengths attain the largest variance, and the others fade."""
 
 MOST_STEP = 2.0
 """Maximum change of the logarithm of a multiplier in one step."""
@@ -30,10 +39,14 @@ MOST_STEP = 2.0
 
 @dataclass(frozen=True)
 class Scope:
-    """The uses of one family that share their multipliers; `fixed` ones stay uniform."""
+    """The uses of one family that share their multipliers.
+
+    If every value looks the same, `fixed` ones stay uniform, and those of circular ranges vary `by_length`.
+    """
 
     family: Family
     fixed: bool
+    by_length: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +58,14 @@ class Scopes:
 
     @classmethod
     def of(cls, workload: Workload, *, own: bool, single: bool = False) -> Scopes:
-        """Find the scopes; with `own`, groups with a single family to weigh have a scope of their own.
+        """Find the scopes; with `own`, some groups have scopes of their own.
 
-        Row weights on one axis just add up, so that these cost no product structure, but more solving. With
-        `single`, all other groups stay uniform: their weights add to others of the same product structure.
+        These are groups with a single family to weigh, as row weights on one axis just add up, and groups of
+        which no other has two attributes: they cost no product structure, but more solving. With `single`,
+        groups with several families to weigh stay uniform: their weights add to others of the same product
+        structure.
         """
+        alone = _alone(workload) if own and len(workload.groups) <= MOST_OWN else set()
         alike = _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
         plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
@@ -57,26 +73,35 @@ class Scopes:
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
-        for group, aim in zip(workload, aims, strict=True):
+        for index, (group, aim) in enumerate(zip(workload, aims, strict=True)):
             keys: list[Hashable] = [
                 (family.key, tuple(roles[workload.schema.position(n)] for n in names))
                 for names, family in group.parts()
             ]
+            even = [len(names) == 1 and names[0] in alike for names, _ in group.parts()]
             fixed = [
-                family.rows == 1 or (len(names) == 1 and names[0] in alike) for names, family in group.parts()
+                family.rows == 1 or (same and not isinstance(family, Circular))
+                for family, same in zip(group.families, even, strict=True)
             ]
             if single and fixed.count(False) > 1:
                 fixed = [True] * len(fixed)
-            if own and fixed.count(False) == 1:
+            if own and (fixed.count(False) == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
             found = []
-            for key, family, still in zip(keys, group.families, fixed, strict=True):
-                if (key, still) not in numbers:
-                    numbers[key, still] = len(scopes)
-                    scopes.append(Scope(family, still))
-                found.append(numbers[key, still])
+            for key, family, still, same in zip(keys, group.families, fixed, even, strict=True):
+                if (key, still, same) not in numbers:
+                    numbers[key, still, same] = len(scopes)
+                    scopes.append(Scope(family, still, same and not still))
+                found.append(numbers[key, still, same])
             of_group.append(tuple(found))
         return cls(tuple(scopes), tuple(of_group))
+
+
+def _alone(workload: Workload) -> set[int]:
+    """Return the indices of the groups of which no other group has two attributes."""
+    pairs = [{frozenset(pair) for pair in combinations(group.attributes, 2)} for group in workload]
+    asked = Counter(pair for own in pairs for pair in own)
+    return {index for index, own in enumerate(pairs) if all(asked[pair] == 1 for pair in own)}
 
 
 def _alike_attributes(workload: Workload) -> set[str]:
@@ -107,24 +132,58 @@ class Multipliers:
 
     def weighted(self, aims: Array) -> Workload:
         """Return the workload in which every query has its multiplier / target² as weight, if that is any."""
-        families = [
+        amounts = (self.groups / aims**2).tolist()
+        groups = tuple(
+            self._repeated(group, own, weight)
+            for group, own, weight in zip(self.workload, self.scopes.of_group, amounts, strict=True)
+            if weight > 0
+        )
+        return Workload(self.workload.schema, groups)
+
+    @cached_property
+    def _families(self) -> list[Family]:
+        """The family of every scope with its multipliers as weights."""
+        return [
             scope.family
             if scope.fixed and scope.family.weights is None
             else weighted(scope.family, u * len(u))
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
-        amounts = (self.groups / aims**2).tolist()
-        groups = tuple(
-            replace(
-                group,
-                families=tuple(families[s] for s in own),
-                weight=weight / group.rows,
-                target=None,
-            )
-            for group, own, weight in zip(self.workload, self.scopes.of_group, amounts, strict=True)
-            if weight > 0
-        )
-        return Workload(self.workload.schema, groups)
+
+    def _repeated(self, group: Group, own: tuple[int, ...], weight: float) -> Group:
+        """Return a group with its multipliers, which sum to `weight`, as weights."""
+        families = tuple(self._families[s] for s in own)
+        return replace(group, families=families, weight=weight / group.rows, target=None)
+
+    def added(self, aims: Array) -> Workload:
+        """Return the workload in which every query has its own weight plus its multiplier / target².
+
+        Both are products over the families. Their sum is one again where the multipliers vary along one
+        family and the weights of the others are even; otherwise the group is repeated at the end, with the
+        multipliers as weights.
+        """
+        groups, further = [], []
+        for group, own, weight in zip(
+            self.workload, self.scopes.of_group, (self.groups / aims**2).tolist(), strict=True
+        ):
+            free = [place for place, s in enumerate(own) if not self.scopes.scopes[s].fixed]
+            uneven = [place for place, family in enumerate(group.families) if family.weights is not None]
+            if weight <= 0:
+                groups.append(replace(group, target=None))
+            elif not free and not uneven:
+                groups.append(replace(group, weight=group.weight + weight / group.rows, target=None))
+            elif len(along := {*free, *uneven}) == 1:
+                place = along.pop()
+                family, u = group.families[place], self.rows[own[place]]
+                plain = np.ones(len(u)) if family.weights is None else family.weights
+                total = plain + weight / group.weight / group.rows * u * len(u)
+                families = list(group.families)
+                families[place] = weighted(family, total)
+                groups.append(replace(group, families=tuple(families), target=None))
+            else:
+                groups.append(replace(group, target=None))
+                further.append(self._repeated(group, own, weight))
+        return Workload(self.workload.schema, (*groups, *further))
 
     def by_column(self, table: VarianceTable) -> Array:
         """Return the expectation of every column of a table under these multipliers."""
@@ -157,7 +216,7 @@ class Multipliers:
             if slope > 0:
                 self._add_marginals(slope, column, kind, sums)
         rows = tuple(
-            u if scope.fixed or not total.any() else _moved(u, total, rate)
+            u if scope.fixed or not total.any() else _stepped(u, total, rate, scope)
             for u, total, scope in zip(self.rows, sums, self.scopes.scopes, strict=True)
         )
         return replace(self, groups=groups, rows=rows)
@@ -174,6 +233,14 @@ class Multipliers:
                 for other in (s for i, s in reversed(list(enumerate(kind))) if i != axis):
                     own = own @ self.rows[other]
                 sums[scope] += slope * own
+
+
+def _stepped(u: Array, values: Array, rate: float, scope: Scope) -> Array:
+    """Return the next multipliers of the rows of a scope."""
+    if not scope.by_length:
+        return _moved(u, values, rate)
+    moved = by_length(_moved(u, values, CIRCULAR_HASTE * rate))
+    return np.asarray(moved / moved.sum())
 
 
 def _moved(u: Array, values: Array, rate: float) -> Array:

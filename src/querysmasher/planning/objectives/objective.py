@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +11,14 @@ from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy
 from querysmasher.formatting import number
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
-from querysmasher.planning.objectives.again import Fresh
+from querysmasher.planning.objectives.again import Again, Fresh, kind_of
+from querysmasher.planning.objectives.apart import is_mixed
+from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import with_noise
+from querysmasher.planning.objectives.joining import Joined
+from querysmasher.planning.objectives.multipliers import Scopes
+from querysmasher.planning.objectives.sharing import largest_ratio, share
+from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.objectives.targets import CappedSearch, Found
 from querysmasher.planning.objectives.worst import Search
 from querysmasher.planning.plan import Plan
@@ -44,9 +51,10 @@ def check_objective(objective: object, insufficient: object) -> None:
 
 def plan_for(objective: str, workload: Workload, fresh: Fresh, insufficient: str) -> Plan:
     """Return the plan of least error; `fresh` starts planning the queries with any weights."""
+    joined = Joined.of(workload)
     if objective == "worst":
-        return plan_worst(workload, targets_of(workload), fresh)
-    return plan_within(workload, fresh, insufficient)
+        return joined.restored(plan_worst(joined.workload, targets_of(joined.workload), fresh))
+    return plan_within(joined, fresh, insufficient)
 
 
 def plan_worst(workload: Workload, aims: Array, fresh: Fresh) -> Plan:
@@ -58,45 +66,63 @@ def plan_worst(workload: Workload, aims: Array, fresh: Fresh) -> Plan:
     scopes = best.multipliers.scopes
     asked = best.multipliers.workload
     plan = with_noise(best.plan, asked, best.table, scopes, best.shares.variances)
-    return replace(plan, workload=workload, gap=search.gap, objective="worst")
+    gap = search.gap
+    if is_mixed(plan):
+        plan, gap = _combined_worst(plan, aims, scopes, search)
+    return replace(plan, workload=workload, gap=gap, objective="worst")
 
 
-def plan_within(workload: Workload, fresh: Fresh, insufficient: str, *, cost_is_known: bool = False) -> Plan:
-    """Return the plan of least mean error that meets all targets.
+def _combined_worst(plan: Plan, aims: Array, scopes: Scopes, search: Search) -> tuple[Plan, float]:
+    """Return the plan of the least largest error of combined answers, and its gap."""
 
-    If the `cost_is_known` to suffice, no search decides that first.
-    """
-    first = fresh()(workload)
-    missed = missed_targets(first)
+    def value(table: VarianceTable, x: Array) -> float:
+        return largest_ratio(table, search.of_entries(table), x)
+
+    def shares(table: VarianceTable, _: Array) -> Array:
+        return share(table, search.of_entries(table), plan.budget.privacy_cost).variances
+
+    found = combined(plan, plan.workload, scopes, value, shares)
+    largest = max(one.std / aim for one, aim in zip(found.extremes or (), aims, strict=True))
+    return found, max(0.0, largest / math.sqrt(search.bounds[kind_of(found)]) - 1)
+
+
+def plan_within(joined: Joined, fresh: Fresh, insufficient: str) -> Plan:
+    """Return the plan of least mean error that meets all targets."""
+    workload = joined.workload
+    again = fresh()
+    first = again(workload)
+    missed = missed_targets(joined.restored(first))
     if not missed:
-        return first
-    if cost_is_known:
-        return _within(workload, first, fresh)
-    aimed = Workload(workload.schema, tuple(g for g in workload if g.target is not None))
-    best = plan_worst(aimed, targets_of(aimed), fresh)
-    factor = worst_of(best)
-    if factor > 1:
-        if insufficient == "refuse":
+        return joined.restored(first)
+    found = _searched(workload, first, again)
+    if found is None:
+        aimed = Workload(workload.schema, tuple(g for g in workload if g.target is not None))
+        best = plan_worst(aimed, targets_of(aimed), fresh)
+        factor = worst_of(best)
+        if factor > 1 and insufficient == "refuse":
             raise _refusal(best, factor, missed)
         if len(aimed.groups) == len(workload.groups):
-            return replace(best, workload=workload)
-        scaled = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
-        return replace(_within(scaled, first, fresh), workload=workload)
-    return _within(workload, first, fresh)
+            return joined.restored(best)
+        if factor > 1:
+            workload = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
+            found = _searched(workload, first, again)
+    return joined.restored(found or _loose(workload, first, fresh))
 
 
-def _within(workload: Workload, first: Plan, fresh: Fresh) -> Plan:
-    """Return the plan of least mean error within targets that some plan can meet."""
-    again = fresh()
+def _searched(workload: Workload, first: Plan, again: Again) -> Plan | None:
+    """Return the plan of least mean error within targets, or None if no plan of the search meets them."""
     found = CappedSearch(workload, again, again.tolerance).run(first)
-    if found is None:  # every plan of the search missed a target a little: keep well below
-        stds = [one.std for one in first.extremes or ()]
-        given = zip(workload, stds, strict=True)
-        aims = np.array([LOOSE * std if g.target is None else g.target.std for g, std in given])
-        plan = plan_worst(workload, np.maximum(aims, 1e-9), fresh)
-        bound = first.weighted_loss / (1 + first.gap) ** 2
-        found = Found(plan, bound)
-    return replace(found.plan, gap=found.gap, objective="mean")
+    return None if found is None else replace(found.plan, gap=found.gap, objective="mean")
+
+
+def _loose(workload: Workload, first: Plan, fresh: Fresh) -> Plan:
+    """Return a plan that meets the targets and answers other queries roughly: there is hardly any budget."""
+    stds = [one.std for one in first.extremes or ()]
+    given = zip(workload, stds, strict=True)
+    aims = np.array([LOOSE * std if g.target is None else g.target.std for g, std in given])
+    plan = plan_worst(workload, np.maximum(aims, 1e-9), fresh)
+    bound = first.weighted_loss / (1 + first.gap) ** 2
+    return replace(plan, gap=Found(plan, bound).gap, objective="mean")
 
 
 def replace_targets(workload: Workload, factor: float) -> Workload:

@@ -13,7 +13,7 @@ products of expectations; the largest variance is attained on rows of the cluste
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +69,7 @@ class VarianceTable:
         Groups are equivalent only if they have the same scopes. The table of another plan for the same groups
         and scopes, if it has the same structure, makes this one quick to build.
         """
-        self.predictor = plan.predictor
+        self.predictor = self._predictor(plan)
         self.is_linear = type(self.predictor) is Predictor
         """Whether variances are sums over attribute sets, so that these can share the budget anew."""
         self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
@@ -92,6 +92,14 @@ class VarianceTable:
             self.entries += [self._entry(*found) for found in self._equivalent(plan, scopes)]
         self.classes, self.column_of = self._padded()
         self._most = np.array([*(c.max() for c in self.columns), 1.0])
+
+    def _predictor(self, plan: Planned) -> Predictor:
+        """Return what predicts the variances."""
+        return plan.predictor
+
+    def _kind(self, index: int) -> Hashable:
+        """Return what equivalent groups have in common besides, given the index of one."""
+        return None if self.is_linear else index
 
     def _classify(self, plan: Planned) -> None:
         """Number the classes of attribute sets, in order of appearance."""
@@ -133,7 +141,8 @@ class VarianceTable:
                 tuple(map(places.index, order)),
                 tuple(centres[p] for p in places),
                 None if group.target is None else group.target.std,
-                tuple(self.class_of.get(s, -1) for s in subsets(order)) if self.is_linear else index,
+                tuple(self.class_of.get(s, -1) for s in subsets(order)) if self.is_linear else None,
+                self._kind(index),
             )
             found.setdefault(key, []).append(index)
         groups = plan.workload.groups
@@ -142,11 +151,7 @@ class VarianceTable:
 
     def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
         if not self.is_linear:
-            self.recipes = None
-            variances = self.predictor.variances(group).ravel()
-            every = tuple(range(len(group.families)))
-            column = self._column(("whole", members[0]), variances, scopes)
-            return Entry(group, members, scopes, (every,), (Term(0, (column,)),))
+            return self._written_out(group, members, scopes, {0: self.predictor.variances(group)})
         terms = list(self.predictor.shares(group))
         if all(len(axes) == 1 for m, _ in terms for axes, _ in m.blocks) and all(
             len(names) == 1 for names, _ in group.parts()
@@ -160,6 +165,18 @@ class VarianceTable:
             Term(self.class_of[m.attributes], self._joint(own, clusters, group, scopes)) for m, own in listed
         )
         return Entry(group, members, scopes, clusters, made)
+
+    def _written_out(
+        self, group: Group, members: list[int], scopes: tuple[int, ...], variances: Mapping[int, Array]
+    ) -> Entry:
+        """Return an entry of one cluster, given the variances of all queries at σ² = 1 on every class."""
+        self.recipes = None
+        every = tuple(range(len(group.families)))
+        terms = tuple(
+            Term(number, (self._column(("written out", members[0], number), own.ravel(), scopes),))
+            for number, own in variances.items()
+        )
+        return Entry(group, members, scopes, (every,), terms)
 
     def _single(self, measured: Measured, shares: Sequence[Share], scopes: tuple[int, ...]) -> Term:
         """Return the term of a product on a set whose strategies are products, too."""

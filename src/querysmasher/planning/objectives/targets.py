@@ -14,8 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.objectives.again import Replan, kind_of
+from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.capping import capped
+from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import class_losses, with_noise
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.objectives.sharing import largest_ratio
@@ -68,48 +71,68 @@ class CappedSearch:
         self.best: Plan | None = None
         self.bounds: dict[object, float] = {}
         self._table: VarianceTable | None = None
+        self._weight = 0.0
+        """An estimate of the sum of all multipliers relative to the loss."""
 
     def run(self, first: Plan) -> Found | None:
         """Return the best plan that meets all targets, starting from the plan that ignores them."""
         aimed = np.isfinite(self.aims)
         start = np.where(aimed, FIRST_SHARE * first.weighted_loss / aimed.sum(), 0.0)
         multipliers = replace(Multipliers.even(self.workload, self.scopes), groups=start)
-        last = 0.0
+        centres: Centres | None = first.centres
+        last, moved = 0.0, first.centres == uniform(self.workload.schema)
         for step in range(STEPS):
-            plan = self.replan(self._weighted(multipliers))
+            plan = self.replan(self._weighted(multipliers), centres)
             bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
-            kind = kind_of(plan)
-            self.bounds[kind] = max(bound, self.bounds.get(kind, 0.0))
+            self.bounds[kind_of(plan)] = max(bound, self.bounds.get(kind_of(plan), 0.0))
             own = replace(plan, workload=self.workload)
-            table = self._table = VarianceTable(own, self.scopes.of_group, self._table)
-            if step >= STEPS - LAST or 0 < bound < last * EAGER:
-                self._share(plan, table, float(multipliers.groups.sum()) / plan.weighted_loss)
-                found = self._found()
+            kind = ApartTable if is_mixed(plan) else VarianceTable
+            table = self._table = kind(own, self.scopes.of_group, self._table)
+            settled = 0 < bound < last * EAGER
+            last, centres = max(bound, last), plan.centres
+            if step >= STEPS - LAST or settled:
+                self._weight = float(multipliers.groups.sum()) / plan.weighted_loss
+                found = self._shared(plan, table)
                 if found is not None and found.gap <= self.goal:
-                    break
-            last = max(bound, last)
+                    if moved:
+                        break
+                    last, centres, moved = math.inf, None, True  # the best ones for these multipliers
             multipliers = self._stepped(multipliers, table)
-        return self._found()
+        best = self._found()
+        return self._combined(best) if best is not None and is_mixed(best.plan) else best
 
     def _found(self) -> Found | None:
         return None if self.best is None else Found(self.best, self.bounds[kind_of(self.best)])
 
+    def _combined(self, found: Found) -> Found:
+        """Share the budget for combined answers, where some groups are measured as they are."""
+        cost = found.plan.budget.privacy_cost
+
+        def value(table: VarianceTable, x: Array) -> float:
+            if largest_ratio(table, self._targets(table), x) > MET:
+                return math.inf
+            return float(class_losses(self.workload, table, self.scopes) @ x)
+
+        def share(table: VarianceTable, losses: Array) -> Array | None:
+            return capped(table, losses, self._targets(table), cost, self._weight)
+
+        return replace(found, plan=combined(found.plan, self.workload, self.scopes, value, share))
+
     def _weighted(self, multipliers: Multipliers) -> Workload:
         """Return the workload, with all weights that queries have and those that their targets add."""
-        own = tuple(replace(g, target=None) for g in self.workload)
-        aims = np.where(np.isfinite(self.aims), self.aims, 1.0)
-        return Workload(self.workload.schema, (*own, *multipliers.weighted(aims).groups))
+        return multipliers.added(np.where(np.isfinite(self.aims), self.aims, 1.0))
 
-    def _share(self, plan: Plan, table: VarianceTable, weight: float) -> None:
-        """Share the budget anew, and keep the plan if it meets all targets and is the best that does."""
+    def _shared(self, plan: Plan, table: VarianceTable) -> Found | None:
+        """Return the plan with the budget shared anew, if it meets all targets; keep the best that does."""
         losses = class_losses(self.workload, table, self.scopes)
         with one_core():
-            x = capped(table, losses, self._targets(table), plan.budget.privacy_cost, weight)
+            x = capped(table, losses, self._targets(table), plan.budget.privacy_cost, self._weight)
         if x is None or largest_ratio(table, self._targets(table), x) > MET:
-            return
+            return None
         found = with_noise(plan, self.workload, table, self.scopes, x)
         if self.best is None or found.weighted_loss < self.best.weighted_loss:
             self.best = found
+        return Found(found, self.bounds[kind_of(found)])
 
     def _targets(self, table: VarianceTable) -> Array:
         return np.array([self.aims[entry.members[0]] for entry in table.entries])

@@ -21,6 +21,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.objectives.again import Replan, kind_of
+from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.merging import merged
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.objectives.sharing import Shares, share
@@ -84,6 +85,7 @@ class Search:
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._table: VarianceTable | None = None
+        self._own = len(set(aims.tolist())) > 1
 
     @property
     def gap(self) -> float:
@@ -112,22 +114,26 @@ class Search:
             rate = min(most, rate * RATE_GROWTH) if trial.bound >= last else rate / 2
             last = max(trial.bound, last)
             multipliers = self._stepped(trial, rate)
-            if step == 0 and self._merge(trial):
+            if step == 0 and self._refined(trial):
                 multipliers = self._even()
         assert self.best is not None  # noqa: S101 - the last step shares the budget
         return self.best
 
     def _even(self) -> Multipliers:
-        scopes = Scopes.of(self.workload, own=len(set(self.aims.tolist())) > 1)
-        return Multipliers.even(self.workload, scopes)
+        return Multipliers.even(self.workload, Scopes.of(self.workload, own=self._own))
 
-    def _merge(self, trial: Trial) -> bool:
-        """Merge tied families, and return whether there are any."""
-        if not trial.table.is_linear and len(trial.plan.measured) > 1:
-            return False  # what is split and what is not share the same queries
+    def _refined(self, trial: Trial) -> bool:
+        """Give queries that predicates are split beside multipliers of their own; return whether any changed.
+
+        Where predicates are measured as they are, the others are like a workload without any.
+        """
+        if is_mixed(trial.plan):
+            return False
+        predicates = any(not f.closed_form for group in self.workload for f in group.families)
         workload = merged(self.workload, trial.table)
-        changed = workload is not self.workload
-        self.workload, self._table = workload, None if changed else trial.table
+        changed = workload is not self.workload or (predicates and not self._own)
+        if changed:
+            self.workload, self._own, self._table = workload, self._own or predicates, None
         return changed
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
@@ -135,7 +141,8 @@ class Search:
         plan = self.replan(multipliers.weighted(self.aims), centres)
         bound = plan.weighted_loss / (1 + plan.gap) ** 2
         own = replace(plan, workload=self.workload)
-        table = VarianceTable(own, multipliers.scopes.of_group, self._table)
+        kind = ApartTable if is_mixed(plan) else VarianceTable
+        table = kind(own, multipliers.scopes.of_group, self._table)
         self._table = table
         shares = None
         if bound < last * EAGER:

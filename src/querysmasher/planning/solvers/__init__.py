@@ -45,6 +45,10 @@ METHODS = {
     "basis",
     "fourier": "the block has too many cells to be written out, and a filter does better here than a "
     "product basis",
+    "mirrored": "the attribute has too many values for a matrix, so it is measured as it is, by a filter "
+    "that reflects at its ends",
+    "tree": "the attribute has too many values for a matrix, and its hierarchy is a tree, so its nodes are "
+    "counted with one precision each",
 }
 """Reasons to choose a method, by its name."""
 

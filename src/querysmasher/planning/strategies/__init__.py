@@ -10,6 +10,7 @@ from querysmasher.planning.strategies.dense import DenseStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy
 from querysmasher.planning.strategies.fourier import FourierStrategy
 from querysmasher.planning.strategies.merged import MergedStrategy
+from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
 from querysmasher.planning.strategies.tree import TreeStrategy
 from querysmasher.planning.strategies.unsplit import UnsplitStrategy
@@ -17,7 +18,14 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
     kind.kind: kind
-    for kind in (FourierStrategy, TreeStrategy, MergedStrategy, DenseStrategy, DiagonalStrategy)
+    for kind in (
+        FourierStrategy,
+        MirroredStrategy,
+        TreeStrategy,
+        MergedStrategy,
+        DenseStrategy,
+        DiagonalStrategy,
+    )
 }
 """Kinds by name, as in files. Integer rows become the first kind that accepts them."""
 
@@ -28,6 +36,7 @@ __all__ = [
     "DiagonalStrategy",
     "FourierStrategy",
     "MergedStrategy",
+    "MirroredStrategy",
     "Strategy",
     "TreeStrategy",
     "UnsplitStrategy",

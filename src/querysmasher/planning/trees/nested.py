@@ -42,7 +42,7 @@ class _Level:
 def nests(families: Iterable[Family]) -> bool:
     """Return whether families on one attribute ask about groups that nest: the total counts as one."""
     found = list(families)
-    return all(_is_nested(family) for family in found) and _chain(found, [1.0] * len(found)) is not None
+    return all(is_nested(family) for family in found) and _chain(found, [1.0] * len(found)) is not None
 
 
 def nested(families: Iterable[Family], weights: Iterable[float], total: float = 0.0) -> Nested | None:
@@ -51,13 +51,14 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
     `total` is the weight of the number of records.
     """
     found = list(families)
-    if not all(_is_nested(family) for family in found):
+    if not all(is_nested(family) for family in found):
         return None
     levels = _chain(found, list(weights), total)
     return None if levels is None else _forest(levels)
 
 
-def _is_nested(family: Family) -> bool:
+def is_nested(family: Family) -> bool:
+    """Return whether a family asks about groups of values that nest."""
     own = family.base if isinstance(family, Weighted) else family
     return isinstance(own, Hierarchy | Identity)
 

@@ -10,11 +10,13 @@ from querysmasher.privacy.factors.factor import WORD, Factor, Integers
 from querysmasher.privacy.factors.filter import Filter
 from querysmasher.privacy.factors.matrix import Matrix
 from querysmasher.privacy.factors.merged import Merged
+from querysmasher.privacy.factors.mirrored import Mirrored
 from querysmasher.privacy.factors.nodes import Nodes
 from querysmasher.privacy.factors.partition import Partition
+from querysmasher.privacy.factors.reflection import Reflection
 from querysmasher.privacy.factors.tree import Tree
 
-KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged, Tree)}
+KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree)}
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
 __all__ = [
@@ -25,8 +27,10 @@ __all__ = [
     "Integers",
     "Matrix",
     "Merged",
+    "Mirrored",
     "Nodes",
     "Partition",
+    "Reflection",
     "Tree",
     "factor_from_data",
     "is_factor",

@@ -116,6 +116,11 @@ class Factor(ABC):
         """The leaf of every value, the parent and the multiplier of every node of a tree, else None."""
         return None
 
+    @property
+    def line(self) -> tuple[str, Array, Array, Array] | None:
+        """The ends, the eigenvalues, the diagonal and the further rows of a mirrored filter, else None."""
+        return None
+
     @cached_property
     def _inverse(self) -> Array:
         return pseudo_inverse(self.written_out())

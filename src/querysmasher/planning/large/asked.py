@@ -1,0 +1,117 @@
+"""Which attributes are too large to be written out, and what a group asks about them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+from querysmasher.errors import TooLargeError
+from querysmasher.planning.limits import limits
+from querysmasher.planning.split import is_few
+from querysmasher.planning.trees.nested import is_nested
+from querysmasher.schema import Schema
+from querysmasher.workload.families import Family
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+
+def large_attributes(workload: Workload) -> tuple[int, ...]:
+    """Return the indexes of attributes that are measured as they are, not split, for their number of values.
+
+    Attributes whose queries all look the same from every value have closed forms, up to a larger size.
+    Queries that tie attributes, and few single ones, are planned in other ways.
+    """
+    sizes = workload.schema.sizes
+    if max(sizes) <= limits().dense_values:
+        return ()
+    asked: defaultdict[int, dict[object, Family]] = defaultdict(dict)
+    tied: set[int] = set()
+    for group in workload:
+        for names, family in group.parts():
+            places = workload.schema.positions(names)
+            if len(places) > 1:
+                tied.update(places)
+            else:
+                asked[places[0]][family.key] = family
+    return tuple(
+        place
+        for place, families in sorted(asked.items())
+        if place not in tied and _is_large(list(families.values()), sizes[place])
+    )
+
+
+def _is_large(families: list[Family], size: int) -> bool:
+    if size <= limits().dense_values or size > limits().most_values:
+        return False
+    if all(family.closed_form and family.looks_alike for family in families):
+        return size > limits().closed_form_values
+    rows = sum(family.rows for family in families if not is_implicit(family))
+    if any(family.is_tree for family in families):
+        return _is_large_tree(families, size, rows)
+    if not any(map(is_implicit, families)):
+        return False  # few single queries, or dense ones
+    return rows == 0 or (size > limits().axis_values and is_few(rows, size, 1))
+
+
+def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
+    """Return whether a hierarchy, with single values and few other queries, is planned on its nodes."""
+    if all(is_nested(family) for family in families if is_implicit(family)) and 2 * rows <= size:
+        return True
+    if size <= limits().axis_values:
+        return False  # planned with matrices
+    msg = (
+        f"workload: a hierarchy of {size:,} values can be planned with single values and few other queries "
+        "about the same attribute, not with prefixes or ranges. Remedies: coarser values; one of them only"
+    )
+    raise TooLargeError(msg)
+
+
+def is_implicit(family: Family) -> bool:
+    """Return whether the queries of a family on one attribute need not be written out."""
+    return len(family.shape) == 1 and (family.closed_form or family.is_consecutive or family.is_tree)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A group, with its families on large attributes apart from the others."""
+
+    small: Group
+    """The group on the other attributes."""
+    large: tuple[tuple[int, Family], ...]
+    """The families on large attributes, by increasing index."""
+
+    @classmethod
+    def of(cls, schema: Schema, group: Group, large: tuple[int, ...]) -> Asked:
+        """Take a group apart."""
+        own: dict[int, Family] = {}
+        names: list[str] = []
+        families: list[Family] = []
+        for attributes, family in group.parts():
+            places = schema.positions(attributes)
+            if len(places) == 1 and places[0] in large:
+                own[places[0]] = family
+            else:
+                names += attributes
+                families.append(family)
+        return cls(Group(tuple(names), tuple(families), group.weight), tuple(sorted(own.items())))
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The large attributes that it asks about."""
+        return tuple(place for place, _ in self.large)
+
+
+def check_cells(workload: Workload, large: tuple[int, ...]) -> None:
+    """Refuse groups whose table would not fit in memory."""
+    sizes, most = workload.schema.sizes, limits().structured_cells
+    for group in workload:
+        places = workload.schema.positions(group.attributes)
+        cells = math.prod(sizes[p] for p in places)
+        if cells > most and set(places) & set(large):
+            msg = (
+                f"workload: the table on ({', '.join(group.attributes)}) has {cells:,} cells, more than the "
+                f"{most:,} that are counted and measured at once. Remedies: coarser values or bins, or fewer "
+                "attributes at a time"
+            )
+            raise TooLargeError(msg)

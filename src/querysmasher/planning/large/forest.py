@@ -1,0 +1,36 @@
+"""Hierarchies of very many values: strategies on the nodes of their tree."""
+
+from __future__ import annotations
+
+from querysmasher.errors import TooLargeError
+from querysmasher.planning.large.gram import LineGram
+from querysmasher.planning.large.line import LineSolution
+from querysmasher.planning.solvers.tree import solve_tree
+from querysmasher.planning.strategies import UnsplitStrategy
+from querysmasher.planning.trees.nested import is_nested, nested
+
+TOLERANCE = 1e-3
+"""The bound is raised until the gap is far below this."""
+
+
+def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:
+    """Return the best strategy that measures nodes, or None if no family is a hierarchy.
+
+    With `always`, single values suffice.
+
+    Other queries, which must be few, do not change the strategy, but count in its loss.
+    """
+    families = [(family, weight) for family, weight in gram.asked if is_nested(family)]
+    if not families or not (always or any(family.is_tree for family, _ in families)):
+        return None
+    asked = nested([family for family, _ in families], [weight for _, weight in families], gram.total)
+    if asked is None:
+        msg = (
+            f"workload: hierarchies of {gram.size:,} values that do not nest in each other cannot be planned "
+            "together. Remedies: one of them by itself; coarser values"
+        )
+        raise TooLargeError(msg)
+    found = solve_tree(asked, TOLERANCE)
+    assert isinstance(found.strategy, UnsplitStrategy)  # noqa: S101 - as solve_tree returns it
+    loss = found.reached**2 if len(families) == len(gram.asked) else gram.loss(found.strategy)
+    return LineSolution(found.strategy, loss, found.bound**2)

@@ -1,0 +1,192 @@
+"""The Gram matrix of queries about one attribute of very many values, without writing it out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.large.path import EASY, Path
+from querysmasher.planning.strategies import UnsplitStrategy
+from querysmasher.workload.families import Circular, Family, Identity, Prefix, Range
+from querysmasher.workload.tree import Hierarchy
+from querysmasher.workload.weighted import Weighted
+
+Asked = tuple[Family, float]
+"""A family of queries about the attribute, and what multiplies their weights."""
+
+ROUGH = 1e-3
+"""Where local weights fall below this fraction of their mean, they are smoothed."""
+
+
+@dataclass(frozen=True, eq=False)
+class LineGram:
+    """Σ coefficient × WᵀDW over families of queries about one attribute, plus a weight of the total."""
+
+    size: int
+    asked: tuple[Asked, ...]
+    total: float = 0.0
+    """κ: the weight of the number of records."""
+    prefixes: Array | None = None
+    """Weights of all prefixes."""
+    values: Array | None = None
+    """Weights of the single values."""
+    ranges: float = 0.0
+    circular: float = 0.0
+    others: tuple[Asked, ...] = field(default=())
+    """Queries without a closed form."""
+
+    @classmethod
+    def of(cls, size: int, asked: Sequence[Asked], total: float = 0.0) -> LineGram:
+        """Add up families of the same kind."""
+        prefixes, values = np.zeros(size), np.zeros(size)
+        ranges = circular = 0.0
+        others: list[Asked] = []
+        for family, coefficient in asked:
+            base = family.base if isinstance(family, Weighted) else family
+            weights = coefficient * (1.0 if family.weights is None else family.weights)
+            spans = None if isinstance(base, Range | Circular) else base.spans()
+            if isinstance(base, Identity):
+                values += weights
+            elif isinstance(base, Prefix):
+                prefixes += weights
+            elif isinstance(base, Range) and family.weights is None:
+                ranges += coefficient
+            elif isinstance(base, Circular) and family.weights is None:
+                circular += coefficient
+            elif spans is not None and not spans[0].any():
+                np.add.at(prefixes, spans[1], weights)
+            elif spans is not None and np.array_equal(*spans):
+                np.add.at(values, spans[0], weights)
+            else:
+                others.append((family, coefficient))
+        return cls(
+            size,
+            tuple(asked),
+            total,
+            prefixes if prefixes.any() else None,
+            values if values.any() else None,
+            ranges,
+            circular,
+            tuple(others),
+        )
+
+    def scaled_key(self) -> tuple[float, Hashable]:
+        """Return the sum of all coefficients, and a key of what the queries are up to this factor."""
+        scale = sum(coefficient for _, coefficient in self.asked) or 1.0
+        asked = sorted((repr(family.key), f"{coefficient / scale:.9e}") for family, coefficient in self.asked)
+        return scale, (self.size, tuple(asked), f"{self.total / scale:.9e}")
+
+    def scaled(self, factor: float) -> LineGram:
+        """Return the Gram matrix times a factor."""
+        return LineGram.of(self.size, [(f, c * factor) for f, c in self.asked], self.total * factor)
+
+    def times(self, rows: Array) -> Array:
+        """Return rows times the Gram matrix."""
+        n, place = self.size, np.arange(self.size)
+        result = np.full(rows.shape, 0.0) + self.total * rows.sum(axis=-1, keepdims=True)
+        if self.prefixes is not None:
+            result += _backwards(np.cumsum(rows, axis=-1) * self.prefixes)
+        if self.values is not None:
+            result += rows * self.values
+        if self.ranges:  # (min+1)(n−max)
+            low = np.cumsum((place + 1) * rows, axis=-1)
+            high = _backwards((n - place) * rows) - (n - place) * rows
+            result += self.ranges * ((n - place) * low + (place + 1) * high)
+        if self.circular:  # d² − nd + n(n+1)/2 with d = |i − j|
+            zero, one, two = ((rows * place**power).sum(axis=-1, keepdims=True) for power in (0, 1, 2.0))
+            before, moment = np.cumsum(rows, axis=-1), np.cumsum(rows * place, axis=-1)
+            apart = 2 * (place * before - moment) + one - place * zero
+            squares = place**2.0 * zero - 2 * place * one + two
+            result += self.circular * (squares - n * apart + n * (n + 1) / 2 * zero)
+        for family, coefficient in self.others:
+            result += coefficient * _gram_times(family, rows)
+        return result
+
+    @property
+    def boundaries(self) -> Array:
+        """How much weight distinguishes each value from the next: positive, as smooth as needed."""
+        n = self.size
+        local = np.zeros(n) + (n + 1) * self.ranges + 2 * n * self.circular
+        if self.prefixes is not None:
+            local += self.prefixes
+        for family, coefficient in self.others:
+            local += coefficient * _boundaries(family)
+        if n > 1:
+            local[-1] = local[-2]  # the last prefix is the total
+        mean = float(local.mean())
+        if mean > 0 and float(local.min()) < ROUGH * mean:
+            local = np.maximum(_smoothed(local, max(1, n // 64)), ROUGH * mean)
+        return local
+
+    def path(self) -> Path | None:
+        """Return the families with a closed form as weighted prefixes; None if some weights are zero."""
+        n = self.size
+        weights = np.zeros(n) + (n + 1) * self.ranges + 2 * n * self.circular
+        if self.prefixes is not None:
+            weights += self.prefixes
+        plain = not (self.ranges or self.circular)
+        weights[-1] += self.total
+        if plain and self.values is None:
+            weights = weights[weights > 0]  # values that no prefix distinguishes are merged
+        if not weights.size or weights.min() <= EASY * weights.max():
+            return None
+        if plain:
+            return Path(weights, self.values)
+        place = np.arange(n) / n
+        rows = np.stack([np.ones(n), place, place**2 + place])  # 1, i/n, (i² + ni)/n²
+        middle = np.zeros((3, 3))
+        middle[:2, :2] -= self.ranges * n**2 * np.array([[1, -1], [-1, 1]])
+        middle += self.circular * n**2 * np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
+        return Path(weights, self.values, rows, middle)
+
+    def loss(self, strategy: UnsplitStrategy) -> float:
+        """Return the sum of weight × variance under a strategy at unit cost."""
+        own = sum(coefficient * strategy.loss(family) for family, coefficient in self.asked)
+        return own + (self.total * strategy.total_variance if self.total else 0.0)
+
+
+def _backwards(rows: Array) -> Array:
+    """Return sums from each entry on."""
+    return np.cumsum(rows[..., ::-1], axis=-1)[..., ::-1]
+
+
+def _gram_times(family: Family, rows: Array) -> Array:
+    answers = family.answers(rows.T)
+    if family.weights is not None:
+        answers = answers * family.weights[:, None]
+    spans = family.spans() if not isinstance(family, Weighted) else family.base.spans()
+    if isinstance(family, Hierarchy):
+        return family.spread(answers).T
+    if spans is None:
+        return np.asarray(answers.T @ family.matrix())
+    first, last = spans
+    change = np.zeros((rows.shape[-1] + 1, len(rows)))
+    np.add.at(change, first, answers)
+    np.add.at(change, last + 1, -answers)
+    change[0] += answers[first > last].sum(axis=0)
+    return np.cumsum(change, axis=0)[:-1].T
+
+
+def _boundaries(family: Family) -> Array:
+    """Return the weight of the queries that have an end between each value and the next."""
+    n = family.cells
+    weights = np.ones(family.rows) if family.weights is None else family.weights
+    spans = family.spans() if not isinstance(family, Weighted) else family.base.spans()
+    if spans is None:
+        steps = np.square(np.diff(family.matrix(), axis=1, append=0.0))
+        return np.asarray(weights @ steps)
+    result = np.zeros(n + 1)
+    np.add.at(result, spans[0], weights)  # the end before the first value
+    np.add.at(result, spans[1] + 1, weights)
+    return result[1:]
+
+
+def _smoothed(array: Array, reach: int) -> Array:
+    """Return means over windows of 2 × reach + 1 entries."""
+    padded = np.pad(array, reach, mode="edge")
+    sums = np.cumsum(np.append(0.0, padded))
+    width = 2 * reach + 1
+    return np.asarray((sums[width:] - sums[:-width]) / width)

@@ -1,0 +1,249 @@
+"""Near-optimal strategies for prefixes, ranges and the like on one attribute of very many values.
+
+With S the root of the Gram matrix G and D = diag(S_jj^(-1/2)), V = DSD has unit diagonal, and
+
+    Σ_j S_jj²  ≤  the least loss of any strategy  ≤  tr(G V⁻¹).
+
+(‖W P^½‖_* ≥ tr UᵀWP^½ for every orthogonal U; with the polar factor W = US it is Σ_j S_jj √p_j, and p ∝
+S_jj² is best.) If all prefixes, or all ranges, have equal weights, S is a filter, and the two sides differ
+by 0.2% at most.
+
+Other queries whose ends are spread over the attribute (weighted prefixes, prefixes and ranges, a total that
+counts more) differ from these in low frequencies only. With Φ the k lowest frequencies of a basis, S = F² +
+Φᵀ(M − μI)Φ, where the filter F² keeps high frequencies and is flat (μ) below. For given D, and weights p of
+the values, the best block is the geometric mean of Y = ΦD⁻¹GD⁻¹Φᵀ and Z⁻¹, Z = ΦDPDΦᵀ: it minimises
+tr(M⁻¹Y) + tr(MZ). High frequencies demand d_j⁴p_j ∝ the weight of the ends of queries at j, and unit
+diagonal determines D: a few rounds converge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.large.gram import LineGram
+from querysmasher.planning.large.path import best_weights
+from querysmasher.planning.limits import limits
+from querysmasher.planning.strategies import MirroredStrategy, UnsplitStrategy
+from querysmasher.privacy.factors import Reflection
+
+NEGLIGIBLE = 2e-4
+"""Fraction of the loss below which the total may be ignored in the choice of a strategy."""
+
+ROUNDS = 4
+"""Rounds in which the diagonal and the low frequencies adapt to each other."""
+
+ENOUGH = 1.004
+"""A strategy with a loss within this factor of its bound is good enough."""
+
+
+@dataclass(frozen=True, eq=False)
+class LineSolution:
+    """A strategy on one attribute, with its loss at unit cost and a lower bound on that of every strategy."""
+
+    strategy: UnsplitStrategy
+    loss: float
+    bound: float
+    start: Array | None = None
+    """Weights of the values that suit the strategy, for other bounds."""
+
+
+def frequencies(ends: str, size: int) -> Array:
+    """Return 4 sin² of half the angle of every frequency: the eigenvalues of the second difference."""
+    if ends == "prefix":
+        angles = (2 * np.arange(size) + 1) * (np.pi / (2 * (2 * size + 1)))
+    elif ends == "range":
+        angles = np.arange(1, size + 1) * (np.pi / (2 * (size + 1)))
+    else:
+        period = size if ends == "circular" else 2 * size
+        angles = np.arange(Reflection(ends, size).frequencies) * (np.pi / period)
+    return np.asarray(4 * np.sin(angles) ** 2)
+
+
+def waves(ends: str, size: int, count: int) -> Array:
+    """Return the lowest frequencies as orthonormal rows."""
+    k, place = np.arange(count)[:, None], np.arange(size)
+    if ends == "prefix":
+        return np.cos((2 * k + 1) * (2 * place + 1) * (np.pi / (2 * (2 * size + 1)))) * (
+            2 / np.sqrt(2 * size + 1)
+        )
+    if ends == "range":
+        return np.sin((k + 1) * (place + 1) * (np.pi / (size + 1))) * np.sqrt(2 / (size + 1))
+    rows = np.cos(k * (2 * place + 1) * (np.pi / (2 * size))) * np.sqrt(2 / size)
+    rows[0] = 1 / np.sqrt(size)
+    return np.asarray(rows)
+
+
+def solve_line(gram: LineGram) -> LineSolution:
+    """Return the best strategy found, with a certificate."""
+    found = [
+        (strategy, gram.loss(strategy), bound)
+        for strategy, bound in map(partial(_closed, gram), _closed_forms(gram))
+    ]
+    bound = max((bound for *_, bound in found), default=0.0)
+    best = min(found, key=itemgetter(1), default=None)
+    if best is None or best[1] > ENOUGH * bound:
+        more = [adapted(gram, ends) for ends in _bases(gram)]
+        found += [(strategy, gram.loss(strategy), 0.0) for strategy in more]
+        best = min(found, key=itemgetter(1))
+        bound = max(bound, lower_bound(gram, best[0]))
+    return LineSolution(best[0], best[1], min(bound, best[1]), value_weights(gram, best[0]))
+
+
+def _closed_forms(gram: LineGram) -> list[str]:
+    """Return the bases in which a closed form may be good: those of families with equal weights."""
+    found = []
+    if gram.prefixes is not None and np.ptp(gram.prefixes[:-1]) <= 1e-9 * gram.prefixes[0]:
+        found.append("prefix")
+    if gram.ranges:
+        found.append("range")
+    if gram.circular or not (found or gram.others or gram.prefixes is not None):
+        found.append("circular")
+    return found
+
+
+def _bases(gram: LineGram) -> list[str]:
+    """Return the bases in which low frequencies are adapted."""
+    found = ["prefix"] if gram.prefixes is not None or gram.others else []
+    if gram.ranges or gram.others:
+        found.append("range")
+    if gram.prefixes is not None or gram.total or gram.circular or not found:
+        found.append("cosine")
+    return found
+
+
+def _spectrum(gram: LineGram, ends: str) -> Array:
+    """Return the eigenvalues of G in a basis, approximately unless it is diagonal there."""
+    weight, square = float(gram.boundaries.mean()), frequencies(ends, gram.size)
+    own = 0.0 if gram.values is None else float(gram.values.mean())
+    n = gram.size
+    if ends == "circular":
+        result = np.empty(square.size)
+        result[1:] = weight / square[1:] + own
+        ones = np.ones((1, n))
+        result[0] = float((gram.times(ones) @ ones.T)[0, 0]) / n
+        return result
+    if ends == "cosine":
+        square = square.copy()
+        square[0] = square[min(1, n - 1)] or 1.0
+    return np.asarray(weight / square + own)
+
+
+def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
+    """Return the closed form in a basis, and a lower bound on the loss, zero if G is not diagonal there."""
+    n = gram.size
+    reflection = Reflection(ends, n)
+    pure = {"prefix": gram.prefixes is not None, "range": gram.ranges > 0, "circular": True}[ends]
+    rest = LineGram(
+        n,
+        (),
+        0.0 if ends == "circular" else gram.total,
+        None if ends == "prefix" else gram.prefixes,
+        None
+        if gram.values is None or np.ptp(gram.values) <= 1e-9 * gram.values[0]
+        else gram.values - gram.values.min(),
+        0.0 if ends == "range" else gram.ranges,
+        0.0 if ends == "circular" else gram.circular,
+        gram.others,
+    )
+    roots = np.sqrt(_spectrum(gram, ends))
+    strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, n)))
+    if not pure:
+        return strategy, 0.0
+    exact = np.sqrt(_exact_spectrum(gram, ends))
+    squares = reflection.diagonal(reflection.kernel(exact))
+    return strategy, float(squares @ squares) + _simple_bound(rest)
+
+
+def _exact_spectrum(gram: LineGram, ends: str) -> Array:
+    """Return the eigenvalues of what is diagonal in a basis: a Gram matrix that is not larger than G."""
+    n, square = gram.size, frequencies(ends, gram.size)
+    own = 0.0 if gram.values is None else float(gram.values.min())
+    if ends == "prefix" and gram.prefixes is not None:
+        return np.asarray(float(gram.prefixes.min()) / square + own)
+    if ends == "range":
+        return np.asarray(gram.ranges * (n + 1) / square + own)
+    place = np.arange(n)
+    kernel: Array = np.asarray(gram.circular * (place**2.0 - n * place + n * (n + 1) / 2)[: n // 2 + 1])
+    result = Reflection("circular", n).eigenvalues(kernel) + own
+    result[0] += gram.total * n
+    return np.maximum(result, 1e-12 * float(result.max()))
+
+
+def _simple_bound(gram: LineGram) -> float:
+    """Return the sum of lower bounds for each family alone: the least loss of a sum is at least that."""
+    bound = gram.total
+    if gram.values is not None:
+        bound += float(gram.values.sum())
+    for family, coefficient in gram.others:
+        weights = np.ones(family.rows) if family.weights is None else family.weights
+        spans = family.spans()
+        largest = np.ones(family.rows) if spans is not None else np.abs(family.matrix()).max(axis=1)
+        bound += coefficient * float(weights @ largest**2)
+    for ends, there in (
+        ("prefix", gram.prefixes is not None),
+        ("range", gram.ranges),
+        ("circular", gram.circular),
+    ):
+        if there:
+            alone = LineGram(gram.size, (), 0.0, gram.prefixes, None, gram.ranges, gram.circular)
+            reflection = Reflection(ends, gram.size)
+            squares = reflection.diagonal(reflection.kernel(np.sqrt(_exact_spectrum(alone, ends))))
+            bound += float(squares @ squares)
+    return bound
+
+
+def lower_bound(gram: LineGram, strategy: MirroredStrategy) -> float:
+    """Return a lower bound on the loss of every strategy at unit cost, from a good one."""
+    path = gram.path()
+    if path is None:
+        return _simple_bound(gram)
+    start = value_weights(gram, strategy)
+    if path.size < gram.size and gram.prefixes is not None:  # the weights of merged values add up
+        ends = np.flatnonzero(gram.prefixes > 0)
+        start = np.add.reduceat(start, np.append(0, ends[:-1] + 1))
+    alone = best_weights(path, start, limits().path_steps)[1] ** 2
+    return alone + _simple_bound(LineGram(gram.size, (), others=gram.others))
+
+
+def value_weights(gram: LineGram, strategy: MirroredStrategy) -> Array:
+    """Return the weights of values that high frequencies demand for this diagonal."""
+    local = gram.boundaries
+    return np.asarray((local if local.any() else np.ones(gram.size)) / strategy.diagonal**4)
+
+
+def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
+    """Return a filter with adapted low frequencies."""
+    n = gram.size
+    count = max(1, min(limits().waves, n // 4, int(limits().wave_entries // n)))
+    spectrum = np.sqrt(_spectrum(gram, ends))
+    spectrum[:count] = spectrum[min(count, n - 1)]
+    reflection, low = Reflection(ends, n), waves(ends, n, count)
+    plain = reflection.diagonal(reflection.kernel(spectrum))
+    local = gram.boundaries
+    local = local / local.mean() if local.any() else np.ones(n)
+    diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
+    for _ in range(ROUNDS):
+        p = local / diagonal**4
+        scale = float(p.sum())
+        p /= scale
+        scaled = low / diagonal
+        block = _geometric_mean((low * (diagonal * p * diagonal)) @ low.T, scaled @ gram.times(scaled).T)
+        values, vectors = np.linalg.eigh(block / np.sqrt(scale))
+        more = np.maximum(values - spectrum[0], 0.0)
+        extra = (np.sqrt(more)[:, None] * vectors.T)[more > 1e-9 * spectrum[0]] @ low
+        diagonal = 1 / np.sqrt(plain + np.square(extra).sum(axis=0))
+    return MirroredStrategy(ends, spectrum, diagonal, np.ascontiguousarray(extra))
+
+
+def _geometric_mean(z: Array, y: Array) -> Array:
+    """Return M with MZM = Y, which minimises tr(M⁻¹Y) + tr(MZ)."""
+    values, vectors = np.linalg.eigh(z)
+    root = (vectors * np.sqrt(values)) @ vectors.T
+    inverse = (vectors / np.sqrt(values)) @ vectors.T
+    values, vectors = np.linalg.eigh(root @ y @ root)
+    return np.asarray(inverse @ (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T @ inverse)

@@ -1,0 +1,171 @@
+"""Lower bounds on the loss of queries about one attribute of very many values, by recurrences.
+
+The inverse T of the Gram matrix G₀ of weighted prefixes is the Laplacian of a path: conductance 1/ω_j
+between values j and j+1, and 1/ω_{n−1} from the last value to the ground. Single values add a diagonal μ.
+All ranges and all circular ranges are prefixes too, up to a matrix QJQᵀ of rank three: with ℓ_j = n − j,
+
+    ranges    (min+1)(n−max) = (n+1)·(n−max) − ℓ_i ℓ_j
+    circular  d² − nd + n(n+1)/2 = 2n·(n−max) + (i² + ni) + (j² + nj) − 2ij + n(n+1)/2 − 2n²,   d = |i − j|
+
+For any distribution p, with P = diag(p) and H = P^½GP^½, no strategy has a loss below (tr H^½)². With
+E = μ + t²P⁻¹ (diagonal) and R = (T + E⁻¹)⁻¹, of a tridiagonal matrix, and G = G₀ + μ:
+
+    tr H^½ = (2/π) ∫ tr H(H + t²)⁻¹ dt = (2/π) ∫ Σ_j [μ_j/E_j + (t²/p_j) R_jj/E_j²] dt,
+
+positive terms only. The diagonal of R follows from the pivots in both directions. The terms of rank three
+add (1/π) ∫ log det(I + JN) dt with N = Qᵀ(G₀ + E)⁻¹Q = (E⁻¹Q)ᵀR(TQ), since π√x = ∫ log(1 + x/t²) dt. The
+trapezoidal rule in log t converges exponentially. Without them, p ← p·v with v_j = (H^½)_jj/p_j increases
+the bound.
+
+Several attributes share one total. In coordinates in which √p is the first, the Schur complement of the
+corner of H + t² is r = 1/(uᵀ(H + t²)⁻¹u) with u = √p, that is 1/(1ᵀ(G + t²P⁻¹)⁻¹1). The matrix of all
+attributes has one corner, and
+
+    tr M^½ = Σ_i tr H_i^½ + (1/π) ∫ log((t² + κ + Σ_i(r_i − t²)) / t²) − Σ_i log(r_i / t²) dt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from querysmasher.arrays import Array
+
+STEP = 0.6
+"""Step in log t: the error of the trapezoidal rule is of the order exp(−π²/STEP), below 1e-7."""
+
+REACH = 15.0
+"""How far log t goes beyond the range of the eigenvalues."""
+
+SURE = 1 - 2e-6
+"""Bounds are multiplied by this, more than all errors of quadrature and rounding."""
+
+EASY = 1e-12
+"""Smallest weight of a prefix, relative to the largest, that recurrences take."""
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """The Gram matrix of weighted prefixes, plus a diagonal, plus QJQᵀ."""
+
+    prefixes: Array
+    values: Array | None = None
+    rows: Array | None = None
+    """Qᵀ."""
+    middle: Array | None = None
+    """J."""
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.prefixes.size
+
+    def span(self, p: Array) -> tuple[float, float]:
+        """Return the range of log t that matters."""
+        most = float(
+            (self.prefixes.max() * 2) * self.size**2 + (0 if self.values is None else self.values.max())
+        )
+        least = float((self.prefixes * p).min()) / 8
+        return 0.5 * np.log(least) - REACH, 0.5 * np.log(most) + REACH - 0.5 * np.log(self.size)
+
+    def _matrix(self, inverse: Array) -> tuple[Array, Array]:
+        """Return the diagonal of T + E⁻¹, and what lies beside it."""
+        conductance = 1 / self.prefixes
+        diagonal = conductance + inverse
+        diagonal[1:] += conductance[:-1]
+        return diagonal, -conductance[:-1]
+
+    def _inverse(self, p: Array, t: float) -> Array:
+        """Return E⁻¹."""
+        own = p / t**2
+        return own if self.values is None else np.asarray(own / (1 + self.values * own))
+
+    def root_diagonal(self, p: Array) -> Array:
+        """Return the diagonal of (P^½(G₀+μ)P^½)^½, of which the sum is a bound."""
+        from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
+
+        result = np.zeros(self.size)
+        for log in np.arange(*self.span(p), STEP):
+            t = float(np.exp(log))
+            inverse = self._inverse(p, t)
+            own, beside = self._matrix(inverse)
+            ahead = own if self.size == 1 else lapack.dpttrf(own, beside)[0]
+            back = own if self.size == 1 else lapack.dpttrf(own[::-1], beside[::-1])[0][::-1]
+            result += t**3 * inverse**2 / (p * (ahead + back - own))
+            if self.values is not None:
+                result += t * self.values * inverse
+        return np.asarray(result * (STEP * 2 / np.pi))
+
+    def _solved(self, p: Array, t: float, rows: Array) -> Array:
+        """Return (G₀ + E)⁻¹ times columns, as rows: E⁻¹R(T rowsᵀ)."""
+        from scipy.linalg import lapack  # noqa: PLC0415 - loading it takes longer than a small plan
+
+        flow = rows.copy()
+        flow[:, :-1] -= rows[:, 1:]
+        flow /= self.prefixes
+        image = flow.copy()
+        image[:, 1:] -= flow[:, :-1]
+        inverse = self._inverse(p, t)
+        own, beside = self._matrix(inverse)
+        if self.size == 1:
+            return np.asarray(inverse * image / own)
+        solved = lapack.dpttrs(*lapack.dpttrf(own, beside)[:2], image.T)[0].T
+        return np.asarray(inverse * solved)
+
+    def low_rank(self, p: Array) -> float:
+        """Return what QJQᵀ adds to the trace."""
+        if self.rows is None or self.middle is None:
+            return 0.0
+        total = 0.0
+        for log in np.arange(*self.span(p), STEP):
+            t = float(np.exp(log))
+            inside = np.eye(len(self.rows)) + self.middle @ (self._solved(p, t, self.rows) @ self.rows.T)
+            total += t * float(np.linalg.slogdet(inside)[1])
+        return total * STEP / np.pi
+
+    def corner(self, p: Array, t: float) -> float:
+        """Return r(t)."""
+        ones = np.ones((1, self.size))
+        every = ones if self.rows is None else np.concatenate([ones, self.rows])
+        inside = self._solved(p, t, every) @ every.T
+        if self.middle is None:
+            return 1 / float(inside[0, 0])
+        left = np.linalg.solve(
+            np.eye(len(self.middle)) + self.middle @ inside[1:, 1:], self.middle @ inside[1:, :1]
+        )
+        return 1 / float(inside[0, 0] - inside[0, 1:] @ left[:, 0])
+
+
+def best_weights(path: Path, start: Array, steps: int) -> tuple[Array, float]:
+    """Return a distribution p, and tr H^½ at it: a lower bound on √loss."""
+    p = start / start.sum()
+    best = p, 0.0
+    for _ in range(steps if path.rows is None else 1):
+        root = path.root_diagonal(p)
+        bound = (float(root.sum()) + path.low_rank(p)) * SURE
+        if bound > best[1]:
+            best = p, bound
+        p = p * (root / p) ** 1.5
+        p /= p.sum()
+    return best
+
+
+def joint_bound(paths: Sequence[Path], starts: Sequence[Array], total: float | None, steps: int) -> float:
+    """Return a lower bound on √loss of several attributes that share one total.
+
+    `total` is the weight of the total, or None if everyone knows it.
+    """
+    found = [best_weights(path, start, steps) for path, start in zip(paths, starts, strict=True)]
+    spans = [path.span(p) for path, (p, _) in zip(paths, found, strict=True)]
+    more = 0.0 if total is None else 0.5 * np.log1p(total)
+    correction = 0.0
+    for log in np.arange(min(low for low, _ in spans), max(high for _, high in spans) + more, STEP):
+        t = float(np.exp(log))
+        corners = np.array([path.corner(p, t) for path, (p, _) in zip(paths, found, strict=True)]) / t**2
+        every = 1.0 if total is None else 1 + total / t**2 + float((corners - 1).sum())
+        correction += t * (np.log(every) - float(np.log(corners).sum()))
+    correction *= STEP / np.pi
+    bound = sum(bound for _, bound in found) + correction * (SURE if correction > 0 else 1 / SURE)
+    return max(bound, 0.0)

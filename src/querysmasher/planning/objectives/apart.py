@@ -1,0 +1,100 @@
+"""Variances under a plan that measures some groups as they are: each from its own measurement, or combined.
+
+If every group is answered from its own measurement, variances are sums over measurements, and certificates
+hold. Combined by generalised least squares, every variance is a minimum of such sums over all estimators.
+With the estimators that are best now held fixed, they are sums again: equal to the true variances under this
+noise, and above them under any other. So shares that lower these sums lower the true variances too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from querysmasher.planning.objectives.table import Entry, VarianceTable
+from querysmasher.planning.planned import Planned
+from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.whole import WholePredictor
+from querysmasher.workload.groups import Group
+
+MOST_ENTRIES = 4_000_000
+"""Maximum number of coefficients of a group's estimators on one measurement, and of variances in all."""
+
+
+def is_mixed(plan: Planned) -> bool:
+    """Return whether some groups are measured as they are, and others are not, or elsewhere."""
+    return len(plan.measured) > 1 and bool(plan.whole)
+
+
+def can_combine(plan: Planned) -> bool:
+    """Return whether the estimators of all queries can be written out."""
+    ranks = [s.strategy.rank for s in plan.solutions]
+    widest = max(int(np.prod([ranks[number] for _, number in m.blocks])) for m in plan.measured)
+    rows = [group.rows for group in plan.workload]
+    return max(rows) * widest <= MOST_ENTRIES and sum(rows) * len(plan.measured) <= MOST_ENTRIES
+
+
+class ApartTable(VarianceTable):
+    """The variances if every group is answered from its own measurement."""
+
+    def _predictor(self, plan: Planned) -> Predictor:
+        self._strategies = [solution.strategy for solution in plan.solutions]
+        self._schema, self._unit = plan.workload.schema, plan.budget.unit
+        self._whole = {place: index for index, m in enumerate(plan.measured) for place in m.whole}
+        self._measured = plan.measured
+        split = {m.attributes: (m,) for m in plan.measured if not m.whole}
+        return Predictor(self._schema, plan.centres, self._strategies, split, self._unit.total_is_public)
+
+    def _classify(self, plan: Planned) -> None:
+        super()._classify(plan)
+        numbers = {index: number for number, own in enumerate(self.sets) for index in own}
+        self._classes = numbers
+        self.class_of = {m.attributes: numbers[i] for i, m in enumerate(plan.measured) if not m.whole}
+
+    def _kind(self, index: int) -> Hashable:
+        return (index, self._whole[index]) if index in self._whole else None
+
+    def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
+        if members[0] not in self._whole:
+            return super()._entry(group, members, scopes)
+        index = self._whole[members[0]]
+        measured = self._measured[index]
+        own = WholePredictor(
+            self._schema,
+            self.predictor.centres,
+            self._strategies,
+            {measured.attributes: (measured,)},
+            self._unit.total_is_public,
+        )
+        variances = own.variances(group) / measured.variance
+        return self._written_out(group, members, scopes, {self._classes[index]: variances})
+
+
+class CombinedTable(VarianceTable):
+    """The variances with the estimators that are best under the plan's noise, for any noise."""
+
+    def _predictor(self, plan: Planned) -> Predictor:
+        self._index = {id(m): index for index, m in enumerate(plan.measured)}
+        return plan.predictor
+
+    def _kind(self, index: int) -> Hashable:
+        return index
+
+    def _classify(self, plan: Planned) -> None:
+        self.is_linear = True
+        self.class_of = {}
+        self.sets = [[index] for index in range(len(plan.measured))]
+        self.variances = np.array([m.variance for m in plan.measured])
+        self.counts = np.ones(len(plan.measured))
+        unit = plan.budget.unit
+        self.changes = np.array(
+            [unit.squared_change(total=not m.attributes) for m in plan.measured], dtype=float
+        )
+
+    def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
+        squares = {
+            self._index[id(measured)]: (image**2).sum(axis=1)
+            for measured, image in self.predictor.images(group)
+        }
+        return self._written_out(group, members, scopes, squares)

@@ -1,0 +1,113 @@
+"""Marginals from measurements in which attributes of very many values are not split.
+
+Every block of large attributes also measures the total on its set of other attributes. All of these are
+combined into one total, and each block is corrected to it (`planning.large.predictor`), so that marginals
+agree wherever they overlap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.large.predictor import NOWHERE, LargePredictor, Places
+from querysmasher.planning.lifting import centred, lifted, subsets
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.store import Store
+
+
+class LargeReconstruction(Reconstruction):
+    """Reconstructs marginals where some attributes are not split."""
+
+    def __init__(
+        self,
+        plan: IntegerPlan,
+        centres: Centres,
+        store: Store,
+        public_total: int | None,
+        predictor: LargePredictor,
+    ) -> None:
+        """Take what was measured, and how blocks share totals."""
+        super().__init__(plan, centres, store, public_total)
+        self._predictor = predictor
+
+    def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
+        """Return the marginal on attributes in any order."""
+        if complete:
+            self._check_complete(attributes)
+        large = tuple(a for a in sorted(attributes) if a in self._predictor.large)
+        small = tuple(a for a in sorted(attributes) if a not in large)
+        sizes = tuple(self.plan.schema.sizes[a] for a in large)
+        table = lifted(lambda kept: self._table(kept, large), small, self.centres, sizes)
+        order = [*large, *small]
+        return table.transpose([order.index(a) for a in attributes])
+
+    def _table(self, kept: Places, asked: Places) -> Array | None:
+        """Return the residual on a set of other attributes, with the asked large attributes as first axes."""
+        if not kept and not asked and self.public_total is not None:
+            return np.array(float(self.public_total))
+        home = self._predictor.home(kept, asked)
+        if home == NOWHERE:
+            return None
+        blocks, weights = self._predictor.layers[kept], self._predictor.weights(kept)
+        if home is None:
+            return sum(
+                (
+                    weight * self._block(kept, block.places, ())
+                    for block, weight in zip(blocks, weights, strict=True)
+                ),
+                start=np.zeros(()),
+            )
+        block = blocks[home]
+        table = self._block(kept, block.places, asked)
+        if weights[home] != 1:
+            total = self._table(kept, ())
+            change = np.asarray(total) - self._block(kept, block.places, ())
+            centre = np.ones(())
+            for attribute in asked:
+                strategy = block.strategies[attribute]
+                centre = np.multiply.outer(centre, strategy.inverse_ones / strategy.total_variance)
+            table = table + np.multiply.outer(centre, change)
+        return table
+
+    def _block(self, kept: Places, places: Places, asked: Places) -> Array:
+        """Return what one block measured, with asked large attributes first, summed over the others."""
+        attributes = tuple(sorted((*kept, *places)))
+        own = np.asarray(self.residual(attributes)).sum(
+            axis=tuple(axis for axis, a in enumerate(attributes) if a in places and a not in asked)
+        )
+        left = [a for a in attributes if a in kept or a in asked]
+        return own.transpose([left.index(a) for a in (*asked, *kept)])
+
+    def _centred(self, residual: Array, attributes: tuple[int, ...]) -> Array:
+        for axis, attribute in enumerate(attributes):
+            if attribute not in self._predictor.large and not self.centres[attribute].is_uniform:
+                moved = np.moveaxis(residual, axis, 0)
+                flat = centred(moved.reshape(len(moved), -1), [self.centres[attribute]])
+                residual = np.moveaxis(flat.reshape(moved.shape), 0, axis)
+        return residual
+
+    def _check_complete(self, attributes: tuple[int, ...]) -> None:
+        """Refuse a marginal of which some cells cannot be estimated."""
+        asked = tuple(a for a in sorted(attributes) if a in self._predictor.large)
+        missing = []
+        for kept in subsets([a for a in sorted(attributes) if a not in asked]):
+            if not kept and not asked and self.public_total is not None:
+                continue
+            if self._predictor.home(kept, asked) == NOWHERE or not self._is_full(kept):
+                missing.append(tuple(sorted((*kept, *asked))))
+        if missing:
+            sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
+            msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
+            raise OutsideMeasuredSpaceError(msg)
+
+    def _is_full(self, kept: Places) -> bool:
+        """Return whether the whole residual space of a set of other attributes is measured."""
+        noise = self._predictor.layers[kept][0].small[0]
+        ranks = [self._predictor.strategies[number].rank for _, number in noise.blocks]
+        return int(np.prod(ranks, dtype=float)) == int(
+            np.prod([self.plan.schema.sizes[a] - 1 for a in kept], dtype=float)
+        )

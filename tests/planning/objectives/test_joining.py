@@ -1,0 +1,79 @@
+"""Queries given one by one are planned as one family, whatever their targets and weights."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.planning.limits import limited
+from querysmasher.planning.objectives.joining import Joined
+from querysmasher.workload.groups import Group
+from tests.builders import COST, plan_uniform
+from tests.reference import query_rows, variances
+from tests.strategies import matrices, schemas, weights
+
+AIMS = st.none() | st.sampled_from([0.5, 1.0, 3.0, 8.0, 1e5])
+
+
+@st.composite
+def single_queries(draw):
+    """Queries on the first attributes, one or two at a time, each with its own weight and target."""
+    schema = draw(schemas(max_attributes=2, max_size=4, max_cells=12))
+    parts = [qs.all_kway(schema, [1])]
+    for _ in range(draw(st.integers(2, 5))):
+        names = draw(st.sampled_from([schema.names[:1], schema.names]))
+        rows = draw(matrices(draw(st.integers(1, 2)), int(np.prod(schema.shape(names)))))
+        part, aim = draw(weights) * qs.linear(schema, names, rows), draw(AIMS)
+        parts.append(part if aim is None else part.within(aim))
+    return sum(draw(st.permutations(parts)), 0)
+
+
+@settings(max_examples=30)
+@given(single_queries())
+def test_joined_queries_have_the_same_loss_and_ratios(workload):
+    joined = Joined.of(workload)
+    assert sorted(p for own in joined.places for p in own) == list(range(len(workload.groups)))
+    plan = joined.restored(plan_uniform(_without_targets(joined.workload), COST))
+    assert plan.workload is workload
+    _, own = query_rows(workload)
+    assert plan.weighted_loss == pytest.approx(own @ variances(plan, workload), rel=1e-6)
+    for one, group in zip(joined.workload, joined.places, strict=True):
+        ratio = np.sqrt(plan.variances(qs.Workload(workload.schema, (one,))).max()) / _aim(one)
+        asked = [workload.groups[p] for p in group]
+        each = [np.sqrt(plan.variances(qs.Workload(workload.schema, (g,))).max()) / _aim(g) for g in asked]
+        assert ratio == pytest.approx(max(each), rel=1e-9)
+
+
+def _aim(group):
+    return 1.0 if group.target is None else group.target.std
+
+
+def _without_targets(workload):
+    groups = (Group(g.attributes, g.families, g.weight) for g in workload)
+    return qs.Workload(workload.schema, tuple(groups))
+
+
+def test_a_plan_of_joined_queries_says_which_groups_are_whole():
+    schema = qs.Schema.of(a=5, b=4, c=3, d=6)
+    few = [qs.where(schema, f"a < {i} or b + c < {i + 2}") for i in range(1, 5)]
+    workload = 10 * few[0] + qs.all_kway(schema, [1, 2], "prefix") + 10 * sum(few[1:])
+    assert len(Joined.of(workload).workload.groups) == len(workload.groups) - 3
+    with limited(whole_work=0, quick_whole_work=0, split_entries=0):
+        plan = qs.plan(workload, COST)
+    last = len(workload.groups)
+    assert plan.whole == (0, last - 3, last - 2, last - 1)
+
+
+def test_queries_far_apart_and_products_are_not_joined():
+    schema = qs.Schema.of(a=4, b=3)
+    one = qs.linear(schema, ("a",), [[1, 0, 0, 0]])
+    for other in (
+        one.within(1e6),
+        qs.queries(schema, a="prefix"),
+        qs.linear(schema, ("b",), [[1, 0, 0]]),
+        qs.where(schema, "a == 1 and b == 2"),
+    ):
+        assert len(Joined.of(one.within(1) + other).workload.groups) == 2
+    with limited(merged_rows=2):
+        assert len(Joined.of(sum([one] * 5)).workload.groups) == 3

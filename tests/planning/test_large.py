@@ -1,0 +1,263 @@
+"""Attributes that are not split: against dense least squares on the whole domain, on small cases."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.planning.integer import integer_plan
+from querysmasher.planning.limits import limited
+from querysmasher.privacy.measurement import exact_answers
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.release import Release
+from querysmasher.release.store import MemoryStore
+
+SIZES = {"a": 7, "b": 2, "c": 3, "d": 6}
+"""Attributes a and d are large below."""
+
+SCHEMA = qs.Schema.of(SIZES)
+COST = qs.PrivacyCost(1.0)
+
+
+def planned(workload, budget=COST, **options):
+    """Plan with attributes of more than five values as large ones."""
+    with limited(dense_values=5, closed_form_values=5):
+        return qs.plan(workload, budget, **options)
+
+
+families = st.sampled_from(["identity", "prefix", "range", "circular"])
+
+
+@st.composite
+def workloads(draw, large=("a",), most=3):
+    """Groups on small attributes, with or without one large attribute each."""
+    groups = []
+    for own in draw(st.lists(st.sampled_from(["", *large]), min_size=1, max_size=most)):
+        names = [name for name in "bc" if draw(st.booleans())] + ([own] if own else [])
+        if draw(st.booleans()):
+            names.reverse()
+        asked = {name: draw(families) for name in names}
+        groups.append(draw(st.sampled_from([1.0, 0.2, 7.0])) * qs.queries(SCHEMA, asked))
+    large_one = qs.queries(SCHEMA, {large[0]: draw(families)})
+    return sum(groups, start=large_one)
+
+
+def kron(factors):
+    result = np.ones((1, 1))
+    for factor in factors:
+        result = np.kron(result, factor)
+    return result
+
+
+def rows_of(group, schema=SCHEMA):
+    """Return the queries of a group over all cells of the schema, in the group's order."""
+    own = {names[0]: family.matrix() for names, family in group.parts()}
+    tensor = kron(
+        [own.get(name, np.ones((1, size))) for name, size in zip(schema.names, schema.sizes, strict=True)]
+    )
+    counts = [len(own[name]) if name in own else 1 for name in schema.names]
+    order = [schema.position(name) for name in group.attributes]
+    order += [place for place in range(len(counts)) if place not in order]
+    return tensor.reshape(*counts, -1).transpose(*order, len(counts)).reshape(group.rows, -1)
+
+
+def information(measured, strategies, schema=SCHEMA):
+    """Return Σ RᵀR/σ² of everything that is measured, over all cells of the schema."""
+    total = 0.0
+    for one in measured:
+        rows = {}
+        for axes, number in one.blocks:
+            tensor = strategies[number].written_out().reshape(-1, *strategies[number].shape)
+            rows[tuple(one.attributes[a] for a in axes)] = tensor
+        letters = iter("ABCDEFGH")
+        cells = dict(enumerate("abcdefgh"))
+        terms, tensors, lead = [], [], ""
+        for attributes, tensor in rows.items():
+            letter = next(letters)
+            lead += letter
+            terms.append(letter + "".join(cells[a] for a in attributes))
+            tensors.append(tensor)
+        for place, size in enumerate(schema.sizes):
+            if place not in one.attributes:
+                terms.append(cells[place])
+                tensors.append(np.ones(size))
+        order = "".join(cells[place] for place in range(len(schema)))
+        matrix = np.einsum(",".join(terms) + "->" + lead + order, *tensors).reshape(-1, np.prod(schema.sizes))
+        total = total + matrix.T @ matrix / one.variance
+    return total
+
+
+def check_variances(plan, workload):
+    every = information(plan.measured, [s.strategy for s in plan.solutions])
+    inverse = np.linalg.pinv(every, rcond=1e-11, hermitian=True)
+    rows = np.concatenate([rows_of(group) for group in workload])
+    expected = np.einsum("ij,jk,ik->i", rows, inverse, rows)
+    np.testing.assert_allclose(plan.variances(workload), expected, rtol=1e-6)
+    weights = np.concatenate([np.full(g.rows, g.weight) for g in workload])
+    if workload is plan.workload:
+        assert weights @ expected == pytest.approx(plan.weighted_loss, rel=1e-6)
+        assert np.sqrt(expected.mean()) == pytest.approx(plan.rmse, rel=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(workloads())
+def test_variances_are_those_of_least_squares(workload):
+    plan = planned(workload)
+    check_variances(plan, workload)
+    assert plan.privacy_cost == pytest.approx(1.0)
+    assert any(method.method == "mirrored" for method in plan.methods)
+
+
+@settings(max_examples=25, deadline=None)
+@given(workloads(("a", "d"), most=4))
+def test_several_large_attributes_share_the_total(workload):
+    plan = planned(workload)
+    check_variances(plan, workload)
+
+
+def test_two_large_attributes_together():
+    workload = qs.queries(SCHEMA, a="prefix", d="range", b="identity") + qs.queries(SCHEMA, a="identity")
+    check_variances(planned(workload, max_records=10**6), workload)
+
+
+@settings(max_examples=25, deadline=None)
+@given(workloads(("a", "d"), most=4))
+def test_the_bound_holds_against_the_dense_optimum(workload):
+    """The gap bounds the error of every plan around these centres; the limit holds for any mechanism."""
+    plan = planned(workload, centering="uniform")
+    reference = qs.plan(workload, COST, centering="uniform", tolerance=1e-4)
+    below = plan.weighted_rmse / (1 + plan.gap)
+    assert below <= reference.weighted_rmse * (1 + 1e-3)
+
+
+@settings(max_examples=20, deadline=None)
+@given(workloads(("a", "d"), most=4), st.booleans(), st.integers(0, 5))
+def test_marginals_follow_from_exact_answers(workload, public, seed):
+    """Without noise, every answer is exact: the strategies and what undoes them fit together."""
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one") if public else COST
+    plan = planned(workload, budget)
+    table = np.random.default_rng(seed).integers(0, 50, SCHEMA.sizes)
+    release = exact_release(plan, table)
+    for group in workload:
+        values, std = release.answer_group(group)
+        expected = (rows_of(group) @ table.ravel()).reshape(values.shape)
+        np.testing.assert_allclose(values, expected, rtol=1e-7, atol=1e-5)
+        assert std.shape == values.shape
+
+
+def exact_release(plan, table):
+    """Return a release without noise, for tests of the algebra."""
+    whole = integer_plan(plan, plan.budget.privacy_cost, 10**6)
+    store = MemoryStore()
+    for number, measured in enumerate(whole.measured):
+        others = tuple(a for a in range(len(SCHEMA)) if a not in measured.attributes)
+        store.put(number, exact_answers(whole, measured, table.sum(axis=others)))
+    total = int(table.sum()) if plan.budget.unit.total_is_public else None
+    record = NoiseRecord("rounded", "", True)
+    return Release(whole, plan.workload, plan.centres, record, store, total)
+
+
+@settings(max_examples=15, deadline=None)
+@given(workloads(("a", "d"), most=3), st.booleans())
+def test_covariances_and_variances_agree(workload, public):
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one") if public else COST
+    plan = planned(workload, budget)
+    release = exact_release(plan, np.ones(SCHEMA.sizes, dtype=np.int64))
+    covariance = release.covariance(workload)
+    np.testing.assert_allclose(np.diag(covariance), release.variances(workload), rtol=1e-6, atol=1e-12)
+
+
+def test_public_totals_leave_no_noise_on_the_total():
+    plan = planned(
+        qs.queries(SCHEMA, a="prefix") + qs.queries(SCHEMA, d="prefix"),
+        qs.PrivacyCost(1.0, neighbours="replace_one"),
+    )
+    for name in "ad":
+        assert plan.variances(qs.queries(SCHEMA, {name: "prefix"}))[-1] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("family", ["prefix", "range"])
+@pytest.mark.parametrize("n", [60, 300])
+def test_one_attribute_is_within_a_few_thousandths_of_the_dense_optimum(n, family):
+    schema = qs.Schema.of(a=n)
+    workload = qs.queries(schema, a=family)
+    dense = qs.plan(workload, COST)
+    with limited(dense_values=50):
+        large = qs.plan(workload, COST)
+    assert large.rmse <= 1.003 * dense.rmse
+    assert large.rmse / (1 + large.gap) <= dense.rmse * (1 + 1e-6)
+    assert large.gap < 0.0025
+    rounded = integer_plan(large, 1.0, 10**8)
+    release = Release(rounded, workload, large.centres, NoiseRecord("rounded", "", True), MemoryStore())
+    released = np.sqrt(release.variances(workload).mean()) if family == "prefix" else large.rmse
+    assert released <= 1.003 * dense.rmse
+
+
+def test_a_large_attribute_beside_small_ones_is_near_the_searched_plan():
+    schema = qs.Schema.of(a=120, b=2, c=5)
+    workload = qs.all_kway(schema, [1, 2, 3], {"a": "prefix", "b": "identity", "c": "identity"})
+    dense = qs.plan(workload, COST)
+    with limited(dense_values=50):
+        large = qs.plan(workload, COST)
+    assert large.rmse <= 1.002 * dense.rmse
+    assert large.gap < 0.004
+
+
+def test_centres_of_other_attributes_are_searched():
+    schema = qs.Schema.of(a=60, b=12)
+    workload = qs.all_kway(schema, [1, 2], "prefix")
+    dense = qs.plan(workload, COST)
+    with limited(dense_values=50):
+        large = qs.plan(workload, COST)
+        even = qs.plan(workload, COST, centering="uniform")
+    assert large.rmse < 0.99 * even.rmse
+    assert large.rmse <= 1.003 * dense.rmse
+
+
+def test_plans_and_releases_survive_files(tmp_path):
+    workload = qs.all_kway(SCHEMA, [1], "prefix") + qs.queries(SCHEMA, a="prefix", b="identity")
+    plan = planned(workload)
+    plan.save(tmp_path / "plan.qs")
+    loaded = qs.Plan.load(tmp_path / "plan.qs")
+    np.testing.assert_array_equal(loaded.variances(workload), plan.variances(workload))
+    assert loaded.gap == plan.gap
+    release = exact_release(plan, np.ones(SCHEMA.sizes, dtype=np.int64))
+    assert release.marginal("a", "b").shape == (7, 2)
+
+
+def test_what_is_not_measured_is_refused_with_its_name():
+    plan = planned(qs.queries(SCHEMA, a="prefix") + qs.queries(SCHEMA, b="identity"))
+    with pytest.raises(OutsideMeasuredSpaceError, match="a, b"):
+        plan.variances(qs.queries(SCHEMA, a="prefix", b="identity"))
+    with pytest.raises(OutsideMeasuredSpaceError, match="d"):
+        plan.variances(qs.queries(SCHEMA, d="prefix"))
+    release = exact_release(plan, np.ones(SCHEMA.sizes, dtype=np.int64))
+    with pytest.raises(OutsideMeasuredSpaceError, match="a, b"):
+        release.marginal("a", "b")
+
+
+def test_too_many_cells_and_too_many_values_are_refused_before_any_work():
+    schema = qs.Schema.of(a=1_000_000, b=30)
+    with pytest.raises(TooLargeError, match="30,000,000 cells"):
+        qs.plan(qs.queries(schema, a="prefix", b="identity"), COST)
+    with pytest.raises(TooLargeError, match="1,000,001 values"):
+        qs.plan(qs.queries(qs.Schema.of(a=1_000_001), a="prefix"), COST)
+
+
+def test_overlapping_combinations_of_large_attributes_are_refused():
+    schema = qs.Schema.of(a=6, b=6, c=6)
+    workload = qs.queries(schema, a="prefix", b="prefix") + qs.queries(schema, b="prefix", c="prefix")
+    with pytest.raises(TooLargeError, match="overlap"):
+        planned(workload)
+
+
+def test_small_attributes_are_planned_as_before():
+    schema = qs.Schema.of(a=1_000)
+    assert qs.plan(qs.queries(schema, a="identity"), COST).methods[0].method == "circulant"
+    with limited(dense_values=2_000):
+        assert not any(
+            method.method == "mirrored"
+            for method in qs.plan(qs.queries(schema, a="range"), COST, tolerance=0.3).methods
+        )
