@@ -29,15 +29,14 @@ from querysmasher.exploring.parts import Parts
 from querysmasher.exploring.shares import (
     AGAIN,
     BELOW,
-    LATER,
     PAIR_SCORES,
     ROUGH,
     TOTAL,
     TRIPLE_SCORES,
-    VISIBLE,
     Profile,
     by_size,
     first_share,
+    later_share,
 )
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.lifting import subsets
@@ -108,8 +107,8 @@ class Course:
         parts = Parts.of_noise(self.asked.singles, self._noises(self.asked.singles), self._model())
         parts += Parts.of_distances(pairs, distances - sd, profiles)
         noise = math.sqrt(len(triples) * self._change / (TRIPLE_SCORES * budget))
-        later = LATER * spare
-        if not triples or noise > VISIBLE * total or later < 2 * TRIPLE_SCORES * budget:
+        later = later_share(noise, total) * spare
+        if not triples or later < 2 * TRIPLE_SCORES * budget:
             self._fill("pairs and single attributes", parts, spare)
             return
         parts = self._fill("pairs and single attributes", parts, spare - later)

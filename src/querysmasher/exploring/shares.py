@@ -26,8 +26,8 @@ PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
 VISIBLE = 0.02
 """Triples are looked at only if the noise on their distances is below this fraction of the records."""
 
-LATER = 0.5
-"""If they are, the share of what is left for pairs that waits until their distances are known."""
+CLEAR = 0.001
+"""Their distances are clear if the noise is below this fraction of the records."""
 
 BELOW = 0.5
 """How much the errors of single attributes count beside those of pairs, and those of both beside those of
@@ -48,6 +48,16 @@ def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
     """
     signal = max(total, 1.0) * math.sqrt(cost) / sum(sizes)
     return 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9)
+
+
+def later_share(noise: float, total: float) -> float:
+    """Return the share of what is left for pairs that waits until the distances of triples are known.
+
+    It is zero if these would drown in noise.
+    """
+    if noise > VISIBLE * total:
+        return 0.0
+    return 0.7 if noise < CLEAR * total else 0.5
 
 
 def by_size(sizes: Mapping[Place, int], cost: float) -> dict[Place, float]:
