@@ -20,8 +20,8 @@ def exploring(quick):
         "first seed). *covered* is the share of tables and seeds whose 95% interval contains the true error. "
         "*time* is the processor time of `explore`, with counting.",
         ("table", "ε", "purpose", "explore", "published", "true", "covered", "time"),
-        "exploring is at most 10% worse than a plan for estimates; intervals cover the errors as often as they "
-        "say",
+        "exploring is at most 10% worse than a plan for estimates; intervals cover the errors as often as "
+        "they say",
     )
     for name, load in _tables().items():
         frame = load()
