@@ -190,7 +190,8 @@ def coverage(quick):
         "statistic; *together*: how often all intervals of `simultaneous=True` do at once; *unreliable*: how "
         "many figures are flagged as such. Intervals of quantiles in steps and of groups whose size is about "
         "their noise cover at least as often as stated. A share of 95% is known within "
-        f"{200 * np.sqrt(0.95 * 0.05 / runs):.1f} percentage points.",
+        f"{200 * np.sqrt(0.95 * 0.05 / runs):.1f} percentage points; both tables share "
+        "seeds, so they deviate together.",
         ("statistic", "table", "figures", "each", "together", "unreliable"),
         "intervals cover within one percentage point of what they state, or at least as often where they are "
         "conservative",

@@ -41,6 +41,7 @@ def main():
         start_up,
         timing,
         worst,
+        worst_tables,
     )
     from benchmarks.report import console  # noqa: PLC0415
 
@@ -55,6 +56,7 @@ def main():
         "mechanisms": [mechanisms.mechanisms],
         "centres": [centres.errors, centres.limits],
         "worst": [worst.worst],
+        "targets": [worst_tables.caps, worst_tables.weighing, worst_tables.worst_tables],
         "cliffs": [cliffs.cliffs],
         "coverage": [coverage.coverage],
         "estimates": [estimates.estimates],

@@ -148,6 +148,18 @@ class Attribute:
         """The values as predicates write them: strings and dates in quotes."""
         return tuple(map(literal, self.values))
 
+    def exactly(self, name: str, place: int) -> str:
+        """Return the condition that the attribute, written as `name`, has a value."""
+        return f"{name} == {self.literals[place]}"
+
+    def up_to(self, name: str, last: int) -> str:
+        """Return the condition that an ordered attribute has one of its first values."""
+        return f"{name} <= {self.literals[last]}"
+
+    def between(self, name: str, first: int, last: int) -> str:
+        """Return the condition that an ordered attribute has a value from one to another."""
+        return f"{self.literals[first]} <= {name} <= {self.literals[last]}"
+
     @cached_property
     def _positions(self) -> dict[Label, int]:
         return {value: position for position, value in enumerate(self.values)}
@@ -246,6 +258,22 @@ class Binned(Attribute):
         object.__setattr__(self, "edges", edges)
         object.__setattr__(self, "values", bins)
         super().__post_init__()
+
+    def exactly(self, name: str, place: int) -> str:
+        """Return the condition that the number is in a bin, by its edges.
+
+        >>> Binned("income", edges=[0, 10, 25]).exactly("income", 0)
+        '0 <= income < 10'
+        """
+        return self.between(name, place, place)
+
+    def up_to(self, name: str, last: int) -> str:
+        """Return the condition that the number is in one of the first bins."""
+        return f"{name} {'<=' if last == self.size - 1 else '<'} {self.edges[last + 1]}"
+
+    def between(self, name: str, first: int, last: int) -> str:
+        """Return the condition that the number is in a bin from one to another."""
+        return f"{self.edges[first]} <= {self.up_to(name, last)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""

@@ -52,7 +52,8 @@ def test_csv_answers(run, folder):
     assert names(folder / "there") == ["answers.csv", *FILES[1:]]
     table = pyarrow.csv.read_csv("there/answers.csv")
     answers = qs.Release.load("there/release.qs").answer()
-    about = ["table", "kind", "query", "sex", "age", "hour", "income"]
+    about = ["table", "kind", "query", "sex", "age", "hour", "hour_from", "hour_to"]
+    about += ["income", "income_from", "income_to"]
     assert table.column_names == [*about, "value", "std", "low", "high", "cv", "flag"]
     np.testing.assert_array_equal(table["value"].to_numpy(), answers.values)
     assert table["sex"][0].as_py() == "F"

@@ -171,6 +171,15 @@ def test_with_a_huge_budget_estimates_are_the_truth(kind):
     assert release.estimate().answer().values == pytest.approx(true_answers(workload, records), abs=1.0)
 
 
+def test_queries_that_may_be_negative_are_not_made_positive():
+    schema, records = people()
+    workload = qs.linear(schema, ("c",), [[1, -1, 0, 0], [-1, 0, 0, 1], [-2, -1, 1, 0]])
+    release = qs.measure(qs.plan(workload, COST), frame(schema, records), seed=0)
+    exact = true_answers(workload, records)
+    assert exact.min() < -100
+    assert release.estimate().answer().values == pytest.approx(exact, abs=30)
+
+
 def test_if_the_total_was_not_measured_it_is_at_least_the_largest_count():
     schema, records = people()
     workload = qs.where(schema, "a < 6") + qs.where(schema, "a < 3 and b > 2")
@@ -187,6 +196,12 @@ def test_prefixes_do_not_decrease():
     for group, values in zip(release.workload, release.estimate().answers(release.workload), strict=True):
         for axis in range(2):
             assert (np.diff(values, axis=axis) >= 0).all(), group
+
+
+def test_counts_of_nested_sets_do_not_decrease():
+    release, _ = release_of(lambda s: qs.affine(s, "a", "b") + qs.abs_difference(s, "a", "b"), qs.zCDP(0.001))
+    for values in release.estimate().answers(release.workload):
+        assert (np.diff(values) >= 0).all()
 
 
 def test_phases_are_combined():

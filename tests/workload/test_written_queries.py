@@ -63,3 +63,15 @@ def test_what_no_predicate_states_stays_in_words():
     assert list(named.predicates()) == ["my name"]
     assert list(qs.queries(schema, a=[[0.5, 1]]).predicates()) == ["query 0 on a"]
     assert list(qs.marginals(schema, 0).predicates()) == ["total"]
+
+
+def test_bins_are_written_by_their_edges():
+    schema = qs.Schema([qs.Binned("income", edges=[-5, 0, 10.5])])
+
+    def written(family):
+        return list(qs.queries(schema, income=family).predicates())
+
+    assert written("identity") == ["(-5 <= income < 0)", "0 <= income <= 10.5"]
+    assert written("prefix") == ["income < 0", "income <= 10.5"]
+    assert written("range") == ["(-5 <= income < 0)", "(-5 <= income <= 10.5)", "0 <= income <= 10.5"]
+    assert list(qs.queries(schema, income="prefix").labels()) == written("prefix")

@@ -33,11 +33,15 @@ from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.groups import Group
+from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.weighted import Weighted
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
+
+NESTED = (Prefix, Affine, AbsDifference)
+"""Families whose queries count ever more cells."""
 
 ROUNDED = "rounded_with_seed"
 """Under which name a file states the seed of an estimate in integers."""
@@ -155,17 +159,19 @@ class Estimate:
         for source in self._shrunken:
             found = source.answer(group)
             if found is not None:
-                axes = [i for i, family in enumerate(group.families) if isinstance(_plain(family), Prefix)]
-                return self._possible(group, plausible(found, axes))
+                return self._possible(group, found)
         return None
 
     def _possible(self, group: Group, answers: Array) -> Array:
-        """Return answers that are zero if all cells of a query are impossible."""
+        """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
+        families = [_plain(family) for family in group.families]
+        if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
+            answers = plausible(answers, [i for i, one in enumerate(families) if isinstance(one, NESTED)])
         positions = self.schema.positions(group.attributes)
         mask = self.model.zeros.possible(tuple(sorted(positions))) if self.schema.impossible_where else None
-        return (
-            answers if mask is None else answers * (self._summed(group, positions, mask.astype(float)) != 0)
-        )
+        if mask is None:
+            return answers
+        return answers * (self._summed(group, positions, mask.astype(float)) != 0)
 
     def to_frame(
         self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"

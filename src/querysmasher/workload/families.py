@@ -7,7 +7,7 @@ ranges of an attribute cost no more to state than one query.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -185,11 +185,11 @@ class Identity(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [f"{a.name} == {v}" for v in a.literals]
+        return [a.exactly(a.name, place) for place in range(a.size)]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [f"{written_name(a.name)} == {v}" for v in a.literals]
+        return [_bracketed(a.exactly(written_name(a.name), place)) for place in range(a.size)]
 
     def values(self) -> list[int]:
         return list(range(self.n))
@@ -216,13 +216,13 @@ class Prefix(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [f"{a.name} <= {v}" for v in a.literals]
+        return [a.up_to(a.name, place) for place in range(a.size)]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         if not a.ordered:
             return [one_of(a, a.literals[: place + 1]) for place in range(a.size)]
-        return [f"{written_name(a.name)} <= {v}" for v in a.literals]
+        return [a.up_to(written_name(a.name), place) for place in range(a.size)]
 
     def values(self) -> list[int]:
         return list(range(self.n))
@@ -258,12 +258,12 @@ class Range(_OneAttribute):
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        v = a.literals
-        return [f"{v[b]} <= {a.name} <= {v[c]}" for b in range(self.n) for c in range(b, self.n)]
+        return [a.between(a.name, b, c) for b in range(self.n) for c in range(b, self.n)]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [_between(a, b, c) for b in range(self.n) for c in range(b, self.n)]
+        between = _between(a)
+        return [between(b, c) for b in range(self.n) for c in range(b, self.n)]
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,8 @@ class Circular(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [_between(a, s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+        between = _between(a)
+        return [between(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
 
 
 def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
@@ -319,16 +320,24 @@ def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
     return np.asarray(sums)
 
 
-def _between(attribute: Attribute, first: int, last: int) -> str:
-    """Return the predicate of all values from one to another, around the circle if the other comes first."""
+def _between(attribute: Attribute) -> Callable[[int, int], str]:
+    """Return what states the predicate of all values from one to another, around the circle if it must."""
     v, name = attribute.literals, written_name(attribute.name)
-    if not attribute.ordered:
-        inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
-        return one_of(attribute, inside)
-    if first > last:
-        return f"({name} >= {v[first]} or {name} <= {v[last]})"
-    stated = f"{v[first]} <= {name} <= {v[last]}"
-    return f"({stated})" if stated.startswith("-") else stated  # no cell may start like a formula
+
+    def stated(first: int, last: int) -> str:
+        if not attribute.ordered:
+            inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
+            return one_of(attribute, inside)
+        if first > last:
+            return f"({name} >= {v[first]} or {name} <= {v[last]})"
+        return _bracketed(attribute.between(name, first, last))
+
+    return stated
+
+
+def _bracketed(predicate: str) -> str:
+    """Return a predicate that does not start like a formula of a spreadsheet."""
+    return f"({predicate})" if predicate.startswith("-") else predicate
 
 
 def said_of(name: str, label: str) -> str:

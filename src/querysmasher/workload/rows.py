@@ -142,7 +142,7 @@ def _listed(values: Sequence[str]) -> str:
     """Return a list of values, of which a long one is cut.
 
     >>> _listed(["a", "b"]), len(_listed(["a"] * 1000))
-    ('[a, b]', 48)
+    ('[a, b]', 52)
     """
     most = 12
     more = [f"… {len(values):,} values"] if len(values) > most else []

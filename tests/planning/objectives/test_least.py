@@ -179,3 +179,29 @@ def test_measured_answers_keep_to_the_targets(tmp_path):
     assert answers.std.max() <= 8 * 1.01
     rows, _ = query_rows(plan.workload)
     assert len(rows) == len(answers.std)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centering", ["uniform", "optimized"])
+def test_a_budget_close_to_the_least_meets_the_targets_or_is_refused(centering):
+    """What queries without targets get falls to nothing, but no target is missed."""
+    cost = qs.least_budget(HEADLINES, centering=centering).budget.privacy_cost
+    errors, refusals = [], []
+    for factor in (1.1, 1.02, 1.005, 1.0002):
+        try:
+            plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost * factor), centering=centering)
+        except PlanError as refused:
+            refusals.append((factor, str(refused)))
+            continue
+        assert targeted(plan) <= 1 + 1e-6
+        errors.append(plan.rmse)
+    assert errors == sorted(errors)
+    assert all(factor < 1.02 and "leaves nothing to queries without" in said for factor, said in refusals)
+
+
+def test_tight_targets_use_all_of_the_budget():
+    """The plan is within one percent of the bound; a target met too well would be paid by the others."""
+    cost = qs.least_budget(HEADLINES, centering="uniform").budget.privacy_cost
+    plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(1.1 * cost), centering="uniform")
+    assert targeted(plan) == pytest.approx(1, abs=1e-3)
+    assert plan.gap <= 0.01

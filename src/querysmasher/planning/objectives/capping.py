@@ -37,6 +37,9 @@ NEWTON_STEPS = 14
 TIGHTENINGS = 4
 """Maximum number of times that the targets are tightened by what they are missed."""
 
+MISSED, HEAVIER = 1.01, 5.0
+"""Where a target is missed by more than this factor, the weight of the penalty grows by the other."""
+
 MOST_GROWTH = 30.0
 """Maximum growth of the noise of classes that no target needs."""
 
@@ -63,12 +66,14 @@ def capped(
         return x if largest <= 1 else None
     sharing = Sharing(table, targets)
     sharing.join(x, *FIRST)
-    room = privacy_cost
+    room, weight = privacy_cost, 2 * weight + 0.5
     for power in (*POWERS, *[POWERS[-1]] * TIGHTENINGS):
-        x = scaled(_lowered(*sharing.arrays(), losses, spent, room, x, power, 2 * weight + 0.5))
+        x = scaled(_lowered(*sharing.arrays(), losses, spent, room, x, power, weight))
         sharing.join(x, *LATER)
-        if power == POWERS[-1]:
-            largest = largest_ratio(table, targets, x)
+        largest = largest_ratio(table, targets, x)
+        if largest > MISSED:
+            weight *= HEAVIER
+        elif power == POWERS[-1]:
             if largest <= 1:
                 return x
             room /= largest * (1 + 1e-7)

@@ -23,6 +23,9 @@ from querysmasher.workload.workload import Workload
 MOST_COST = 1e6
 """Maximum privacy cost: beyond, there is nothing left to protect."""
 
+MOST_MISSED = 1.01
+"""Factor by which a plan at that cost may miss its targets: its budget then grows until they are met."""
+
 FREE = 5.0
 """What queries without targets may add to the cost, in tolerances."""
 
@@ -52,7 +55,7 @@ def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget]
         plan = joined.restored(at_cost(best, cost))
     else:
         budget = _budget(unit_budget, cost * (1 + FREE * best.tolerance))
-        plan = plan_within(joined, fresh(budget), "refuse")
+        plan = plan_within(joined, fresh(budget), "refuse", most=MOST_MISSED)
         ratio = max(one.ratio for one in plan.extremes or () if one.group.target is not None)
         if ratio > 1:
             plan = at_cost(plan, budget.privacy_cost * ratio**2 * (1 + 1e-12))

@@ -19,7 +19,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centres.roles import attribute_roles
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.workload.families import Circular, Family
+from querysmasher.workload.families import Circular, Family, Range
 from querysmasher.workload.groups import Group
 from querysmasher.workload.weighted import by_length, weighted
 from querysmasher.workload.workload import Workload
@@ -30,8 +30,11 @@ FLOOR = 1e-3
 MOST_OWN = 100
 """Maximum number of groups of a workload in which a group may have several multipliers of its own."""
 
-CIRCULAR_HASTE = 2.0
-"""Factor of the rate for circular ranges: few lengths attain the largest variance, and the others fade."""
+RANGE_HASTE, CIRCULAR_HASTE = 1.5, 2.0
+"""Factors of the rate for ranges: few of them attain the largest variance, and the others fade."""
+
+MOST_SCOPES = 120
+"""Maximum number of scopes; beyond, families on attributes that are nearly alike share theirs."""
 
 MOST_STEP = 2.0
 """Maximum change of the logarithm of a multiplier in one step."""
@@ -65,11 +68,19 @@ class Scopes:
         groups with several families to weigh stay uniform: their weights add to others of the same product
         structure.
         """
+        found = cls._found(workload, own=own, single=single, coarse=False)
+        if len(found.scopes) > MOST_SCOPES:
+            return cls._found(workload, own=own, single=single, coarse=True)
+        return found
+
+    @classmethod
+    def _found(cls, workload: Workload, *, own: bool, single: bool, coarse: bool) -> Scopes:
+        """Find the scopes, with attributes alike that are asked the same, or only nearly if `coarse`."""
         alone = _alone(workload) if own and len(workload.groups) <= MOST_OWN else set()
         alike = _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
         plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
-        roles = attribute_roles(Workload(workload.schema, plain), coarse=False)
+        roles = attribute_roles(Workload(workload.schema, plain), coarse=coarse)
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
@@ -238,7 +249,7 @@ class Multipliers:
 def _stepped(u: Array, values: Array, rate: float, scope: Scope) -> Array:
     """Return the next multipliers of the rows of a scope."""
     if not scope.by_length:
-        return _moved(u, values, rate)
+        return _moved(u, values, RANGE_HASTE * rate if isinstance(scope.family, Range) else rate)
     moved = by_length(_moved(u, values, CIRCULAR_HASTE * rate))
     return np.asarray(moved / moved.sum())
 

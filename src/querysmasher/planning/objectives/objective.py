@@ -34,7 +34,7 @@ MOST_NAMED = 4
 SLACK = 3.0
 """Number of tolerances by which scaled targets exceed the least possible, to leave some to other queries."""
 
-LOOSE = 10.0
+LOOSE = (8.0, 30.0, 100.0)
 """Queries without targets may be this many times worse than without any targets, if nothing else works."""
 
 
@@ -86,8 +86,11 @@ def _combined_worst(plan: Plan, aims: Array, scopes: Scopes, search: Search) -> 
     return found, max(0.0, largest / math.sqrt(search.bounds[kind_of(found)]) - 1)
 
 
-def plan_within(joined: Joined, fresh: Fresh, insufficient: str) -> Plan:
-    """Return the plan of least mean error that meets all targets."""
+def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float = 1.0) -> Plan:
+    """Return the plan of least mean error that meets all targets.
+
+    If nothing is left to queries without targets, the others may be missed by the factor `most`.
+    """
     workload = joined.workload
     again = fresh()
     first = again(workload)
@@ -106,7 +109,7 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str) -> Plan:
         if factor > 1:
             workload = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
             found = _searched(workload, first, again)
-    return joined.restored(found or _loose(workload, first, fresh))
+    return joined.restored(found or _loose(workload, first, fresh, most))
 
 
 def _searched(workload: Workload, first: Plan, again: Again) -> Plan | None:
@@ -115,14 +118,23 @@ def _searched(workload: Workload, first: Plan, again: Again) -> Plan | None:
     return None if found is None else replace(found.plan, gap=found.gap, objective="mean")
 
 
-def _loose(workload: Workload, first: Plan, fresh: Fresh) -> Plan:
+def _loose(workload: Workload, first: Plan, fresh: Fresh, most: float) -> Plan:
     """Return a plan that meets the targets and answers other queries roughly: there is hardly any budget."""
     stds = [one.std for one in first.extremes or ()]
-    given = zip(workload, stds, strict=True)
-    aims = np.array([LOOSE * std if g.target is None else g.target.std for g, std in given])
-    plan = plan_worst(workload, np.maximum(aims, 1e-9), fresh)
     bound = first.weighted_loss / (1 + first.gap) ** 2
-    return replace(plan, gap=Found(plan, bound).gap, objective="mean")
+    for loose in LOOSE:
+        given = zip(workload, stds, strict=True)
+        aims = np.array([loose * std if g.target is None else g.target.std for g, std in given])
+        plan = plan_worst(workload, np.maximum(aims, 1e-9), fresh)
+        missed = max(one.ratio for one in plan.extremes or () if one.group.target is not None)
+        if missed <= most:
+            return replace(plan, gap=Found(plan, bound).gap, objective="mean")
+    msg = (
+        "budget: it suffices for the targets, but leaves nothing to queries without any: beside these, "
+        f"targets are missed by a factor of {missed:.4g}. Use a privacy cost of "
+        f"{plan.budget.privacy_cost * missed**2 * 1.002:.6g}, or leave out queries without targets"
+    )
+    raise PlanError(msg)
 
 
 def replace_targets(workload: Workload, factor: float) -> Workload:

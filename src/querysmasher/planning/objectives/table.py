@@ -34,6 +34,9 @@ Integers = NDArray[np.intp]
 ROUGH = 3e-4
 """Fraction by which a rough search may miss the largest variance, per cluster."""
 
+SHORT = 5_000
+"""Maximum number of rows of an only cluster that are searched one by one."""
+
 Clusters = tuple[tuple[int, ...], ...]
 """The families of every cluster of a group, by index."""
 
@@ -320,7 +323,10 @@ class VarianceTable:
                 distinct = tuple(sorted(set(columns)))
                 if (distinct, rough) not in self._fronts:
                     table = np.stack([self.columns[c] for c in distinct], axis=1)
-                    index = front(table, ROUGH if rough else EQUAL)
+                    if len(entry.clusters) == 1 and len(table) <= SHORT:  # quicker than a front
+                        index = np.arange(len(table))
+                    else:
+                        index = front(table, ROUGH if rough else EQUAL)
                     self._fronts[distinct, rough] = index, table[index]
                 index, table = self._fronts[distinct, rough]
                 own.append((index, table[:, [distinct.index(c) for c in columns]]))

@@ -29,6 +29,9 @@ from querysmasher.workload.workload import Workload
 STEPS, LAST = 18, 6
 """Maximum number of plans, and the number of last ones after which the budget is shared anew in any case."""
 
+SEARCHED = (3, 7, 11, 14)
+"""The steps after which centres are searched anew while no plan meets all targets."""
+
 RATE = 2.0
 """The power of the ratio of variance to target² by which multipliers grow."""
 
@@ -80,7 +83,8 @@ class CappedSearch:
         start = np.where(aimed, FIRST_SHARE * first.weighted_loss / aimed.sum(), 0.0)
         multipliers = replace(Multipliers.even(self.workload, self.scopes), groups=start)
         centres: Centres | None = first.centres
-        last, moved = 0.0, first.centres == uniform(self.workload.schema)
+        even = uniform(self.workload.schema)
+        last, moved = 0.0, first.centres == even
         for step in range(STEPS):
             plan = self.replan(self._weighted(multipliers), centres)
             bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
@@ -91,12 +95,15 @@ class CappedSearch:
             settled = 0 < bound < last * EAGER
             last, centres = max(bound, last), plan.centres
             if step >= STEPS - LAST or settled:
-                self._weight = float(multipliers.groups.sum()) / plan.weighted_loss
+                losses = class_losses(self.workload, table, self.scopes)
+                self._weight = float(multipliers.groups.sum()) / float(losses @ table.variances)
                 found = self._shared(plan, table)
                 if found is not None and found.gap <= self.goal:
                     if moved:
                         break
                     last, centres, moved = math.inf, None, True  # the best ones for these multipliers
+            if step in SEARCHED and self.best is None and first.centres != even:
+                centres = None  # a tight budget needs others
             multipliers = self._stepped(multipliers, table)
         best = self._found()
         return self._combined(best) if best is not None and is_mixed(best.plan) else best
