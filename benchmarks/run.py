@@ -41,6 +41,7 @@ def main():
         spark,
         start_up,
         timing,
+        trees,
         worst,
         worst_tables,
     )
@@ -60,6 +61,7 @@ def main():
         "targets": [worst_tables.caps, worst_tables.weighing],
         "worst_tables": [worst_tables.worst_tables],
         "million": [million.million],
+        "trees": [trees.trees, trees.drill],
         "cliffs": [cliffs.cliffs],
         "coverage": [coverage.coverage],
         "estimates": [estimates.estimates],

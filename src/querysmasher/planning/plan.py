@@ -111,7 +111,8 @@ class Plan:
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
-        if not all(family.fits_memory for group in self.workload for family in group.families):
+        families = (family for group in self.workload for family in group.families)
+        if not all(family.fits_memory or family.is_tree for family in families):
             return None
         try:
             return tuple(extremes(self))

@@ -67,6 +67,33 @@ def test_a_public_total(workload):
     assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)
 
 
+TWO = qs.Schema.of(a=12, b=9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(sized_trees(12, leaves=True), sized_trees(9, leaves=True), st.booleans(), st.booleans())
+def test_two_hierarchies_asked_separately_are_certified(first, second, public, total):
+    """Against the plan with matrices: the bound holds for every plan, and the gap is moderate."""
+    budget = qs.PrivacyCost(1.0, neighbours="replace_one") if public else COST
+    workload = qs.queries(TWO, a=first) + qs.queries(TWO, b=second)
+    workload = workload + qs.marginals(TWO, 0) if total and not public else workload
+    with limited(dense_values=5):
+        plan = qs.plan(workload, budget)
+    dense = qs.plan(workload, budget, centering="uniform")
+    assert plan.weighted_rmse / (1 + plan.gap) <= dense.weighted_rmse * (1 + 1e-6)
+    assert plan.gap < 2
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_homes_and_workplaces(neighbours):
+    schema = qs.Schema.of(home=2_000, work=2_000)
+    state = np.repeat(np.arange(20), 100)
+    homes, works = (qs.hierarchy(schema, name, state) for name in schema.names)
+    budget = qs.PrivacyCost(1.0, neighbours=neighbours)
+    plan = qs.plan(qs.queries(schema, home=homes) + qs.queries(schema, work=works), budget)
+    assert plan.gap < 0.02
+
+
 GROUPS = [0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3]
 SMALL = qs.Schema(
     [qs.Ordinal("age", range(6)), qs.Categorical("sex", ["F", "M"]), qs.Ordinal("town", range(12))]
@@ -246,6 +273,29 @@ def test_the_limit_of_a_large_tree_is_its_certificate():
     assert plan.limit().excess == plan.gap < 1e-4
     crossed = qs.plan(qs.queries(schema, x=tree, sex="identity"), COST)
     assert "large attributes" in str(crossed.limit())
+
+
+def test_what_a_plan_and_a_release_of_many_values_say(tmp_path):
+    """Nothing is written out over values × values."""
+    n = 30_000
+    schema = qs.Schema.of(x=n, sex=2)
+    tree = qs.hierarchy(schema, "x", state=np.arange(n) // 3_000, county=np.arange(n) // 100)
+    plan = qs.plan(qs.queries(schema, x=tree), COST)
+    assert "the optimum of any mechanism" in str(plan)
+    assert plan.worst == pytest.approx(math.sqrt(plan.variances(plan.workload).max()))
+    assert "not computed" not in str(plan)
+    crossed = qs.plan(qs.all_kway(schema, [1, 2], {"x": tree, "sex": "identity"}), COST)
+    assert "large attributes measured as they are" in str(crossed)
+    data = pd.DataFrame({"x": np.arange(60_000) % n, "sex": np.arange(60_000) // n})
+    release = qs.measure(crossed, data, seed=1)
+    frame = release.marginal("x", "sex").to_frame("pandas")
+    assert frame.shape[0] == 2 * n
+    expected = release.answer(qs.queries(schema, x="identity", sex="identity"))
+    np.testing.assert_allclose(frame["std"], expected.std)
+    np.testing.assert_allclose(frame["value"], expected.values)
+    with pytest.raises(TooLargeError, match="totals=False"):
+        release.table("x", "sex", percent="row")
+    assert release.at("county").table("county", "sex", percent="row").figures.values.size == 301 * 3
 
 
 def test_few_other_queries_beside_a_hierarchy():

@@ -50,6 +50,8 @@ class LineSolution:
     bound: float
     start: Array | None = None
     """Weights of the values that suit the strategy, for other bounds."""
+    rest: float = 0.0
+    """A lower bound on √loss of what the queries ask beside the total, if known."""
 
 
 def solve_line(gram: LineGram) -> LineSolution:

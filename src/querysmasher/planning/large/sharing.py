@@ -113,7 +113,10 @@ class Lines:
             own = gram.scaled(1 / scale)
             self._known[key] = solve_forest(own, always=self.trees) or solve_line(own)
         found = self._known[key]
-        return LineSolution(found.strategy, found.loss * scale, found.bound * scale, found.start)
+        root = math.sqrt(scale)
+        return LineSolution(
+            found.strategy, found.loss * scale, found.bound * scale, found.start, found.rest * root
+        )
 
     def choices(
         self, grams: Sequence[Sequence[LineGram]], total: float | None
@@ -215,11 +218,13 @@ def shared_bound(grams: Sequence[LineGram], solutions: Sequence[LineSolution], t
     same = len(known) == len(starts) == len(grams)
     if same and all(p.size == g.size for p, g in zip(known, grams, strict=True)):
         return max(joint_bound(known, starts, total, steps) for steps in (1, limits().path_steps)) ** 2
+    # what is asked beside the total lies in a space of its own for each attribute, so its roots add up
+    beside = math.fsum(s.rest for s in solutions) ** 2
     if total is not None:
-        return max(s.bound for s in solutions) + total
+        return max(beside, max(s.bound for s in solutions) + total)
     # single values: the best residual strategy is even
     least = [
         0.0 if gram.values is None else float(gram.values.min()) * (gram.size - 1) ** 2 / gram.size
         for gram in grams
     ]
-    return max(least)
+    return max(beside, *least)
