@@ -11,6 +11,7 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.extras import check_charts
+from querysmasher.planning.objectives import INSUFFICIENT
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,7 +46,6 @@ def compare(
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.chart import chart_format
-    from querysmasher.planning.objectives import INSUFFICIENT
     from querysmasher.planning.objectives.objective import check_objective
     from querysmasher.report.guarantees import promise
     from querysmasher.spec import read_spec
