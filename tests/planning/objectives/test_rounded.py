@@ -110,3 +110,12 @@ def test_variances_as_measured_are_those_of_the_release(data):
     exact = released(plan).answer(workload).std ** 2
     assert np.all(stated >= exact * (1 - 1e-9))
     assert np.all(stated <= exact * 1.01)
+
+
+def test_a_plan_that_meets_targets_too_well_shares_the_budget_anew():
+    """Where nearly all queries have targets, the search for multipliers falls back on a worst-case plan."""
+    capped, others = qs.all_kway(SCHEMA, 3, "range").within(8), qs.all_kway(SCHEMA, 1, "range")
+    budget = qs.PrivacyCost(1.1 * qs.least_budget(capped, centering="uniform").budget.privacy_cost)
+    plan = qs.plan(capped + others, budget, centering="uniform")
+    assert 0.999 <= missed(plan) <= 1 + 1e-6
+    assert plan.gap <= 0.04

@@ -40,6 +40,9 @@ TIGHTENINGS = 4
 MISSED, HEAVIER = 1.01, 5.0
 """Where a target is missed by more than this factor, the weight of the penalty grows by the other."""
 
+MOST_WEIGHT = 1e6
+"""Maximum weight of the penalty: beyond, the loss is lost in rounding errors."""
+
 MOST_GROWTH = 30.0
 """Maximum growth of the noise of classes that no target needs."""
 
@@ -66,13 +69,13 @@ def capped(
         return x if largest <= 1 else None
     sharing = Sharing(table, targets)
     sharing.join(x, *FIRST)
-    room, weight = privacy_cost, 2 * weight + 0.5
+    room, weight = privacy_cost, min(2 * weight + 0.5, MOST_WEIGHT)
     for power in (*POWERS, *[POWERS[-1]] * TIGHTENINGS):
         x = scaled(_lowered(*sharing.arrays(), losses, spent, room, x, power, weight))
         sharing.join(x, *LATER)
         largest = largest_ratio(table, targets, x)
         if largest > MISSED:
-            weight *= HEAVIER
+            weight = min(HEAVIER * weight, MOST_WEIGHT)
         elif power == POWERS[-1]:
             if largest <= 1:
                 return x
@@ -124,6 +127,7 @@ def _lowered(
         H += weight * share * power * (1 - share) * np.outer(slope, slope)
         H -= np.outer(r, r) + (1 + weight * share) * np.outer(cost, cost) - 1.0 / len(x)
         H[np.diag_indices_from(H)] += r + (1 + weight * share) * cost + weight * share * mean + 1e-9
+        H[np.diag_indices_from(H)] += 1e-15 * float(np.trace(H))  # of a weight that dwarfs the loss
         step = -np.linalg.solve(H, gradient)
         if -float(gradient @ step) < 1e-3 / power:
             break
