@@ -1,8 +1,13 @@
 // The page about a plan: ε moves every error.
 
 const PAGE = 50;
-const state = { factor: 1, cv: 0.1, text: "", ways: "", shown: PAGE, sort: 2, down: true }; // the worst error first
-const SORTED_BY = [(row) => row[0], (row) => row[2], (row) => row[3] ?? -1, (row) => (row[4] ? row[4][4] : -1), (row) => row[3] ?? -1];
+const MET = 1 + 1e-6; // an error may exceed its target by rounding
+const has = (name) => data.groups.some((row) => row[name] !== undefined && row[name] !== null);
+const COLUMNS = ["group", "queries", "error", "largest", "target", "spread", "smallest"];
+const SORTED_BY = [(row) => row.label, (row) => row.queries, (row) => row.rmse ?? -1, (row) => row.largest ?? -1,
+  (row) => row.ratio ?? -1, (row) => (row.spread ? row.spread[4] : -1), (row) => row.rmse ?? -1];
+const WORST = has("largest") ? 3 : 2; // the worst error first
+const state = { factor: 1, cv: 0.1, text: "", ways: "", shown: PAGE, sort: WORST, down: true };
 
 // Between the points of the table, log error is nearly straight in log ε.
 function factorAt(epsilon) {
@@ -20,7 +25,7 @@ function factorAt(epsilon) {
 
 function found() {
   const words = state.text.toLowerCase().split(/\s+/).filter(Boolean);
-  const rows = data.groups.filter(([label, ways]) =>
+  const rows = data.groups.filter(({ label, ways }) =>
     (state.ways === "" || ways === Number(state.ways)) &&
     words.every((word) => label.toLowerCase().includes(word)));
   return sorted(rows, SORTED_BY[state.sort], state.down);
@@ -37,25 +42,43 @@ function strip(spread, least, most) {
     svg("line", { x1: q2, x2: q2, y1: 1.5, y2: 12.5, class: "median" }));
 }
 
+// The largest error of a group and, if it has several queries, the query that has it.
+function largestCell({ largest, query, queries, label }) {
+  if (largest === undefined) return make("td", { class: "n" }, "not computed");
+  const which = queries > 1 && query !== label ? make("small", { class: "query" }, query) : null;
+  return make("td", { class: "n" }, `± ${digits(largest * state.factor)}`, which);
+}
+
+// Whether the target of a group is met.
+function status({ ratio }) {
+  const now = ratio * state.factor;
+  return now <= MET ? `met, at ${(100 * Math.min(now, 1)).toFixed(1)}%` : `missed by a factor of ${digits(Math.max(now, 1.001))}`;
+}
+
+function targetCell(row) {
+  if (row.target === undefined) return make("td", { class: "n" }, "none");
+  const missed = row.ratio * state.factor > MET;
+  return make("td", { class: "n" }, row.target, make("small", { class: missed ? "missed" : null }, status(row)));
+}
+
 function tabulate() {
   const rows = found();
   const shown = rows.slice(0, state.shown);
-  const known = data.groups.map((row) => row[4]).filter(Boolean);
-  const spreads = known.length > 0;
+  const known = data.groups.map((row) => row.spread).filter(Boolean);
   const least = Math.min(...known.map((spread) => spread[0]));
   const most = Math.max(...known.map((spread) => spread[4]), least * 1.2);
   const reach = `Spread over queries: ${digits(least * state.factor)} to ${digits(most * state.factor)}`;
   const smallest = `Smallest count with CV ≤ ${digits(100 * state.cv).replace(/\.0+$/, "")}%`;
-  const head = ["Group", "Queries", "Expected error", spreads ? reach : null, smallest];
-  const body = shown.map(([label, , queries, rmse, spread]) => make("tr", {},
-    make("td", {}, make("span", { class: "query" }, label)),
-    make("td", { class: "n" }, whole(queries)),
-    make("td", { class: "n" }, rmse === null ? "not computed" : `± ${digits(rmse * state.factor)}`),
-    spreads ? make("td", {}, spread ? strip(spread, least, most) : "") : null,
-    make("td", { class: "n" }, rmse === null ? "" : digits(rmse * state.factor / state.cv))));
-  byId("groups").replaceChildren(
-    heading(head.map((text) => text && [text, text !== "Group" && text !== reach]), state, tabulate),
-    make("tbody", {}, ...body));
+  const head = [["Group", false], ["Queries", true], ["Expected error", true], has("largest") ? ["Largest error", true] : null,
+    has("target") ? ["Target", true] : null, has("spread") ? [reach, false] : null, [smallest, true]];
+  const body = shown.map((row) => make("tr", {},
+    make("td", {}, make("span", { class: "query" }, row.label)),
+    make("td", { class: "n" }, whole(row.queries)),
+    make("td", { class: "n" }, row.rmse === null ? "not computed" : `± ${digits(row.rmse * state.factor)}`),
+    head[3] && largestCell(row), head[4] && targetCell(row),
+    head[5] && make("td", { class: "spread" }, row.spread ? strip(row.spread, least, most) : ""),
+    make("td", { class: "n" }, row.rmse === null ? "" : digits(row.rmse * state.factor / state.cv))));
+  byId("groups").replaceChildren(heading(head, state, tabulate), make("tbody", {}, ...body));
   byId("found").textContent = rows.length > shown.length
     ? `${whole(shown.length)} of ${whole(rows.length)} groups` : counted(rows.length, "group");
   byId("more").hidden = rows.length <= shown.length;
@@ -78,7 +101,7 @@ function setEpsilon(epsilon, mover) {
 }
 
 function control() {
-  const ways = [...new Set(data.groups.map((row) => row[1]))].sort((a, b) => a - b);
+  const ways = [...new Set(data.groups.map((row) => row.ways))].sort((a, b) => a - b);
   byId("ways").append(make("option", { value: "" }, "any number of attributes"),
     ...ways.map((n) => make("option", { value: n }, n === 1 ? "1 attribute" : `${n} attributes`)));
   byId("ways").addEventListener("change", (event) => { state.ways = event.target.value; state.shown = PAGE; tabulate(); });
