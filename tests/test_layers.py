@@ -38,6 +38,7 @@ LAYERS = (
         "report.expectations",
         "report.plan_data",
         "report.plan_errors",
+        "report.plan_targets",
         "report.plan_report",
         "report.plan_text",
     },

@@ -72,7 +72,7 @@ def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool)
                     ]
                 ),
             ),
-            element("h3", "By group"),
+            element("h3", "By group", id="by-group"),
             element(
                 "p",
                 "The last column has the smallest count whose coefficient of variation (standard error "

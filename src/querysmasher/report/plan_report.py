@@ -18,6 +18,7 @@ from querysmasher.report.guarantees import epsilon_words, guarantee
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.plan_errors import error_data, error_section
+from querysmasher.report.plan_targets import closest, target_data, target_section
 from querysmasher.report.words import schema_table, workload_table
 
 SETS = 15
@@ -46,17 +47,20 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     groups, kinds = error_rows(plan)
     known = overall(groups)
     rmse = plan.rmse if known is None else known
-    curve = epsilon_curve(plan.budget)
+    curve, ratio = epsilon_curve(plan.budget), closest(plan)
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
         ("asked", "What is asked", _asked(plan)),
         ("error", "Expected error", error_section(plan, groups, with_curve=curve is not None)),
+        *_targets(plan, ratio, with_curve=curve is not None),
         ("budget", "Where the budget goes", _budget(plan)),
         ("optimal", "How good is this plan", _optimal(plan, limit)),
     ]
     errors, charts = error_data(plan, groups, kinds, rmse, curve)
     charts["shares"] = budget_bars(_share_rows(plan))
     data = {"config": CONFIG, "charts": charts, **errors}
+    if curve is not None and ratio is not None:
+        data["targets"], charts["costs"] = target_data(plan, ratio, curve)
     return page("plan", title, _summary(plan, rmse), sections, data)
 
 
@@ -86,6 +90,12 @@ def _summary(plan: Planned, rmse: float) -> Html:
             ),
         ]
     )
+
+
+def _targets(plan: Planned, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
+    if ratio is None:
+        return []
+    return [("targets", "What the targets cost", target_section(plan, ratio, with_curve=with_curve))]
 
 
 def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
