@@ -25,6 +25,7 @@ from querysmasher.errors import UnknownAttributeError as UnknownAttributeError
 from querysmasher.errors import UnknownQueryError as UnknownQueryError
 from querysmasher.errors import WorkloadError as WorkloadError
 from querysmasher.estimate.estimate import Estimate as Estimate
+from querysmasher.exploring.explore import explore as explore
 from querysmasher.measuring import measure as measure
 from querysmasher.planning.plan import Plan as Plan
 from querysmasher.planning.planner import least_budget as least_budget
@@ -46,6 +47,7 @@ from querysmasher.workload.builders import marginals as marginals
 from querysmasher.workload.builders import queries as queries
 from querysmasher.workload.builders import random_queries as random_queries
 from querysmasher.workload.hierarchy import hierarchy as hierarchy
+from querysmasher.workload.intervals import ranges as ranges
 from querysmasher.workload.predicates import where as where
 from querysmasher.workload.workload import Workload as Workload
 

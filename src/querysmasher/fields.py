@@ -5,6 +5,8 @@ A file may be complete, with a valid checksum, and still not be written by this 
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,13 @@ def text(value: object, allowed: tuple[str, ...] = ()) -> str:
     if type(value) is not str or (allowed and value not in allowed):
         raise ValueError
     return value
+
+
+def fraction(value: object) -> Fraction:
+    """Return a positive fraction; refuse other notations, such as 1e999999999, which would take forever."""
+    if not re.fullmatch(r"[0-9]{1,60}(/[0-9]{1,60})?", text(value)):
+        raise ValueError
+    return Fraction(text(value))
 
 
 def word(value: object) -> str:

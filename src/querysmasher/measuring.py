@@ -87,18 +87,10 @@ def measure(
     if budget is not None and plan.budget != budget:
         msg = f"budget: the plan has budget {plan.budget!r}, not the {budget!r} you intend to spend"
         raise PrivacyError(msg)
-    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
-        raise DataError(msg)
-    if unknown == "drop" and plan.budget.unit.total_is_public:
-        msg = (
-            "records cannot be dropped: with replace_one neighbours the number of records is published, and "
-            "a record replaced by one outside the schema's domain would change it"
-        )
-        raise PrivacyError(msg, REFUSE)
+    check_options(plan.budget, unknown, max_records)
     source = noise_source(noise, seed)
     bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
-    _check_ledger(ledger, plan.budget, seed is None and source.distribution.is_private)
+    check_ledger(ledger, plan.budget, seed is None and source.distribution.is_private)
     whole = integer_plan(plan, source.distribution.allowed_cost(plan.budget), max_records)
     check_budget(whole, source.distribution)
     names = plan.workload.schema.names
@@ -107,7 +99,7 @@ def measure(
     wanted = [names[a] for a in used]
     quietly("looking for the table", check_source, plan.workload.schema, data, wanted, unknown, bound)
     entry = None if ledger is None else ledger.charge(whole, source.distribution, person)
-    with _noting(entry), one_core():
+    with noting(entry), one_core():
         arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
         counter = quietly("opening the table", open_table, *arguments)
         for number, answers in measure_table(whole, counter, source, progress):
@@ -119,8 +111,21 @@ def measure(
     )
 
 
+def check_options(budget: Budget, unknown: str, max_records: int) -> None:
+    """Refuse options that do not fit a budget."""
+    if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
+        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
+        raise DataError(msg)
+    if unknown == "drop" and budget.unit.total_is_public:
+        msg = (
+            "records cannot be dropped: with replace_one neighbours the number of records is published, and "
+            "a record replaced by one outside the schema's domain would change it"
+        )
+        raise PrivacyError(msg, REFUSE)
+
+
 @contextmanager
-def _noting(entry: Entry | None) -> Iterator[None]:
+def noting(entry: Entry | None) -> Iterator[None]:
     """Add to every error in this context that the ledger counts the measurement as spent."""
     try:
         yield
@@ -130,7 +135,7 @@ def _noting(entry: Entry | None) -> Iterator[None]:
         raise
 
 
-def _check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> None:
+def check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> None:
     """Refuse a ledger that cannot record this measurement."""
     if ledger is None:
         return

@@ -1,6 +1,7 @@
 """Attributes that are not split: against dense least squares on the whole domain, on small cases."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,11 +9,18 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.integer import integer_plan
+from querysmasher.planning.large.gram import LineGram
+from querysmasher.planning.large.line import solve_line
 from querysmasher.planning.limits import limited
+from querysmasher.planning.strategies import MirroredStrategy, mirrored
+from querysmasher.privacy.factors import Reflection
 from querysmasher.privacy.measurement import exact_answers
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
+from querysmasher.statistics import quantiles
+from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from querysmasher.workload.weighted import weighted
 
 SIZES = {"a": 7, "b": 2, "c": 3, "d": 6}
 """Attributes a and d are large below."""
@@ -261,3 +269,126 @@ def test_small_attributes_are_planned_as_before():
             method.method == "mirrored"
             for method in qs.plan(qs.queries(schema, a="range"), COST, tolerance=0.3).methods
         )
+
+
+LINE = 400
+
+
+def line(*asked, total=0.0):
+    """Return the best strategy for families on one attribute, and its Gram matrix written out."""
+    gram = LineGram.of(LINE, asked, total)
+    dense = sum(c * f.gram() for f, c in asked) + total
+    return gram, solve_line(gram), dense
+
+
+def smooth(kind):
+    place = (np.arange(LINE) + 0.5) / LINE
+    return {
+        "rising": place,
+        "step": np.where(place < 0.5, 1.0, 100.0),
+        "bump": np.exp(-(((place - 0.5) / 0.05) ** 2) / 2) + 1e-3,
+        "falling": np.exp(-5 * place),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("asked", "total", "most"),
+    [
+        ([(Prefix((LINE,)), 1.0)], 0.0, 0.0025),
+        ([(Range((LINE,)), 1.0)], 0.0, 0.0005),
+        ([(Prefix((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 0.0, 0.0025),
+        ([(Range((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 0.0, 0.0005),
+        ([(Circular((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 30.0, 1e-6),
+        ([(Identity((LINE,)), 1.0)], 20.0, 1e-6),
+        ([(Prefix((LINE,)), 1.0), (Range((LINE,)), 2 / LINE)], 0.0, 0.01),
+        ([(Prefix((LINE,)), 1.0), (Circular((LINE,)), 1 / LINE)], 0.0, 0.01),
+        ([(Prefix((LINE,)), 1.0)], 100.0, 0.01),
+        ([(Prefix((LINE,)), 1.0)], 4_000.0, 0.01),
+        ([(Range((LINE,)), 2 / LINE)], 400.0, 0.01),
+        *(
+            ([(weighted(Prefix((LINE,)), smooth(kind)), 1.0)], 0.0, 0.01)
+            for kind in ("rising", "step", "bump", "falling")
+        ),
+    ],
+)
+def test_strategies_on_one_attribute_are_certified_and_their_bounds_hold(asked, total, most):
+    gram, found, dense = line(*asked, total=total)
+    rows = found.strategy.written_out()
+    V = rows.T @ rows
+    assert np.diag(V).max() == pytest.approx(1.0, rel=1e-9)
+    assert found.loss == pytest.approx(np.trace(dense @ np.linalg.inv(V)), rel=1e-7)
+    assert np.sqrt(found.loss / found.bound) - 1 <= most
+    # the bound is below the optimum, which the fixed point approaches from both sides
+    p = np.full(LINE, 1 / LINE)
+    for _ in range(60):
+        values, vectors = np.linalg.eigh(np.sqrt(np.outer(p, p)) * dense)
+        root = np.sqrt(np.maximum(values, 0))
+        v = (vectors**2 @ root) / p
+        p = p * v / (p @ v)
+    assert found.bound <= (p * v).sum() * v.max() * (1 + 1e-9)
+    random = np.random.default_rng(0).standard_normal((2, LINE))
+    np.testing.assert_allclose(gram.times(random), random @ dense, rtol=1e-8, atol=1e-8 * np.abs(dense).max())
+
+
+@pytest.mark.parametrize("ends", ["prefix", "range", "cosine", "circular"])
+def test_variances_of_many_ranges_follow_from_running_sums(ends, monkeypatch):
+    n = 700
+    frequencies = Reflection(ends, n).second_differences.copy()
+    frequencies[0] = frequencies[0] or frequencies[1] / 4
+    spectrum = np.sqrt(1 / frequencies + 0.1)
+    extra = np.random.default_rng(1).standard_normal((2, n))
+    strategy = MirroredStrategy.normalised(ends, spectrum, extra)
+    first, last = np.sort(np.random.default_rng(2).integers(0, n, (400, 2)), axis=1).T
+    schema = qs.Schema.of(a=n)
+    family = qs.ranges(schema, "a", first, last)
+    expected = np.einsum("ij,ij->i", family.matrix(), family.matrix() @ np.linalg.inv(gram_of(strategy)))
+    for dense, work in ((2_000, 1e9), (1, 1e9), (1, 0)):
+        monkeypatch.setattr(mirrored, "DENSE", dense)
+        monkeypatch.setattr(mirrored, "EXACT_WORK", work)
+        np.testing.assert_allclose(strategy.query_variances(family), expected, rtol=1e-7)
+
+
+def gram_of(strategy):
+    rows = strategy.written_out()
+    return rows.T @ rows
+
+
+def test_quantiles_of_many_values_equal_those_of_written_out_queries(monkeypatch):
+    schema = qs.Schema.of(a=40, b=2)
+    workload = qs.all_kway(schema, [1, 2], {"a": "prefix", "b": "identity"})
+    with limited(dense_values=30):
+        plan = qs.plan(workload, COST)
+    table = np.random.default_rng(3).integers(0, 500, (40, 2))
+    records = [(a, b) for a in range(40) for b in range(2) for _ in range(table[a, b])]
+    release = qs.measure(plan, pd.DataFrame(records, columns=["a", "b"]), seed=5)
+    short = release.quantile("a", [0.1, 0.5], by="b")
+    monkeypatch.setattr(quantiles, "WRITTEN_OUT", 10)
+    long = release.quantile("a", [0.1, 0.5], by="b")
+    np.testing.assert_allclose(long.values, short.values)
+    np.testing.assert_allclose(long.interval(0.95), short.interval(0.95))
+
+
+@pytest.mark.slow
+def test_answers_of_large_attributes_are_unbiased_with_the_stated_errors():
+    """Whitened answers of 40 releases are standard normal; false alarms once in a thousand runs."""
+    schema = qs.Schema.of(a=60, b=2, c=50)
+    workload = qs.queries(schema, a="prefix", b="identity") + qs.queries(schema, c="prefix")
+    with limited(dense_values=40):
+        plan = qs.plan(workload, COST)
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {"a": rng.integers(0, 60, 500), "b": rng.integers(0, 2, 500), "c": rng.integers(0, 50, 500)}
+    )
+    counts = np.bincount(2 * frame["a"] + frame["b"], minlength=120).reshape(60, 2)
+    truth = np.concatenate([counts.cumsum(axis=0).ravel(), np.bincount(frame["c"], minlength=50).cumsum()])
+    errors = []
+    for seed in range(40):
+        release = qs.measure(plan, frame, seed=seed)
+        errors.append(release.answer(workload).values - truth)
+    covariance = release.covariance(workload)
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values > 1e-9 * values[-1]
+    white = (np.array(errors) @ vectors[:, kept]) / np.sqrt(values[kept])
+    count = white.size
+    assert abs(white.mean()) < 3.3 / np.sqrt(count)
+    assert abs((white**2).mean() - 1) < 3.3 * np.sqrt(2 / count)

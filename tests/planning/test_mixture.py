@@ -159,3 +159,12 @@ def test_a_plan_says_what_is_whole():
     whole = qs.plan(_part(plan.workload, plan.whole, True), COST)
     assert "the optimum of any mechanism" in repr(whole)
     assert whole.limit().excess == pytest.approx(whole.gap)
+
+
+def test_a_query_for_all_records_is_exactly_known_with_a_public_total():
+    schema = qs.Schema.of(b=1, d=2)
+    workload = qs.all_kway(schema, 1, "prefix") + qs.linear(schema, ("b", "d"), [[1, 1], [0, 0]])
+    with limited(**BESIDE):
+        plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one"))
+    assert plan.whole == (2,)
+    np.testing.assert_allclose(plan.variances(workload)[[0, 2, 3, 4]], 0.0, atol=1e-12)

@@ -299,7 +299,7 @@ def test_foreign_contents_with_right_digests_are_refused(three, data):
     place = data.draw(st.integers(0, 2))
     key = data.draw(st.sampled_from([*contents[place], "more"]))
     value = data.draw(anything)
-    changed = canonical(value) != canonical(contents[place].get(key))
+    changed = key not in contents[place] or canonical(value) != canonical(contents[place][key])
     contents[place][key] = value
     before, chain = "", []
     for number, content in enumerate(contents):
@@ -588,3 +588,22 @@ def test_the_chain_is_what_the_documentation_says(ledger, path):
         spent += Fraction(json.loads(content).get("cost", 0))
     assert spent == ledger.total.cost
     assert Chain.of(rows(path), "").head == before
+
+
+def test_a_whole_budget_is_charged_before_phases_are_planned(ledger):
+    """The cost is all that the budget allows; the entry names the digest of what is asked for."""
+    request = "ab" * 32
+    entry = ledger.charge_budget(qs.PrivacyCost(0.75), request, ROUNDED)
+    assert (entry.cost, entry.plan, ledger.entries) == (Fraction(3, 4), request, (entry,))
+    approximate = qs.ApproxDP(0.1, 1e-6)
+    second = ledger.charge_budget(approximate, request, DISCRETE)
+    assert second.cost == Fraction(approximate.discrete_privacy_cost)
+    with pytest.raises(PrivacyError, match="Nothing was measured"):
+        ledger.charge_budget(qs.PrivacyCost(0.75), request, ROUNDED)
+    with pytest.raises(PrivacyError, match="cannot be added"):
+        ledger.charge_budget(qs.PrivacyCost(0.01, records_per_person=2), request, ROUNDED)
+    with pytest.raises(PrivacyError, match="request: expected"):
+        ledger.charge_budget(qs.PrivacyCost(0.01), "not a digest", ROUNDED)
+    with pytest.raises(PrivacyError, match="protects nobody"):
+        ledger.charge_budget(qs.PrivacyCost(0.01), request, DISTRIBUTIONS["gaussian"])
+    assert ledger.entries == (entry, second)

@@ -72,7 +72,7 @@ def test_every_target_says_whether_it_is_met(browser, pages, least, short):
     assert "Targetsmet" in "".join(browser.texts(".figures > div"))
     browser.open(pages["short"])
     targets = cells(browser, 4)
-    missed = [said for words, said in targets if words != "none" and "missed by a factor of" in said]
+    missed = [said for words, said in targets if words != "none" and "missed by ×" in said]
     ratios = [one.ratio for one in short.extremes if one.group.target is not None]
     assert len(missed) == sum(ratio > 1 + 1e-6 for ratio in ratios) > 0
     assert f"missedin {len(missed)} of 4 groups" in "".join(browser.texts(".figures > div"))
@@ -115,7 +115,7 @@ def test_targets_and_epsilon_move_each_other(browser, pages, least):
     said = browser.texts("#cost")[0]
     assert f"ρ = {twice.rho:.3g}" in said
     assert f"μ = {twice.mu:.3g}" in said
-    assert all("missed by a factor of 2.00" in said for words, said in cells(browser, 4) if words != "none")
+    assert all("missed by × 2" in said for words, said in cells(browser, 4) if words != "none")
     browser.set("#epsilon", f"{least.budget.epsilon_at(1e-6)}")
     assert control(browser, "target") == pytest.approx(1, rel=1e-3)
     middle = control(browser, "target-slider")

@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from querysmasher.cli import answer, check, compare, demo, init, ledger, plan, release, report, verify
+from querysmasher.cli import (
+    answer,
+    check,
+    compare,
+    demo,
+    explore,
+    init,
+    ledger,
+    plan,
+    release,
+    report,
+    verify,
+)
 from querysmasher.cli.exits import listing
 
 app = typer.Typer(
@@ -45,5 +57,5 @@ def querysmasher(
     """Publish many counts about people under differential privacy, with the error known in advance."""
 
 
-for module in (init, plan, check, release, answer, report, verify, ledger, compare, demo):
+for module in (init, plan, check, release, explore, answer, report, verify, ledger, compare, demo):
     module.add_to(app)

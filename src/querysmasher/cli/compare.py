@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table
+from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.extras import check_charts
+from querysmasher.planning.objectives import INSUFFICIENT
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,6 +30,10 @@ def compare(
         str | None, typer.Option(help="mean or worst, for all mechanisms; by default the spec's.")
     ] = None,
     chart: Annotated[Path | None, typer.Option(help="Also write a chart to this file.")] = None,
+    rehearsal: Annotated[
+        Path | None,
+        typer.Option(help="A table of the same kind that is NOT private: also compare estimates on it."),
+    ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -36,12 +41,11 @@ def compare(
 
     The table is ordered by the mean error, or by the largest one if that is the objective.
 
-    This reads no data and spends no budget.
+    This reads no data, except a rehearsal table, and spends no budget.
     """
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.chart import chart_format
-    from querysmasher.planning.objectives import INSUFFICIENT
     from querysmasher.planning.objectives.objective import check_objective
     from querysmasher.report.guarantees import promise
     from querysmasher.spec import read_spec
@@ -54,14 +58,20 @@ def compare(
         chart_format(chart)
         check_free(chart, force)
     budget = read.plan().budget if read.least else read.budget
-    result = qs.compare(read.workload, budget, objective=objective or read.planning.objective)
+    table = None if rehearsal is None else read.table(rehearsal).open()
+    goal = objective or read.planning.objective
+    result = qs.compare(read.workload, budget, objective=goal, rehearsal=table)
     if chart is not None:
         result.chart(chart)
         note(f"Written: {chart}")
     if as_json:
-        print_json(result.to_json())
+        rows = result.to_json()
+        seen = result.rehearsed
+        print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
     print_pairs([("Asked", str(read.workload)), ("Guarantee", promise(budget))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     print_pairs([(title, cells[-1]) for title, cells in words.items() if cells[-1]])
+    if result.rehearsed is not None:
+        say(repr(result.rehearsed))

@@ -13,10 +13,14 @@ from querysmasher.release.release import Release
 
 DESCRIPTION = "datapackage.json"
 RELEASE, PLAN, SUMMARY, ANSWERS = "release.qs", "plan.qs", "summary.json", "answers"
+ESTIMATES, ERRORS = "estimates", "errors.csv"
 FORMATS = ("parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx")
 """Formats of the answers."""
 
-KNOWN = {RELEASE, PLAN, SUMMARY, *(f"{ANSWERS}.{form}" for form in FORMATS), DESCRIPTION, "report.html"}
+KNOWN = {
+    *(RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, "report.html"),
+    *(f"{name}.{form}" for name in (ANSWERS, ESTIMATES) for form in FORMATS),
+}
 """The files a release folder can have."""
 
 

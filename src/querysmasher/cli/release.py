@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
@@ -102,8 +103,8 @@ def release(
         with resuming(folder, resume, force, command) as draft, draft.spent():
             summary, names = _finish(draft, read, planned, measured, form)
     else:
-        read = _with_data(read, data)
-        _check_ledger(read, seed)
+        read = with_data(read, data)
+        check_ledger(read, seed)
         check_place(folder, force, command)
         source = read.source
         assert source is not None  # noqa: S101 - _with_data has raised
@@ -131,7 +132,7 @@ def release(
     say(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
 
 
-def _with_data(read: Spec, data: Path | None) -> Spec:
+def with_data(read: Spec, data: Path | None) -> Spec:
     """Return the spec with the table from the command line, if given."""
     from querysmasher.spec.source import Source
 
@@ -143,7 +144,7 @@ def _with_data(read: Spec, data: Path | None) -> Spec:
     return read
 
 
-def _check_ledger(read: Spec, seed: int | None) -> None:
+def check_ledger(read: Spec, seed: int | None) -> None:
     """Open the ledger before planning, which may take long, and refuse a simulation."""
     from querysmasher.privacy.distributions import distribution_of
 
@@ -238,6 +239,8 @@ def _finish(
     if form != "none":
         names += [f"{ANSWERS}.{form}", DESCRIPTION]
         measured.write(measured.workload, draft.folder / names[-2])
+    if read.estimate is not None:
+        names += write_estimates(measured.estimate(), draft.folder, read.estimate.answers or form)
     summary["digests"] = digests(draft.folder)
     text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
     (draft.folder / SUMMARY).write_text(text, encoding="utf-8")

@@ -13,6 +13,7 @@ from typing import Any
 
 from querysmasher.comparison.chart import comparison_chart, write_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
+from querysmasher.comparison.rehearsal import Rehearsal, rehearse
 from querysmasher.errors import PlanError, QuerySmasherError
 from querysmasher.formatting import columns
 from querysmasher.html import notebook, table
@@ -69,6 +70,8 @@ class Comparison:
     rows: tuple[Row, ...]
     objective: str = "mean"
     """What every mechanism minimises, if it can: "mean" or "worst"."""
+    rehearsed: Rehearsal | None = None
+    """The errors of estimates on this kind of data, if a rehearsal table was given."""
 
     @property
     def head(self) -> tuple[str, ...]:
@@ -102,6 +105,7 @@ class Comparison:
         lines = [self.head, *(self.cells(row) for row in self.rows)]
         shown = [f"{self.workload}; {promise(self.budget)}", *columns(line[:-1] for line in lines)]
         shown += [f"{line[0]}: {line[-1]}" for line in lines[1:] if line[-1]]
+        shown += [] if self.rehearsed is None else ["", repr(self.rehearsed)]
         return "\n".join(shown)
 
     def _repr_html_(self) -> str:
@@ -190,6 +194,7 @@ def compare(
     mechanisms: Iterable[str] | None = None,
     *,
     objective: str = "mean",
+    rehearsal: Any = None,
     progress: bool | None = None,
 ) -> Comparison:
     """Plan a workload with every mechanism, without data, and return the comparison.
@@ -202,6 +207,8 @@ def compare(
         objective: what every mechanism minimises: "mean", the weighted mean square error, whatever the
             targets; or "worst", the largest standard error, relative to its target if a query has one. The
             noise scales of the others are optimised for it too; HDMM has only the mean.
+        rehearsal: a table of the same kind that is not private. Estimates and `explore`, whose errors depend
+            on the data, are compared on it as well (`Comparison.rehearsed`). It is read exactly.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs
@@ -226,7 +233,8 @@ def compare(
             bar.note(known[name].title)
             rows.append(_row(known[name], workload, budget, objective))
             bar.advance()
-    found = Comparison(workload, budget, tuple(rows), objective)
+    rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
+    found = Comparison(workload, budget, tuple(rows), objective, rehearsed)
     return replace(found, rows=tuple(sorted(rows, key=lambda row: _shown(found.error(row)))))
 
 

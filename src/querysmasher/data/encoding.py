@@ -145,18 +145,33 @@ class Encoder:
         codes = np.array([*lookup, self.places.missing], self.places.dtype)
         return codes.take(_filled(encoded.indices, len(lookup)))
 
+    @cached_property
+    def _words(self) -> dict[int, int]:
+        """The labels that are integers of 64 bits, with their indexes."""
+        return {v: p for v, p in self.places.integers.items() if v in INT64}
+
+    @cached_property
+    def _table(self) -> tuple[int, Code] | None:
+        """The smallest of them and the code of each integer from there on; None if these are far apart.
+
+        One guard at either end; a difference that wraps around still misses the domain.
+        """
+        places = self._words
+        low, high = min(places), max(places)
+        if high - low >= max(2**12, 16 * len(places)):
+            return None
+        lookup = np.full(high - low + 3, self.unknown, self.places.dtype)
+        lookup[np.array(list(places)) - low + 1] = list(places.values())
+        return low, lookup
+
     def _integers(self, values: NDArray[Any]) -> Code:
-        places = {v: p for v, p in self.places.integers.items() if v in INT64}
+        places = self._words
         if not places:
             return np.full(len(values), self.unknown, self.places.dtype)
-        low, high = min(places), max(places)
         beyond = values > INT64[-1] if values.dtype == np.uint64 else None
         values = values.astype(np.int64, copy=False)
-        if high - low < max(2**12, 16 * len(places)):
-            # One guard at either end; a difference that wraps around still misses the domain.
-            lookup = np.full(high - low + 3, self.unknown, self.places.dtype)
-            for value, place in places.items():
-                lookup[value - low + 1] = place
+        if self._table is not None:
+            low, lookup = self._table
             codes = lookup.take(values - low + 1, mode="clip")
         else:
             codes = self._search(values, np.array(list(places)), list(places.values()))

@@ -14,6 +14,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
+from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
 from querysmasher.estimate.evidence import Evidence, Place
 from querysmasher.estimate.integers import IntegerModel
 from querysmasher.estimate.measured import ReleasedResiduals
@@ -187,6 +188,30 @@ class Estimate:
         about = {**self.about, "note": self.note}
         write_estimates(self.answers, about, self._checked(workload), path, progress)
 
+    def error(self, *attributes: str) -> EstimateError:
+        """Return the error of an estimated table, in records; without attributes, the mean of all asked for.
+
+        It is measured, with an interval, if `explore` bought it for this table; else it is model-based, and
+        says so. See `estimate.errors`.
+        """
+        return self.errors([attributes] if attributes else None).mean
+
+    def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:
+        """Return the error of each table, by default of those asked for."""
+        if tables is None:
+            tables = [group.attributes for group in self.workload if group.attributes]
+        places = [tuple(sorted(self.schema.positions(names))) for names in tables]
+        with one_core():
+            return self._errors.errors(list(dict.fromkeys(places)) or [()])
+
+    @cached_property
+    def _errors(self) -> ErrorSource:
+        return ErrorSource(self.releases, self.model)
+
+    def _error_words(self) -> str:
+        """Return the mean error in words."""
+        return str(self.error())
+
     def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a page of tables, one HTML file, and return its path.
 
@@ -201,7 +226,7 @@ class Estimate:
                     continue
             return None
 
-        about = {**self.about, "note": self.note}
+        about = {**self.about, "note": self.note, "error": self._error_words()}
         return write_estimate_report(self.schema, self.marginal, unbiased, about, path, title)
 
     def integers(self, *, seed: int | None = None) -> IntegerEstimate:
@@ -280,6 +305,16 @@ class IntegerEstimate(Estimate):
 
     def _shrunk(self, group: Group) -> Array | None:  # noqa: ARG002 - all answers are sums of integers
         return None
+
+    def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:  # noqa: ARG002
+        """Refuse: errors belong to the estimate before it was rounded."""
+        msg = "errors: they are known for the estimate before rounding; use errors() of that estimate"
+        raise OutsideMeasuredSpaceError(msg)
+
+    def _error_words(self) -> str:
+        before = Estimate(self.releases, self.workload, self.about)
+        before.__dict__["model"] = self.model
+        return f"before rounding, {before.error()}"
 
     def marginal(self, *attributes: str) -> EstimatedTable:
         """Return the table on any attributes, in the order given, as integers."""

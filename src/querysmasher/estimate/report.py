@@ -66,6 +66,7 @@ def write_estimate_report(
             "header",
             element("p", "QuerySmasher", element("span", "estimate"), class_="brand"),
             element("h1", heading),
+            element("p", str(about["error"])),
             element("p", element("strong", str(about["note"]))),
             element("p", str(about["guarantee"])),
             element(

@@ -68,7 +68,7 @@ class CombinedPredictor(Predictor):
         """R C Rᵀ."""
         self.gram = np.zeros((self.count, self.count))
         """R_u R_uᵀ."""
-        self._squares = np.full(self.count, np.finfo(float).tiny)
+        self._squares = np.zeros(self.count)
         for whole, start in zip(wholes, self._starts, strict=True):
             self._split_rows(whole, start)
         for attributes, rows in self.rows.items():
@@ -139,7 +139,7 @@ class CombinedPredictor(Predictor):
     @cached_property
     def _eliminated(self) -> tuple[Array, Array]:
         """The inverse of R_u's Gram matrix on its range, and the rows N."""
-        lengths = np.sqrt(self._squares)
+        lengths = np.where(self._squares > 0, np.sqrt(self._squares), 1.0)  # zero: exactly known, all of it
         values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(lengths, lengths))
         sure = values > UNKNOWN
         scaled = vectors / lengths[:, None]

@@ -111,7 +111,8 @@ class Plan:
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
-        if not all(family.fits_memory for group in self.workload for family in group.families):
+        families = (family for group in self.workload for family in group.families)
+        if not all(family.fits_memory or family.is_tree for family in families):
             return None
         try:
             return tuple(extremes(self))
@@ -205,6 +206,11 @@ class Plan:
         size, most = dimension(self.workload), limits().limit_dimension
         if len(self.whole) == len(self.workload.groups) and len(self.measured) == 1:
             bound: float | None = self.solutions[0].bound
+        elif size > limits().large_limit_dimension and any(s.strategy.unsplit for s in self.solutions):
+            if len(self.measured) > 1 or not all(s.strategy.unsplit for s in self.solutions):
+                return Limit(None, None, "it is not computed for large attributes beside others")
+            # the gap of a single large block is certified for any mechanism
+            return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:

@@ -9,7 +9,8 @@ sum is at most the limit. So no committed state exceeds the limit, and two proce
 left once. `measure` opens the table after `charge` returned, that is, after the commit was synced to the disk
 (write-ahead log, synchronous = FULL). So whatever a measurement reveals is in the ledger, also if the
 process, or the machine, stops at any moment; what was charged and never measured counts as spent. Costs add
-as `totals` states. The cost is `accounting.privacy_cost` of the integer plan; the caller has no say in it.
+as `totals` states. The cost is `accounting.privacy_cost` of the integer plan, or all that the budget allows
+for measurements in phases (`phases`), which refuse to spend more; the caller has no say in it.
 
 Limits. SQLite's locks and its write-ahead log need a local file system: on NFS and other network file systems
 neither the exclusion nor the sync is reliable. A copy of the file is another ledger: what is charged to one
@@ -20,6 +21,7 @@ digest of an entry, which every release carries, reveals all of this later: see 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -102,12 +104,35 @@ class Ledger:
         Formal guarantee: on return, the entry is on the disk, and the exact sum of all costs in the file,
         including this one, is at most the limit. If an error is raised, nothing may be measured.
         """
+        self._check_noise(noise)
+        self.check_unit(plan.budget)
+        check_budget(plan, noise)
+        return self._record(plan.budget, privacy_cost(plan), plan_digest(plan), noise, person)
+
+    def charge_budget(
+        self, budget: Budget, request: str, noise: Distribution, person: str | None = None
+    ) -> Entry:
+        """Record a whole budget before measurements in phases that are not planned yet; see `charge`.
+
+        `request` is the digest of what is asked for: 64 hexadecimal digits. The cost is all that the budget
+        allows with this noise, whatever the phases spend of it.
+        """
+        self._check_noise(noise)
+        self.check_unit(budget)
+        if type(request) is not str or not re.fullmatch(r"[0-9a-f]{64}", request):
+            msg = "request: expected the SHA-256 of what is asked for, in hexadecimal digits"
+            raise PrivacyError(msg)
+        return self._record(budget, Fraction(noise.allowed_cost(budget)), request, noise, person)
+
+    def _check_noise(self, noise: Distribution) -> None:
         if not noise.is_private:
             msg = f"noise: {noise.name!r} protects nobody, so it has no cost that a ledger could record"
             raise PrivacyError(msg)
-        self.check_unit(plan.budget)
-        check_budget(plan, noise)
-        cost, plan_id = privacy_cost(plan), plan_digest(plan)
+
+    def _record(
+        self, budget: Budget, cost: Fraction, plan_id: str, noise: Distribution, person: str | None
+    ) -> Entry:
+        """Write an entry in one transaction; refuse a cost that would pass the limit."""
         check_place(self.path, may_create=False)
         with opened(self.path, "rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -123,7 +148,7 @@ class Ledger:
                 len(chain.entries) + 1,
                 _now(),
                 self.label,
-                plan.budget.unit,
+                budget.unit,
                 cost,
                 noise.name,
                 plan_id,

@@ -8,7 +8,8 @@ value, and each factor answers exactly within this bound (`factors`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.counter import Counter, Counts
+from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
 from querysmasher.privacy.sets import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.progress import Bar
+from querysmasher.schema import Schema
 
 
 def measure_table(
@@ -38,26 +41,82 @@ def measure_table(
     number of records is public; it is not measured here.
     """
     check_budget(plan, noise.distribution)
+    names = [plan.names(measured) for measured in plan.measured]
+    for number, counts in _counted(plan.schema, names, counter, plan.max_records, "Measuring", progress):
+        exact = exact_answers(plan, plan.measured[number], counts)
+        yield number, _with_noise(plan, plan.measured[number], exact, noise)
+
+
+def measure_distances(
+    distances: Distances,
+    targets: Callable[[int], Integers],
+    counter: Counter,
+    noise: NoiseSource,
+    progress: bool | None = None,
+) -> Iterator[tuple[int, Numbers]]:
+    """Iterate over distances, in no particular order, with their noisy values.
+
+    `targets` maps the index of a distance to the integers it is taken from. It must not depend on the table
+    except through noisy results.
+
+    Formal guarantee: what is yielded satisfies the budget of the distances, for its neighbours, on the same
+    conditions as `measure_table`, for any targets.
+    """
+    spent, allowed = distances_cost(distances), Fraction(noise.distribution.allowed_cost(distances.budget))
+    if spent > allowed:
+        msg = (
+            f"distances: they cost {float(spent):.6g}, more than the {float(allowed):.6g} their budget "
+            f"allows with {noise.distribution.name} noise; nothing was measured"
+        )
+        raise PrivacyError(msg)
+    names = [distances.names(one) for one in distances.asked]
+    tables = _counted(distances.schema, names, counter, distances.max_records, "Comparing", progress)
+    for number, counts in tables:
+        one = distances.asked[number]
+        exact = np.array([exact_distance(one, counts, targets(number))])
+        yield number, _add(exact, noise.draw(one.variance, 1))
+
+
+def exact_distance(one: Distance, counts: Counts, target: Integers) -> int:
+    """Return Σ|multiple × counts - target| exactly; refuse targets that do not fit, whatever the counts.
+
+    The counts sum to at most `max_records`, so the sum is below 2·LARGEST.
+    """
+    fits = type(target) is np.ndarray and target.dtype == np.int64 and target.shape == counts.shape
+    if not fits:
+        msg = "distances: expected targets of 64-bit integers in the shape of their marginal"
+        raise PrivacyError(msg)
+    if max(int(target.max()), -int(target.min())) * target.size >= LARGEST:
+        msg = "distances: the targets of a set exceed 61 bits"
+        raise PrivacyError(msg)
+    return int(np.abs(one.multiple * counts - target).sum())
+
+
+def _counted(
+    schema: Schema,
+    names: Sequence[tuple[str, ...]],
+    counter: Counter,
+    max_records: int,
+    what: str,
+    progress: bool | None,
+) -> Iterator[tuple[int, Counts]]:
+    """Iterate over attribute sets, by their index in `names`, with their exact counts, checked."""
     with Bar("Counting", None, progress):  # its steps would reveal the number of records
         records = counter.records()
-    if records > plan.max_records:
-        msg = (
-            f"data: the table has more than max_records = {plan.max_records:,} records; nothing was measured"
-        )
+    if records > max_records:
+        msg = f"data: the table has more than max_records = {max_records:,} records; nothing was measured"
         raise DataError(msg)
     numbers: dict[tuple[str, ...], list[int]] = {}
-    for number, measured in enumerate(plan.measured):
-        numbers.setdefault(plan.names(measured), []).append(number)
+    for number, own in enumerate(names):
+        numbers.setdefault(own, []).append(number)
     sets = list(numbers)
     maximal = maximal_sets(sets)
-    covers = smallest_covers(plan.schema, sets, maximal)
-    with Bar("Measuring", len(sets), progress) as bar:
-        for names, table in zip(maximal, counter.marginals(maximal), strict=True):
-            _check_counts(table, plan.schema.shape(names), records)
-            for one, counts in lower_marginals(names, table, covers[names]):
-                for number in numbers[one]:
-                    exact = exact_answers(plan, plan.measured[number], counts)
-                    yield number, _with_noise(plan, plan.measured[number], exact, noise)
+    covers = smallest_covers(schema, sets, maximal)
+    with Bar(what, len(sets), progress) as bar:
+        for own, table in zip(maximal, counter.marginals(maximal), strict=True):
+            _check_counts(table, schema.shape(own), records)
+            for one, counts in lower_marginals(own, table, covers[own]):
+                yield from ((number, counts) for number in numbers[one])
                 bar.advance()
 
 

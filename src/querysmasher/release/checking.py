@@ -6,13 +6,17 @@ errors are right only if its rows are independent.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from querysmasher.errors import PrivacyError
 from querysmasher.planning.checking import check_centres, check_kinds
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import distribution_of
+from querysmasher.release.exploration import request_digest, spent
 from querysmasher.release.released import Measured
+from querysmasher.release.repeats import repeats
 
 LARGEST_VARIANCE = 2**101
 
@@ -28,7 +32,7 @@ def check_release(release: Measured) -> None:
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     if not all(strategy.is_sound() for strategy in strategies):
         _refuse("a strategy is zero, or has dependent rows")
-    check_kinds(plan.measured, strategies)
+    check_kinds([plan.measured[own[0]] for own in repeats(plan)], strategies)
     known: set[object] = set()
     for measured in plan.measured:
         if not 0 < measured.variance <= LARGEST_VARIANCE:
@@ -42,11 +46,22 @@ def check_release(release: Measured) -> None:
             if key not in known and not (free or strategies[number].stands_on(centres)):
                 _refuse("a strategy is not inside its residual space")
             known.add(key)
-    check_budget(plan, distribution_of(release.noise.name))
+    noise = distribution_of(release.noise.name)
+    check_budget(plan, noise)
+    allowed = Fraction(noise.allowed_cost(plan.budget))
+    if spent(plan, release.exploration) > allowed:
+        _refuse("its phases cost more than its budget")
     entry = release.entry
-    if entry is not None and (
-        (entry.plan, entry.cost, entry.noise, entry.unit, entry.person)
-        != (plan_digest(plan), privacy_cost(plan), release.noise.name, plan.budget.unit, release.person)
+    if entry is None:
+        return
+    what, cost = plan_digest(plan), privacy_cost(plan)
+    if release.exploration is not None:
+        asked = release.asked or release.workload
+        what = request_digest(asked, plan.budget, plan.max_records, release.exploration.options)
+        cost = allowed
+    if (entry.plan, entry.cost, entry.noise, entry.unit, entry.person) != (
+        *(what, cost, release.noise.name),
+        *(plan.budget.unit, release.person),
     ):
         _refuse("its entry of a ledger is about another measurement")
 

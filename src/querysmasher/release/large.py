@@ -97,15 +97,20 @@ class LargeReconstruction(Reconstruction):
         for kept in subsets([a for a in sorted(attributes) if a not in asked]):
             if not kept and not asked and self.public_total is not None:
                 continue
-            if self._predictor.home(kept, asked) == NOWHERE or not self._is_full(kept):
+            if self._predictor.home(kept, asked) == NOWHERE or not self._is_full(kept, asked):
                 missing.append(tuple(sorted((*kept, *asked))))
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
             msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
             raise OutsideMeasuredSpaceError(msg)
 
-    def _is_full(self, kept: Places) -> bool:
-        """Return whether the whole residual space of a set of other attributes is measured."""
+    def _is_full(self, kept: Places, asked: Places) -> bool:
+        """Return whether all values of large attributes, and the residual space of others, are measured."""
+        known = (
+            s for block in self._predictor.layers[kept] for a, s in block.strategies.items() if a in asked
+        )
+        if any(strategy.rank < strategy.shape[0] for strategy in known):
+            return False
         noise = self._predictor.layers[kept][0].small[0]
         ranks = [self._predictor.strategies[number].rank for _, number in noise.blocks]
         return int(np.prod(ranks, dtype=float)) == int(

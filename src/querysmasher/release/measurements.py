@@ -14,11 +14,13 @@ from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.entries import Entry
-from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.release.exploration import Exploration
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.release.reconstructions import new_reconstruction
+from querysmasher.release.repeats import combined_noise, repeats
 from querysmasher.release.store import Store
 from querysmasher.report.guarantees import record_words, remarks
 from querysmasher.workload.workload import Workload
@@ -43,6 +45,8 @@ class Measurements:
     """Who publishes the release, when, from which data."""
     asked: Workload | None = None
     """The workload to estimate, if the plan was meant for estimates of more than it measures."""
+    exploration: Exploration | None = None
+    """The phases of a release by `explore`, or None if it was planned in advance."""
 
     @property
     def guarantee(self) -> str:
@@ -78,14 +82,15 @@ class Measurements:
                 strategies.append(
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
-        measured = [tuple(self._noises(m, twins)) for m in self.plan.measured]
+        measured = [tuple(self._noises(own, twins)) for own in repeats(self.plan)]
         return new_predictor(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
 
-    def _noises(self, m: IntegerMeasured, twins: Mapping[int, int]) -> Iterator[Measured]:
+    def _noises(self, numbers: tuple[int, ...], twins: Mapping[int, int]) -> Iterator[Measured]:
         """Iterate over the independent noises on a set: σ² × multiplier, and the variance from rounding."""
-        variance, extra = self.plan.noise(m, self.noise.distribution)
+        m = self.plan.measured[numbers[0]]
+        variance, extra = combined_noise(self.plan, self.noise.distribution, numbers)
         blocks = m.blocks if m.attributes else ()
         yield Measured(m.attributes, blocks, variance, 0.0)
         if extra:

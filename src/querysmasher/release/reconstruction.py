@@ -21,6 +21,7 @@ from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.lifting import centred, lifted, subsets
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from querysmasher.release.repeats import combined_answers, repeats
 from querysmasher.release.store import Store
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
@@ -38,8 +39,10 @@ class Reconstruction:
         self.centres = centres
         self.store = store
         self.public_total = public_total
-        self._numbers: Mapping[tuple[int, ...], int] = {
-            m.attributes: i for i, m in enumerate(plan.measured) if not _is_unsplit(plan, m)
+        self._numbers: Mapping[tuple[int, ...], tuple[int, ...]] = {
+            plan.measured[own[0]].attributes: own
+            for own in repeats(plan)
+            if not _is_unsplit(plan, plan.measured[own[0]])
         }
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
         self._size = 0
@@ -51,10 +54,10 @@ class Reconstruction:
         if attributes in self._kept:
             self._kept.move_to_end(attributes)
             return self._kept[attributes]
-        number = self._numbers.get(attributes)
-        if number is None:
+        numbers = self._numbers.get(attributes)
+        if numbers is None:
             return None
-        residual = self._rebuild(number)
+        residual = self._rebuild(numbers)
         self._kept[attributes] = residual
         self._size += residual.size
         while self._size > KEPT and len(self._kept) > 1:
@@ -84,16 +87,16 @@ class Reconstruction:
         if not attributes and self.public_total is not None:
             return True
         own = math.prod(self.plan.schema.sizes[a] - 1 for a in attributes)
-        number = self._numbers.get(attributes)
-        blocks = () if number is None else self.plan.measured[number].blocks
+        numbers = self._numbers.get(attributes)
+        blocks = () if numbers is None else self.plan.measured[numbers[0]].blocks
         measured = math.prod(_rank(self.plan.strategies[n]) for _, n in blocks)
-        return own == 0 or (number is not None and measured == own)
+        return own == 0 or (numbers is not None and measured == own)
 
-    def _rebuild(self, number: int) -> Array:
-        measured = self.plan.measured[number]
-        answers = self.store[number]
+    def _rebuild(self, numbers: tuple[int, ...]) -> Array:
+        measured = self.plan.measured[numbers[0]]
+        answers = combined_answers(self.plan, self.store, numbers)
         strategies = [(axes, self.plan.strategies[n]) for axes, n in measured.blocks]
-        tensor = answers.astype(float).reshape([rows for _, s in strategies for rows in s.rows])
+        tensor = answers.reshape([rows for _, s in strategies for rows in s.rows])
         labels: list[int] = []  # the attribute's axis of every dimension reconstructed so far
         for axes, strategy in strategies:
             for own, factor in strategy.factors:

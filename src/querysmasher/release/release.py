@@ -145,9 +145,16 @@ class Release(Measurements, Statistical):
         """Write the release to a file, from which `Release.load` returns the same answers."""
         save_release(self, path)
 
-    def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
-        """Write a page of tables and charts with intervals, one HTML file, and return its path."""
-        return write_release_report(self, path, title)
+    def report(
+        self, path: str | os.PathLike[str], *, title: str | None = None, estimates: bool | None = None
+    ) -> Path:
+        """Write a page of tables and charts with intervals, one HTML file, and return its path.
+
+        With `estimates`, which is the default if the release was measured for them, it starts with the errors
+        of the estimates, and shows these beside the unbiased counts.
+        """
+        wanted = self.asked is not None if estimates is None else estimates
+        return write_release_report(self, path, title, self.estimate() if wanted else None)
 
     def _repr_html_(self) -> str:
         """Show the release in a notebook."""

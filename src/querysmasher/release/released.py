@@ -9,6 +9,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.release.exploration import Exploration
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.store import Store
@@ -37,6 +38,8 @@ class Measured(Protocol):
     def person(self) -> str | None: ...
     @property
     def asked(self) -> Workload | None: ...
+    @property
+    def exploration(self) -> Exploration | None: ...
     @property
     def provenance(self) -> Provenance: ...
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +11,7 @@ import numpy as np
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.fields import integers, items, text, whole, wholes, word
+from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
 from querysmasher.files import Lazy, read_archive, reason, write_archive
 from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
 from querysmasher.privacy.budget import Budget
@@ -22,6 +20,7 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.checking import check_release
+from querysmasher.release.exploration import exploration_from_data, exploration_to_data
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.released import Measured
@@ -77,6 +76,7 @@ def release_to_data(release: Measured) -> dict[str, Any]:
             "seeded": release.noise.seeded,
         },
         "person": release.person,
+        "exploration": exploration_to_data(release.exploration),
         "ledger": None if release.entry is None else [release.entry.previous, release.entry.to_json()],
         **centres_to_data(release.centres),
         "strategies": [
@@ -111,7 +111,7 @@ def release_from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     """Rebuild a release from the result of `release_to_data`, and check that it is consistent."""
     workload = workload_from_data(data["workload"])
     measured = tuple(
-        IntegerMeasured(attributes, blocks_from_data(blocks), _fraction(variance))
+        IntegerMeasured(attributes, blocks_from_data(blocks), fraction(variance))
         for attributes, blocks, variance in zip(
             unragged(data["attributes"]), items(data["blocks"]), items(data["variances"]), strict=True
         )
@@ -136,6 +136,7 @@ def release_from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
         "person": _person_from_data(data),
         "provenance": Provenance.from_json(data.get("provenance", {})),
         "asked": _asked_from_data(data, workload),
+        "exploration": exploration_from_data(data.get("exploration"), plan, record.distribution),
     }
     release = make(plan, workload, centres_from_data(data), record, store, total, **more)
     check_release(release)
@@ -179,10 +180,3 @@ def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
         (wholes(one["axes"]), factor_from_data(one["kind"], one["data"])) for one in items(data["factors"])
     )
     return IntegerStrategy(wholes(data["shape"]), factors, multipliers)
-
-
-def _fraction(written: object) -> Fraction:
-    """Return a positive fraction; refuse other notations, such as 1e999999999, which would take forever."""
-    if not re.fullmatch(r"[0-9]{1,60}(/[0-9]{1,60})?", text(written)):
-        raise ValueError
-    return Fraction(text(written))

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import FileError, QuerySmasherError
+from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count
-from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import difference, sha256
+from querysmasher.release.exploration import spent
 from querysmasher.release.release import Release
 from querysmasher.text import shown
 
@@ -126,9 +127,10 @@ def _noise(release: Release) -> Finding:
 
 
 def _cost(release: Release) -> Finding:
-    """Recompute the exact cost of the integer plan."""
+    """Recompute the exact cost of the integer plan, and of the phases between which it was planned."""
     budget = release.plan.budget
-    cost, allowed = privacy_cost(release.plan), Fraction(release.noise.distribution.allowed_cost(budget))
+    cost = spent(release.plan, release.exploration)
+    allowed = Fraction(release.noise.distribution.allowed_cost(budget))
     words = f"{cost} = {float(cost):.9g}, of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g})"
     return Finding("privacy cost", OK if cost <= allowed else FAILED, words)
 
@@ -188,15 +190,18 @@ def _stated(release: Release, summary: Mapping[str, Any] | None) -> Finding:
 
 
 def _answers(release: Release, folder: Path) -> Iterator[Finding]:
-    """Answer the planned workload again, and compare with the published answers."""
-    given = sorted(p for p in folder.iterdir() if p.name.startswith("answers.") and p.is_file())
-    if not given:
+    """Answer the planned workload again, and compare with the published answers and estimates."""
+    given = sorted(p for p in folder.iterdir() if p.name.startswith(("answers.", "estimates.")))
+    if not any(file.name.startswith("answers.") for file in given):
         yield Finding("answers", OPEN, "none are published")
-    for file in given:
+    for file in filter(Path.is_file, given):
+        source: Release | Estimate = release
+        if file.name.startswith("estimates."):
+            source = release.estimate()
         with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
             fresh = Path(made) / file.name
             try:
-                release.write(release.workload, fresh, progress=False)
+                source.write(source.workload, fresh, progress=False)
                 found = difference(file, fresh)
             except QuerySmasherError as error:
                 found = str(error)
@@ -205,8 +210,10 @@ def _answers(release: Release, folder: Path) -> Iterator[Finding]:
         elif found:
             yield Finding(file.name, FAILED, f"does not follow from the noisy numbers: {found}")
         else:
-            answers = f"{release.workload.query_count:,} answers and standard errors"
-            yield Finding(file.name, OK, f"{answers} follow from the noisy numbers")
+            what = "answers and standard errors" if source is release else "estimates"
+            yield Finding(
+                file.name, OK, f"{source.workload.query_count:,} {what} follow from the noisy numbers"
+            )
 
 
 def _recorded(release: Release, ledger: Ledger | None) -> Finding:

@@ -189,7 +189,8 @@ def _purpose(plan: Planned) -> Iterator[tuple[str, str]]:
 def largest_errors(plan: Planned) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
     groups = plan.workload.groups
-    largest = max((family.rows * family.cells for group in groups for family in group.families), default=0)
+    written = {f.key: f for group in groups for f in group.families if not f.is_tree}.values()
+    largest = max((family.rows * family.cells for family in written), default=0)
     return plan.extremes if len(groups) <= MOST_SEARCHED and largest <= MOST_ENTRIES else None
 
 
@@ -248,6 +249,12 @@ def optimum(plan: Planned) -> str:
         return (
             "the optimum of its kind" if plan.budget.unit.total_is_public else "the optimum of any mechanism"
         )
+    large = [solution.strategy.unsplit for solution in plan.solutions]
+    if all(large) and len(plan.measured) == 1 and not plan.budget.unit.total_is_public:
+        return "the optimum of any mechanism"
+    if any(large):
+        said = f"large attributes measured as they are, others split, {plan.centering} centres"
+        return f"the optimum of its kind ({said})"
     if whole == 0:
         return f"the optimum of its kind (split queries, {plan.centering} centres)"
     rest = "in several parts" if whole == plan.workload.query_count else "the others split"

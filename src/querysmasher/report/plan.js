@@ -51,7 +51,7 @@ function groupCell({ label, query, queries }) {
 // Whether the target of a group is met.
 function status({ ratio }) {
   const now = ratio * state.factor;
-  return now <= MET ? `met, at ${(100 * Math.min(now, 1)).toFixed(1).replace(".0", "")}%` : `missed by a factor of ${digits(Math.max(now, 1.001))}`;
+  return now <= MET ? `met, at ${(100 * Math.min(now, 1)).toFixed(1).replace(".0", "")}%` : `missed by × ${Number(Math.max(now, 1.001).toPrecision(4))}`;
 }
 
 function targetCell(row) {

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count, number
 from querysmasher.html import Html, element, join, search_box
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
 from querysmasher.report.cross_data import deep_tables, not_shown, total_data
+from querysmasher.report.estimate_section import EstimateSection
 from querysmasher.report.guarantees import epsilon_words, guarantee
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
@@ -35,13 +37,19 @@ PROVENANCE = {
 """Words about the provenance of a release."""
 
 
-def write_release_report(release: Released, path: str | os.PathLike[str], title: str | None = None) -> Path:
-    """Write the page about a release and return its path."""
+def write_release_report(
+    release: Released,
+    path: str | os.PathLike[str],
+    title: str | None = None,
+    estimate: Estimate | None = None,
+) -> Path:
+    """Write the page about a release, with its estimates if given, and return its path."""
     target = checked_path(path)
-    return write_page(target, release_page(release, title or release.provenance.title or "Private release"))
+    heading = title or release.provenance.title or "Private release"
+    return write_page(target, release_page(release, heading, estimate))
 
 
-def release_page(release: Released, title: str) -> str:
+def release_page(release: Released, title: str, estimate: Estimate | None = None) -> str:
     """Return the page as text, which has only noisy numbers."""
     found, left_out = tables(release)
     deep = deep_tables(release)
@@ -54,6 +62,9 @@ def release_page(release: Released, title: str) -> str:
     ]
     if not answers:
         del sections[1]
+    estimated = None if estimate is None else EstimateSection(release, estimate)
+    if estimated is not None:
+        sections.insert(0, ("estimates", "Estimates", estimated.html()))
     data = {
         "config": CONFIG,
         "charts": {"bars": cells_bars(), "band": cells_band(), "heat": cells_heat()},
@@ -70,10 +81,12 @@ def release_page(release: Released, title: str) -> str:
         "series": MOST_SERIES,
         "reach": Z95,
     }
-    return page("release", title, _summary(release, [*found, *deep]), sections, data)
+    if estimated is not None:
+        data["estimates"] = estimated.data()
+    return page("release", title, _summary(release, [*found, *deep], estimated), sections, data)
 
 
-def _summary(release: Released, found: Sequence[Table]) -> Html:
+def _summary(release: Released, found: Sequence[Table], estimated: EstimateSection | None) -> Html:
     figure, remark = epsilon_words(release.plan.budget)
     records = total(release)
     ways = [sum(len(t.attributes) == way for t in found) for way in (1, 2, 3)]
@@ -93,6 +106,8 @@ def _summary(release: Released, found: Sequence[Table]) -> Html:
         value, std = records
         known = "public, with these neighbours" if std == 0 else f"± {number(Z95 * std)} (95%)"
         shown.insert(1, ("Records", f"{value:,.0f}", known))
+    if estimated is not None:
+        shown.insert(0, estimated.figure)
     return join(
         [
             _simulation(release),

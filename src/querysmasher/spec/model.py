@@ -63,6 +63,7 @@ class File(Section):
     plan: dict[str, Any] = Field(default={}, description="a [plan] table")
     measure: dict[str, Any] = Field(default={}, description="a [measure] table")
     output: dict[str, Any] = Field(default={}, description="an [output] table")
+    estimate: dict[str, Any] | None = Field(default=None, description="an [estimate] table")
     about: dict[str, Any] = Field(default={}, description="an [about] table")
 
 
@@ -257,6 +258,13 @@ class OutputSection(Section):
     answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] = "parquet"
 
 
+class EstimateSection(Section):
+    """Estimates beside the unbiased answers."""
+
+    answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] | None = None
+    error_share: float = Field(default=0.02, description="a number from 0 to 0.5", ge=0, le=0.5)
+
+
 class AboutSection(Section):
     """Who publishes the release, from which data: words for its readers."""
 
@@ -273,5 +281,6 @@ SECTIONS: dict[str, type[Section]] = {
     "plan": PlanSection,
     "measure": MeasureSection,
     "output": OutputSection,
+    "estimate": EstimateSection,
     "about": AboutSection,
 }

@@ -24,6 +24,7 @@ from querysmasher.spec.model import (
     AboutSection,
     BudgetSection,
     DataSection,
+    EstimateSection,
     File,
     LedgerSection,
     MeasureSection,
@@ -71,7 +72,7 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         findings.finish()
     assert file is not None  # noqa: S101 - finish has raised
     sections = {
-        name: findings.section(model, getattr(file, name), (name,)) for name, model in SECTIONS.items()
+        name: findings.section(model, getattr(file, name) or {}, (name,)) for name, model in SECTIONS.items()
     }
     budget, source = _budget(sections["budget"], findings), _source(sections["data"], path, findings)
     ledger = _ledger(sections["budget"], path, findings)
@@ -89,7 +90,11 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     assert isinstance(output, OutputSection)  # noqa: S101
     about = sections["about"]
     assert isinstance(about, AboutSection)  # noqa: S101
-    return Spec(path, schema, entries, budget, planning, measuring, source, output, ledger, about, least)
+    estimate = None if file.estimate is None else sections["estimate"]
+    assert estimate is None or isinstance(estimate, EstimateSection)  # noqa: S101
+    return Spec(
+        path, schema, entries, budget, planning, measuring, source, output, ledger, about, least, estimate
+    )
 
 
 def _top_keys() -> list[str]:

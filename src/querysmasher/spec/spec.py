@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import SpecError
+from querysmasher.exploring.explore import explore
 from querysmasher.measuring import measure
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
@@ -16,7 +17,7 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.spec.ledger import LedgerPlace
-from querysmasher.spec.model import AboutSection, MeasureSection, OutputSection, PlanSection
+from querysmasher.spec.model import AboutSection, EstimateSection, MeasureSection, OutputSection, PlanSection
 from querysmasher.spec.source import Source
 from querysmasher.spec.workloads import Entry
 from querysmasher.workload.workload import Workload
@@ -38,6 +39,8 @@ class Spec:
     about: AboutSection = field(default_factory=AboutSection)
     least: bool = False
     """Whether the budget is the least that meets all targets; `budget` then states the unit of privacy."""
+    estimate: EstimateSection | None = None
+    """How to write estimates beside the answers, or None if they are not asked for."""
 
     @cached_property
     def workload(self) -> Workload:
@@ -112,6 +115,23 @@ class Spec:
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,
             budget=planned.budget if self.least else self.budget,
+            person=self.measuring.person,
+            ledger=None if self.ledger is None else self.ledger.open(),
+            progress=progress,
+        )
+
+    @scrubbed
+    def explore(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Release:
+        """Explore a table; this spends the budget, and records it in the ledger of [budget]."""
+        return explore(
+            self.workload,
+            data,
+            self.budget,
+            seed=seed,
+            error_share=(self.estimate or EstimateSection()).error_share,
+            noise=self.measuring.noise,
+            unknown=self.measuring.unknown,
+            max_records=self.measuring.max_records,
             person=self.measuring.person,
             ledger=None if self.ledger is None else self.ledger.open(),
             progress=progress,

@@ -91,6 +91,10 @@ max_records = 100000000           # a public cap on the number of records
 folder = "out"
 answers = "parquet"               # answers to all queries: parquet, csv, csv.gz, arrow, json, xlsx or none
 
+# [estimate]                      # estimates beside the answers: non-negative and shrunk, not unbiased
+# answers = "csv"                 # their format, if it differs
+# error_share = 0.02              # of the budget, by which `querysmasher explore` measures their errors
+
 # [about]                         # words for readers, in every file
 # title = "Counts of our members"
 # organisation = "Example Institute"

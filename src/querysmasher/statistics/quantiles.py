@@ -30,13 +30,15 @@ from querysmasher.attributes import Binned
 from querysmasher.errors import WorkloadError
 from querysmasher.statistics.distribution import errors_at
 from querysmasher.statistics.figures import Column, Figures
-from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
+from querysmasher.statistics.groups import ROWS, Grouped, described, grouped, schema_of
 from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.moments import By
 from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers
 from querysmasher.statistics.ratios import ROUNDING, TOO_CLOSE
-from querysmasher.statistics.selection import check_sizes, groups_by, rows_on
+from querysmasher.statistics.selection import WRITTEN_OUT, family_on, groups_by, rows_on
 from querysmasher.statistics.source import Source
+from querysmasher.workload.families import Identity, Prefix
+from querysmasher.workload.intervals import Intervals
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."
@@ -138,15 +140,18 @@ def quantile(
         raise WorkloadError(msg)
     found = increasing_numbers(own)
     names = groups_by(schema, by, besides=[attribute])
-    check_sizes(schema, [attribute], "use bins")
     continuous = isinstance(own, Binned) and bins == "interpolation"
-    prefix = np.tri(own.size)
-    # F at each value, F + F at the next, F + D
-    rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
-    answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, where)
     points = np.array(own.edges, dtype=float) if isinstance(own, Binned) and continuous else found
-    crossings = _crossings(answers.values, answers.variances, p, points, continuous)
-    D, sd = answers.values[own.size - 1], np.sqrt(answers.variances[own.size - 1])
+    if own.size <= WRITTEN_OUT:
+        prefix = np.tri(own.size)
+        # F at each value, F + F at the next, F + D
+        rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
+        answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, where)
+        variances = answers.variances
+    else:
+        answers, variances = _of_many_values(source, attribute, names, where)
+    crossings = _crossings(answers.values, variances, p, points, continuous)
+    D, sd = answers.values[own.size - 1], np.sqrt(variances[own.size - 1])
     trusted = (TOO_CLOSE * sd < D).repeat(len(p))
     low, high = crossings.interval(1.0)
     values = np.where(D.repeat(len(p)) > 0, crossings.estimate(), np.nan)
@@ -169,9 +174,30 @@ def quantile(
     )
 
 
+def _of_many_values(
+    source: Source, attribute: str, names: tuple[str, ...], where: str | None
+) -> tuple[Grouped, Array]:
+    """Return F by value and group, and the variances of F, F + F at the next value, and F + D.
+
+    F at the next value differs from F by the count of one value, and D by that of all values above: these
+    are ranges, whose variances are known without writing any query out.
+    """
+    schema = schema_of(source)
+    n = schema[attribute].size
+    above = Intervals((n,), np.arange(1, n), np.full(n - 1, n - 1))
+    prefix, value, rest = (
+        grouped(source, family_on(schema, attribute, ROWS, family), names, where)
+        for family in (Prefix((n,)), Identity((n,)), above)
+    )
+    v = prefix.variances
+    beside = 2 * v[:-1] + 2 * v[1:] - value.variances[1:]
+    with_all = 2 * v + 2 * v[-1:] - np.concatenate([rest.variances, np.zeros_like(v[:1])])
+    return prefix, np.concatenate([v, beside, with_all])
+
+
 def _crossings(values: Array, variances: Array, p: Array, points: Array, continuous: bool) -> Crossings:
     """Return g for every group and probability, from F, F + next F and F + D by value and group."""
-    n = (len(values) + 1) // 3
+    n = (len(variances) + 1) // 3
     F, vF, vD = values[:n], variances[:n], variances[n - 1]
     between = (variances[n : 2 * n - 1] - vF[:-1] - vF[1:]) / 2
     with_D = (variances[2 * n - 1 :] - vF - vD) / 2

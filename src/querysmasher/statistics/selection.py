@@ -19,10 +19,13 @@ from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
 from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.schema import Schema
-from querysmasher.workload.families import MAX_MATRIX_ENTRIES, Identity
+from querysmasher.workload.families import MAX_MATRIX_ENTRIES, Family, Identity
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
+
+WRITTEN_OUT = 2_000
+"""Maximum number of values of an attribute whose queries are written out where there is another way."""
 
 MAX_VALUES = 10_000
 """Maximum number of values of an attribute whose queries a statistic writes out as rows."""
@@ -36,6 +39,8 @@ class Factor:
     places: tuple[int, ...]
     """Indexes of the attributes, increasing."""
     rows: Array
+    family: Family | None = None
+    """The queries, if they are too many to be written out as rows, which are then empty."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,6 +50,11 @@ class Factor:
     def times(self, other: Factor) -> Factor:
         """Return the product: every row of one with every row of the other, multiplied cell by cell."""
         places = tuple(sorted({*self.places, *other.places}))
+        if self.family is not None or other.family is not None:
+            msg = (
+                "where: a condition on an attribute of very many values is too large here; use coarser values"
+            )
+            raise TooLargeError(msg)
         ones = self._spread(places, after=len(other.axes))
         others = other._spread(places, before=len(self.axes))
         entries = math.prod(np.broadcast_shapes(ones.shape, others.shape))
@@ -70,12 +80,16 @@ class Selection:
     @cached_property
     def workload(self) -> Workload:
         """The queries, as one group."""
-        attributes, families = [], []
+        attributes: list[str] = []
+        families: list[Family] = []
         for factor in self.factors:
             attributes += [self.schema.names[p] for p in factor.places]
             cells = tuple(self.schema.sizes[p] for p in factor.places)
+            if factor.family is not None:
+                families.append(factor.family)
+                continue
             rows = factor.rows.reshape(-1, math.prod(cells))
-            is_identity = len(cells) == 1 and np.array_equal(rows, np.eye(*cells))
+            is_identity = rows.shape == (*cells, *cells) and np.array_equal(rows, np.eye(len(rows)))
             families.append(Identity(cells) if is_identity else Rows(cells, rows))
         return Workload(self.schema, (Group(tuple(attributes), tuple(families)),))
 
@@ -118,8 +132,17 @@ def check_sizes(schema: Schema, names: Iterable[str], remedy: str) -> None:
 
 def each_value(schema: Schema, names: Sequence[str]) -> list[Factor]:
     """Return one factor per attribute that asks every value; the axis is called as the attribute."""
-    check_sizes(schema, names, "group by a coarser attribute, or choose records with where")
-    return [rows_on(schema, name, name, np.eye(schema[name].size)) for name in names]
+    return [
+        rows_on(schema, name, name, np.eye(size))
+        if (size := schema[name].size) <= WRITTEN_OUT
+        else family_on(schema, name, name, Identity((size,)))
+        for name in names
+    ]
+
+
+def family_on(schema: Schema, name: str, axis: str, family: Family) -> Factor:
+    """Return the queries of a family on one attribute, without writing them out."""
+    return Factor((axis,), (schema.position(name),), np.empty((family.rows, 0)), family)
 
 
 def among(schema: Schema, predicate: str | None) -> list[Factor]:

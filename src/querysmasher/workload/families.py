@@ -262,7 +262,7 @@ class Range(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = _between(a)
+        between = between_in(a)
         return [between(b, c) for b in range(self.n) for c in range(b, self.n)]
 
 
@@ -304,7 +304,7 @@ class Circular(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        between = _between(a)
+        between = between_in(a)
         return [between(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
 
 
@@ -320,7 +320,7 @@ def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
     return np.asarray(sums)
 
 
-def _between(attribute: Attribute) -> Callable[[int, int], str]:
+def between_in(attribute: Attribute) -> Callable[[int, int], str]:
     """Return what states the predicate of all values from one to another, around the circle if it must."""
     v, name = attribute.literals, written_name(attribute.name)
 

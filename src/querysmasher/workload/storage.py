@@ -13,6 +13,7 @@ from querysmasher.schema import Schema
 from querysmasher.workload.checks import LARGEST
 from querysmasher.workload.families import ONE_ATTRIBUTE, Family
 from querysmasher.workload.groups import Group
+from querysmasher.workload.intervals import Intervals
 from querysmasher.workload.joint import AbsDifference, Affine, Random
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.target import Target
@@ -21,7 +22,7 @@ from querysmasher.workload.workload import Workload
 
 FAMILIES: dict[str, type[Family]] = {
     **ONE_ATTRIBUTE,
-    **{cls.name: cls for cls in (Affine, AbsDifference, Random, Rows, Hierarchy)},
+    **{cls.name: cls for cls in (Affine, AbsDifference, Random, Rows, Intervals, Hierarchy)},
 }
 
 _PAIRS = (Affine, AbsDifference)
@@ -32,13 +33,19 @@ def family_from_json(data: Mapping[str, Any]) -> Family:
     fields = dict(data)
     cls = FAMILIES[text(fields.pop("family"))]
     shape = fields["shape"] = tuple(whole(n, 1) for n in items(fields["shape"]))
-    if (cls in ONE_ATTRIBUTE.values() and len(shape) != 1) or (cls in _PAIRS and len(shape) != 2):
+    single = (*ONE_ATTRIBUTE.values(), Intervals)
+    if (cls in single and len(shape) != 1) or (cls in _PAIRS and len(shape) != 2):
         msg = "a family has another number of axes"
         raise WorkloadError(msg)
     if cls is Random:
         whole(fields["count"], 1)
         whole(fields["seed"])
         fields["p"] = number(fields["p"], 5e-324, 1)
+    if cls is Intervals:
+        integers(fields["first"], 1)
+        integers(fields["last"], 1)
+        if fields["row_weights"] is not None:
+            floats(fields["row_weights"], 1)
     if cls is Rows:
         floats(fields["array"], 2)
         text(fields["title"])

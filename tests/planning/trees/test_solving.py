@@ -30,9 +30,9 @@ def by_appearance(groups):
 
 
 @st.composite
-def trees(draw, most=9, leaves=None):
+def trees(draw, most=9, leaves=None, least=1):
     """A family of nested levels over shuffled values, coarse and fine in any order."""
-    n = draw(st.integers(1, most))
+    n = draw(st.integers(least, most))
     fine = np.array(draw(st.permutations(range(n))))
     levels = []
     for _ in range(draw(st.integers(0, 3))):
@@ -216,3 +216,16 @@ def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
     wide = strategy.variances([((0,), query[:, parts])])
     np.testing.assert_allclose(small.variances([((0,), query)]), wide, rtol=1e-9, atol=1e-12)
     assert small.total_variance == pytest.approx(strategy.total_variance)
+
+
+@given(trees())
+def test_what_is_left_beside_the_total_is_bounded(tree):
+    """Against the least loss of the queries centred around any weights: here uniform ones."""
+    found = solve_tree(nested([tree], [1.0]), 1e-3)
+    rows = weighted_rows([tree], [1.0])
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    assert 0 <= found.rest <= found.bound
+    if np.abs(centred).max() > 1e-9:
+        assert found.rest <= dense_optimum(centred).upper * (1 + 1e-6)
+    else:
+        assert found.rest <= 1e-6 * found.bound

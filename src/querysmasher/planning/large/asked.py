@@ -91,6 +91,12 @@ class Asked:
             places = schema.positions(attributes)
             if len(places) == 1 and places[0] in large:
                 own[places[0]] = family
+            elif len(places) > 1 and set(places) & set(large):
+                msg = (
+                    f"queries on ({', '.join(attributes)}) tie an attribute of very many values to others; "
+                    "use coarser values for it"
+                )
+                raise TooLargeError(msg)
             else:
                 names += attributes
                 families.append(family)

@@ -33,4 +33,4 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
     found = solve_tree(asked, TOLERANCE)
     assert isinstance(found.strategy, UnsplitStrategy)  # noqa: S101 - as solve_tree returns it
     loss = found.reached**2 if len(families) == len(gram.asked) else gram.loss(found.strategy)
-    return LineSolution(found.strategy, loss, found.bound**2)
+    return LineSolution(found.strategy, loss, found.bound**2, rest=found.rest)

@@ -50,32 +50,8 @@ class LineSolution:
     bound: float
     start: Array | None = None
     """Weights of the values that suit the strategy, for other bounds."""
-
-
-def frequencies(ends: str, size: int) -> Array:
-    """Return 4 sin² of half the angle of every frequency: the eigenvalues of the second difference."""
-    if ends == "prefix":
-        angles = (2 * np.arange(size) + 1) * (np.pi / (2 * (2 * size + 1)))
-    elif ends == "range":
-        angles = np.arange(1, size + 1) * (np.pi / (2 * (size + 1)))
-    else:
-        period = size if ends == "circular" else 2 * size
-        angles = np.arange(Reflection(ends, size).frequencies) * (np.pi / period)
-    return np.asarray(4 * np.sin(angles) ** 2)
-
-
-def waves(ends: str, size: int, count: int) -> Array:
-    """Return the lowest frequencies as orthonormal rows."""
-    k, place = np.arange(count)[:, None], np.arange(size)
-    if ends == "prefix":
-        return np.cos((2 * k + 1) * (2 * place + 1) * (np.pi / (2 * (2 * size + 1)))) * (
-            2 / np.sqrt(2 * size + 1)
-        )
-    if ends == "range":
-        return np.sin((k + 1) * (place + 1) * (np.pi / (size + 1))) * np.sqrt(2 / (size + 1))
-    rows = np.cos(k * (2 * place + 1) * (np.pi / (2 * size))) * np.sqrt(2 / size)
-    rows[0] = 1 / np.sqrt(size)
-    return np.asarray(rows)
+    rest: float = 0.0
+    """A lower bound on √loss of what the queries ask beside the total, if known."""
 
 
 def solve_line(gram: LineGram) -> LineSolution:
@@ -118,7 +94,7 @@ def _bases(gram: LineGram) -> list[str]:
 
 def _spectrum(gram: LineGram, ends: str) -> Array:
     """Return the eigenvalues of G in a basis, approximately unless it is diagonal there."""
-    weight, square = float(gram.boundaries.mean()), frequencies(ends, gram.size)
+    weight, square = float(gram.boundaries.mean()), Reflection(ends, gram.size).second_differences
     own = 0.0 if gram.values is None else float(gram.values.mean())
     n = gram.size
     if ends == "circular":
@@ -161,7 +137,7 @@ def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
 
 def _exact_spectrum(gram: LineGram, ends: str) -> Array:
     """Return the eigenvalues of what is diagonal in a basis: a Gram matrix that is not larger than G."""
-    n, square = gram.size, frequencies(ends, gram.size)
+    n, square = gram.size, Reflection(ends, gram.size).second_differences
     own = 0.0 if gram.values is None else float(gram.values.min())
     if ends == "prefix" and gram.prefixes is not None:
         return np.asarray(float(gram.prefixes.min()) / square + own)
@@ -222,7 +198,8 @@ def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
     count = max(1, min(limits().waves, n // 4, int(limits().wave_entries // n)))
     spectrum = np.sqrt(_spectrum(gram, ends))
     spectrum[:count] = spectrum[min(count, n - 1)]
-    reflection, low = Reflection(ends, n), waves(ends, n, count)
+    reflection = Reflection(ends, n)
+    low = np.stack([reflection.waves(k)[0] for k in range(count)])
     plain = reflection.diagonal(reflection.kernel(spectrum))
     local = gram.boundaries
     local = local / local.mean() if local.any() else np.ones(n)

@@ -280,6 +280,8 @@ class LargePredictor(Predictor):
         for kept, place, own in self._layers_of(asked, group, summed=False):
             blocks, weights = self.layers[kept], self.weights(kept)
             for number, (block, weight) in enumerate(zip(blocks, weights, strict=True)):
+                if only is not None and block.noises[0].attributes not in only:
+                    continue
                 count = math.prod(s.rank for s in block.strategies.values())
                 if group.rows * count > limits().straddling_entries:
                     msg = (

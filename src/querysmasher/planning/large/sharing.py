@@ -28,6 +28,9 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import UnsplitStrategy
 from querysmasher.workload.families import Family
 
+ROUNDS = 5
+"""Rounds in which a strategy and its centre adapt to each other."""
+
 NEGLIGIBLE = 2e-4
 """Fraction of a loss below which the weight of the total does not change a strategy."""
 
@@ -110,7 +113,10 @@ class Lines:
             own = gram.scaled(1 / scale)
             self._known[key] = solve_forest(own, always=self.trees) or solve_line(own)
         found = self._known[key]
-        return LineSolution(found.strategy, found.loss * scale, found.bound * scale, found.start)
+        root = math.sqrt(scale)
+        return LineSolution(
+            found.strategy, found.loss * scale, found.bound * scale, found.start, found.rest * root
+        )
 
     def choices(
         self, grams: Sequence[Sequence[LineGram]], total: float | None
@@ -170,20 +176,38 @@ def _carried(
     grams: Sequence[LineGram], alone: Sequence[LineSolution], total: float | None, lines: Lines
 ) -> list[LineSolution]:
     """Return strategies of which one measures the total for all, and the others hardly at all."""
-    centres = [s.strategy.inverse_ones / s.strategy.total_variance for s in alone]
-    squares = [float(g.times(w[None])[0] @ w) for g, w in zip(grams, centres, strict=True)]
-    rest = []
-    for gram, centre, solution in zip(grams, centres, alone, strict=True):
-        fields = {name: getattr(gram, name) for name in gram.__dataclass_fields__}
-        strategy = adapted(CentredGram(**fields, centre=centre), "cosine")
-        start = value_weights(gram, strategy)
-        rest.append(LineSolution(strategy, gram.loss(strategy), solution.bound, start))
+    found: dict[Hashable, tuple[LineSolution, float]] = {}
+    rest, squares = [], []
+    for gram, solution in zip(grams, alone, strict=True):
+        scale, key = gram.scaled_key()
+        if key not in found:
+            found[key] = _beside_total(gram.scaled(1 / scale), solution)
+        own, square = found[key]
+        rest.append(LineSolution(own.strategy, own.loss * scale, own.bound * scale, own.start))
+        squares.append(square * scale)
     if total is None:
         return rest
     heaviest = int(np.argmax([s.loss for s in alone]))
     others = total + sum(squares) - squares[heaviest]
     first = lines.solve(replace(grams[heaviest], total=grams[heaviest].total + others))
     return [first if i == heaviest else own for i, own in enumerate(rest)]
+
+
+def _beside_total(gram: LineGram, alone: LineSolution) -> tuple[LineSolution, float]:
+    """Return a strategy for what queries leave beside the total, and their weight on the total.
+
+    The centre is that of the strategy itself, which a few rounds find.
+    """
+    fields = {name: getattr(gram, name) for name in gram.__dataclass_fields__}
+    strategy: UnsplitStrategy = alone.strategy
+    start = alone.start
+    for _ in range(ROUNDS):
+        centre = strategy.inverse_ones / strategy.total_variance
+        found = adapted(CentredGram(**fields, centre=centre), "cosine")
+        strategy, start = found, value_weights(gram, found)
+    centre = strategy.inverse_ones / strategy.total_variance
+    square = float(gram.times(centre[None])[0] @ centre)
+    return LineSolution(strategy, gram.loss(strategy), 0.0, start), square
 
 
 def shared_bound(grams: Sequence[LineGram], solutions: Sequence[LineSolution], total: float | None) -> float:
@@ -193,12 +217,14 @@ def shared_bound(grams: Sequence[LineGram], solutions: Sequence[LineSolution], t
     starts = [s.start for s in solutions if s.start is not None]
     same = len(known) == len(starts) == len(grams)
     if same and all(p.size == g.size for p, g in zip(known, grams, strict=True)):
-        return joint_bound(known, starts, total, limits().path_steps) ** 2
+        return max(joint_bound(known, starts, total, steps) for steps in (1, limits().path_steps)) ** 2
+    # what is asked beside the total lies in a space of its own for each attribute, so its roots add up
+    beside = math.fsum(s.rest for s in solutions) ** 2
     if total is not None:
-        return max(s.bound for s in solutions) + total
+        return max(beside, max(s.bound for s in solutions) + total)
     # single values: the best residual strategy is even
     least = [
         0.0 if gram.values is None else float(gram.values.min()) * (gram.size - 1) ** 2 / gram.size
         for gram in grams
     ]
-    return max(least)
+    return max(beside, *least)

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
-
-import numpy as np
+from dataclasses import dataclass
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.planning.trees.merging import merge_alike
 from querysmasher.planning.trees.nested import Nested
-from querysmasher.planning.trees.solving import any_bound, best_precisions
+from querysmasher.planning.trees.solving import any_bound, best_precisions, largest_root
 
 ENOUGH = 10
 """The bound is raised until the gap is this many times smaller than the tolerance, or no more."""
 
 
-def solve_tree(asked: Nested, tolerance: float) -> Solution:
+@dataclass(frozen=True, eq=False)
+class TreeSolution(Solution):
+    """A strategy on a tree, with a bound on what is left if the total were known."""
+
+    rest: float = 0.0
+    """A lower bound on √(loss) of what the queries ask beside the total: tr X^½ without its largest root, as
+    removing one dimension removes at most that (interlacing)."""
+
+
+def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
     if not asked.weights.any():
         msg = "workload: all its queries are zero, so there is nothing to measure"
@@ -26,13 +34,8 @@ def solve_tree(asked: Nested, tolerance: float) -> Solution:
     alike = merge_alike(asked.nodes, asked.weights / scale)
     precisions, slopes = best_precisions(alike.tree)
     strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[alike.node_of])
-    loss = alike.tree.loss(precisions)
-    root = math.sqrt(loss)
-    bound = any_bound(alike.tree, slopes, root / (1 + tolerance / ENOUGH))
+    root = math.sqrt(alike.tree.loss(precisions))
+    bound, p = any_bound(alike.tree, slopes, root / (1 + tolerance / ENOUGH))
+    rest = max(0.0, bound - largest_root(alike.tree, p))
     factor = math.sqrt(scale)
-    return Solution(strategy, factor * root, factor * min(root, bound), "tree")
-
-
-def tree_loss(asked: Nested, strategy: TreeStrategy) -> float:
-    """Return the loss of any strategy on the same nodes."""
-    return float(np.dot(asked.weights, strategy.node_variances))
+    return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree", factor * rest)

@@ -24,6 +24,7 @@ from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.fields import floats, text
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
+from querysmasher.planning.strategies.cuts import crossing
 from querysmasher.planning.strategies.halving import sums_below
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
 from querysmasher.planning.strategies.unsplit import UnsplitStrategy
@@ -36,6 +37,9 @@ from querysmasher.workload.weighted import Weighted
 
 DENSE = 2_000
 """Maximum number of values of an attribute whose V⁻¹ is written out for the variances of ranges."""
+
+EXACT_WORK = 5e7
+"""Maximum of values × distinct ends of ranges that are computed one by one, exactly."""
 
 LEAST_DIAGONAL_BITS, LEAST_FILTER_BITS = 10, 9
 """With fewer, rounding costs more than for other strategies, so the filter takes some bits of theirs."""
@@ -186,6 +190,12 @@ class MirroredStrategy(UnsplitStrategy):
         """Return the covariance of two prefixes."""
         if self.rank <= DENSE:
             return np.asarray(self._dense_cumulated[low, high])
+        if min(np.unique(low).size, np.unique(high).size) * self.rank > EXACT_WORK:
+            cut = crossing(self.reflection, 1 / self.spectrum, 1 / self.diagonal, low, high)
+            for row in self._correction:
+                sums = np.cumsum(row / self.diagonal)
+                cut -= sums[low] * (sums[high] - sums[low])
+            return np.asarray(self.prefix_variances[low] + cut)
         result = np.empty(low.shape)
         swap = np.unique(high).size < np.unique(low).size
         fixed, other = (high, low) if swap else (low, high)
@@ -246,7 +256,17 @@ class MirroredStrategy(UnsplitStrategy):
 
     # --- integers ---
 
+    @cached_property
+    def _rounded(self) -> dict[int, IntegerStrategy]:
+        """What `rounded` returned, by bits: planning and measuring ask for the same."""
+        return {}
+
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        if bits not in self._rounded:
+            self._rounded[bits] = self._round(bits)
+        return self._rounded[bits]
+
+    def _round(self, bits: int) -> IntegerStrategy:
         n = self.rank
         amplitude = self.reflection.kernel(np.sqrt(self.spectrum))
         filter_bits = max(bits, min(bits + 3, LEAST_FILTER_BITS)) + max(0, (n.bit_length() + 1) // 2 - 6)

@@ -49,6 +49,9 @@ STEP = 0.5
 SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
 
+POWERS = 8
+"""Number of steps of the power method."""
+
 RAISES = 12
 """Maximum number of steps that raise the bound."""
 
@@ -83,20 +86,40 @@ def class_bound(tree: WeightedTree, loss: float, slopes: Array) -> float:
     return loss**2 / _most(tree, slopes)
 
 
-def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
-    """Return a lower bound on the root of the loss of any strategy; stop raising it at `enough`."""
+def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> tuple[float, Array]:
+    """Return a lower bound on the root of the loss of any strategy, and the distribution that proves it.
+
+    The search ends where the bound is `enough`. The distribution is on leaves.
+    """
     leaf = tree.nodes.is_leaf
     own = np.where(leaf, slopes / tree.counts, 0.0)
-    best = 0.0
+    best, at = 0.0, own
     for _ in range(RAISES):
         own = own / float(own @ tree.counts)
         value, raised = _trace_root(tree, own)
         if value <= best * (1 + 1e-6):
             break
-        best, own = value, own * raised
+        best, at, own = value, own, own * raised
         if best >= enough:
             break
-    return best
+    return best, at
+
+
+def largest_root(tree: WeightedTree, p: Array) -> float:
+    """Return an upper bound on the root of the largest eigenvalue of X.
+
+    G P has the eigenvalues of X and no negative entries, so none exceeds the largest quotient (GPy)_j / y_j,
+    for any positive y (Collatz and Wielandt). A few steps of the power method make y, and the bound, better.
+    """
+    leaf = tree.nodes.is_leaf
+    y, least = np.where(leaf, 1.0, 0.0), math.inf
+    for _ in range(POWERS):
+        image = tree.weights * tree.sums_up(p * y)
+        for level in tree.nodes.levels[1:]:
+            image[level] += image[tree.nodes.parents[level]]
+        least = min(least, float((image[leaf] / y[leaf]).max()))
+        y[leaf] = image[leaf] / image[leaf].max()
+    return math.sqrt(least)
 
 
 def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:

@@ -73,6 +73,8 @@ def _bits(lags: Integers, size: int, length: int, bound: int) -> tuple[int, int]
     unit = UNIT * (length.bit_length() - 1)
     most = max(1, int(np.abs(lags).max()).bit_length() + 1)
     for pieces in range(1, MOST_DIGITS + 1):
+        if best is not None and 2 * pieces + 1 >= best[0]:
+            break  # no fewer transforms than before
         kernel_bits = max(2, -(-most // pieces))
         norms = [_norms(digit) for digit in _digits(lags, kernel_bits)]
         for table_bits in range(min(60, max(bound, 1).bit_length() + 1), 1, -1):

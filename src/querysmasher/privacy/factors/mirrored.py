@@ -104,11 +104,10 @@ class Mirrored(Factor):
             raise PrivacyError(msg)
         if not reflection.sign:
             return np.full(self.cells, first, dtype=np.int64)
-        one = np.zeros((1, self.cells), dtype=np.int64)
-        one[0, 0] = 1
-        column = exact_product(reflection, self.kernel, one, 1)
+        n = self.cells
+        column = lags[:n] + reflection.sign * lags[reflection.shift : reflection.shift + n]  # of F
         bound = int(np.abs(column).sum())
-        column = exact_product(reflection, self.kernel, column, bound)[0]
+        column = exact_product(reflection, self.kernel, column[None], bound)[0]
         lags = np.empty(2 * self.cells + 1, dtype=np.int64)
         lags[0] = first
         if reflection.name == "range":  # column[i] = t(i) − t(i+2): even lags follow from t(0)

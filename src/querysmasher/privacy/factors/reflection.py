@@ -77,6 +77,41 @@ class Reflection:
             count[1 : (self.size + 1) // 2] = 2.0
         return count
 
+    @property
+    def period(self) -> tuple[int, int]:
+        """The sign s and the period P with t(P − d) = s·t(d)."""
+        n = self.size
+        return {"prefix": (-1, 2 * n + 1), "range": (1, 2 * n + 2), "cosine": (1, 2 * n), "circular": (1, n)}[
+            self.name
+        ]
+
+    @cached_property
+    def second_differences(self) -> Array:
+        """The eigenvalues of the second difference: 4 sin² of half the angle of every frequency."""
+        n = self.size
+        if self.name == "prefix":
+            angles = (2 * np.arange(n) + 1) * (np.pi / (2 * (2 * n + 1)))
+        elif self.name == "range":
+            angles = np.arange(1, n + 1) * (np.pi / (2 * (n + 1)))
+        else:
+            angles = np.arange(self.frequencies) * (np.pi / self.period[1])
+        return np.asarray(4 * np.sin(angles) ** 2)
+
+    def waves(self, k: int) -> list[Array]:
+        """Return the eigenvectors of one frequency, each of length one."""
+        n, place = self.size, np.arange(self.size)
+        if self.name == "prefix":
+            return [np.cos((2 * k + 1) * (2 * place + 1) * (np.pi / (4 * n + 2))) * (2 / np.sqrt(2 * n + 1))]
+        if self.name == "range":
+            return [np.sin((k + 1) * (place + 1) * (np.pi / (n + 1))) * np.sqrt(2 / (n + 1))]
+        single = k == 0 or (self.name == "circular" and 2 * k == n)
+        if self.name == "cosine":
+            return [np.cos(k * (2 * place + 1) * (np.pi / (2 * n))) * np.sqrt((1 if k == 0 else 2) / n)]
+        angles = 2 * np.pi * k * place / n
+        if single:
+            return [np.cos(angles) / np.sqrt(n)]
+        return [np.cos(angles) * np.sqrt(2 / n), np.sin(angles) * np.sqrt(2 / n)]
+
     def lags(self, kernel: Entries) -> Entries:
         """Return t(d) for all lags that the matrix has, from the free ones: 0 … 2n, or n−1 if circular."""
         n = self.size

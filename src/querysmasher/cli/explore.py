@@ -1,0 +1,205 @@
+"""`querysmasher explore`: measures a table in phases and writes estimates beside unbiased answers."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from querysmasher.cli.estimates import write_estimates
+from querysmasher.cli.guard import guarded
+from querysmasher.cli.output import print_json, print_pairs, say
+from querysmasher.cli.release import SPENT, AnswerFormat, check_ledger, with_data
+from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.errors import PlanError, PrivacyError, SpecError
+from querysmasher.extras import check_excel
+from querysmasher.text import escaped
+
+if TYPE_CHECKING:
+    from querysmasher.cli.draft import Draft
+    from querysmasher.release.release import Release
+    from querysmasher.spec import Spec
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        "explore",
+        short_help="Measure the table in phases, for estimates of sparse tables.",
+        epilog=examples(
+            "querysmasher explore",
+            "querysmasher explore survey.toml --data people.parquet --out published --answers csv",
+        ),
+    )(explore)
+
+
+@guarded
+def explore(
+    spec: SpecPath = SPEC,
+    data: Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder, instead of the one in the spec.")] = None,
+    answers: Annotated[
+        AnswerFormat | None,
+        typer.Option(help="Format of answers and estimates, instead of the one in the spec."),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Complete the draft of an unfinished run, without measuring again."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="For tests only: a release with a seed protects nobody, and says so.", min=0),
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Explore the table and write a folder that may be published. This spends the budget.
+
+    The workload must consist of marginals. The budget is spent in phases, each planned from the noisy results
+    of those before it, where it pays for estimates. The folder contains the noisy measurements (release.qs),
+    unbiased answers to what was measured, estimates of everything in the workload, their errors (errors.csv)
+    and a summary (summary.json). Every exploration spends the budget again.
+    """
+    from querysmasher.cli.draft import drafting, resuming
+    from querysmasher.cli.place import check_place
+    from querysmasher.spec import read_spec
+
+    read = read_spec(spec)
+    if read.least:
+        msg = f"{read.path.name}: budget: expected an amount to explore a table, got least = true"
+        raise SpecError(msg)
+    folder = read.folder if out is None else out
+    form = read.output.answers if answers is None else answers.value
+    if form == "xlsx":
+        check_excel()
+    command = _command(spec, out)
+    if resume is not None:
+        measured = _left_over(resume, read)
+        with resuming(folder, resume, force, command) as draft, draft.spent():
+            summary, names = _finish(draft, read, measured, form)
+    else:
+        read = with_data(read, data)
+        check_ledger(read, seed)
+        check_place(folder, force, command)
+        source = read.source
+        assert source is not None  # noqa: S101 - with_data has raised
+        source.check()
+        with drafting(folder, force, command, 0) as draft:
+            measured = read.explore(source.open(), seed=seed)
+            with draft.spent():
+                measured = _described(measured, read)
+                draft.keep(measured)
+                summary, names = _finish(draft, read, measured, form)
+    if as_json:
+        print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})
+        return
+    print_pairs(
+        [
+            ("Guarantee", measured.guarantee),
+            ("Ledger", measured.record),
+            ("Error", summary["estimate"]["error"]),
+            ("Written", ", ".join(str(folder / name) for name in names)),
+            ("Remember", SPENT),
+        ]
+    )
+    say(f"Next: `querysmasher report {folder}`")
+
+
+def _described(measured: Release, read: Spec) -> Release:
+    """Return the release with the words of the spec, today's date and the digest of the spec."""
+    from querysmasher.release.comparing import sha256
+
+    return measured.described(
+        **read.about.model_dump(exclude_none=True),
+        date=datetime.now(UTC).date(),
+        spec_digest=sha256(read.path),
+    )
+
+
+def _summary(measured: Release) -> dict[str, Any]:
+    """Return a summary of a release, all of it public."""
+    from querysmasher import __version__
+    from querysmasher.privacy.digests import plan_digest
+
+    assert measured.exploration is not None  # noqa: S101 - the command explores
+    estimate, plan = measured.estimate(), measured.plan
+    error = estimate.error()
+    interval = None if error.std is None else list(error.interval())
+    return {
+        "querysmasher": __version__,
+        **measured.provenance.to_json(),
+        "guarantee": measured.guarantee,
+        "private": measured.noise.is_private,
+        "budget": plan.budget.to_json(),
+        "noise": measured.noise.description,
+        "person": measured.person,
+        "record": measured.record,
+        "ledger": None if measured.entry is None else measured.entry.to_data(),
+        "integer_plan_digest": plan_digest(plan),
+        "queries": measured.workload.query_count,
+        "estimate": {
+            "note": estimate.note,
+            "queries": estimate.workload.query_count,
+            "error": str(error),
+            "kind": error.kind,
+            "records": error.value,
+            "interval": interval,
+        },
+        "phases": [
+            {"name": phase.name, "cost": float(phase.cost(plan))} for phase in measured.exploration.phases
+        ],
+        "schema": plan.schema.to_json(),
+    }
+
+
+def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dict[str, Any], list[str]]:
+    """Write the other files of the release folder and publish it; return its summary and its files."""
+    from querysmasher.cli.folder import ANSWERS, DESCRIPTION, RELEASE, SUMMARY
+    from querysmasher.release.verify import digests
+
+    summary = _summary(measured)
+    names = [RELEASE, SUMMARY]
+    if form != "none":
+        names += [f"{ANSWERS}.{form}", DESCRIPTION]
+        measured.write(measured.workload, draft.folder / names[-2])
+    own = read.estimate.answers if read.estimate is not None else None
+    names += write_estimates(measured.estimate(), draft.folder, own or form)
+    summary["digests"] = digests(draft.folder)
+    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
+    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
+    draft.publish()
+    return summary, names
+
+
+def _left_over(path: Path, read: Spec) -> Release:
+    """Return the release that a run left behind; refuse that of another spec."""
+    from querysmasher.cli.folder import load_release
+
+    measured = load_release(path)
+    same = {
+        "workload": measured.exploration is not None and measured.asked == read.workload,
+        "budget": measured.plan.budget == read.budget,
+        "noise": measured.noise.name == read.measuring.noise,
+        "person": measured.person == read.measuring.person,
+    }
+    for what, is_same in same.items():
+        if not is_same:
+            msg = f"--resume: {str(path)!r} was measured with a different {what} than {read.path.name}"
+            raise PlanError(msg)
+    if read.ledger is not None and measured.entry not in read.ledger.open().entries:
+        msg = (
+            f"--resume: {str(path)!r} is not recorded in the ledger {str(read.ledger.path)!r}; completing it "
+            "would publish what nobody has counted"
+        )
+        raise PrivacyError(msg)
+    return measured
+
+
+def _command(spec: Path, out: Path | None) -> str:
+    """Return the command line with which to continue this exploration."""
+    words = ["querysmasher", "explore", *([] if spec == SPEC else [str(spec)])]
+    return shlex.join(words + ([] if out is None else ["--out", str(out)]))

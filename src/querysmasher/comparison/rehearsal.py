@@ -1,0 +1,133 @@
+"""A rehearsal on a table that is not private: which way of measuring is best on this kind of data.
+
+The errors of unbiased answers are known without data. Those of estimates are not: they depend on the data. So
+nothing is claimed about them without a table. A public table of the same kind, last decade's or a made-up one
+will do: it is measured in every way, several times, with seeded noise, and the answers are compared with the
+true ones. The table is read exactly, and the result describes it: do not pass one that is private.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import PlanError, QuerySmasherError
+from querysmasher.exploring.explore import explore
+from querysmasher.formatting import columns
+from querysmasher.measuring import measure
+from querysmasher.planning.planner import plan
+from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.scrubbing import scrubbed
+from querysmasher.truth import true_answers
+from querysmasher.workload.builders import linear
+from querysmasher.workload.workload import Workload
+
+SEEDS = 3
+"""Number of simulations of each way."""
+
+NOTE = "on the rehearsal table, which is read exactly: this is not private, and other tables differ"
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """The errors of one way of measuring on the rehearsal table; None if it does not support the workload."""
+
+    name: str
+    title: str
+    share: float | None
+    """The mean over groups of the sum of absolute errors, divided by the number of records."""
+    rmse: float | None
+    """The root of the mean squared error of an answer."""
+    note: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Rehearsal:
+    """All ways of measuring on the rehearsal table, the most accurate first."""
+
+    rows: tuple[Rehearsed, ...]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return plain data, one entry per way."""
+        return [asdict(row) for row in self.rows]
+
+    @property
+    def winner(self) -> str:
+        """The name of the way with the least absolute errors."""
+        return self.rows[0].name
+
+    def __repr__(self) -> str:
+        """Show the table."""
+        lines = [("on this kind of data", "errors / records", "RMSE")]
+        for row in self.rows:
+            known = row.share is not None and row.rmse is not None
+            lines.append(
+                (row.title, f"{row.share:.4g}" if known else "-", f"{row.rmse:,.4g}" if known else "-")
+            )
+        return "\n".join([*columns(lines), NOTE])
+
+
+def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS) -> Rehearsal:
+    """Measure a table that is not private in every way, with seeds, and compare with the true answers."""
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 100:
+        msg = f"seeds: expected an integer from 1 to 100, got {seeds!r}"
+        raise PlanError(msg)
+    exact = _truth(workload, table)
+    records = max(float(_truth(_total(workload), table)[0]), 1.0)
+
+    def answers(name: str) -> Callable[[int], Array]:
+        """Return what answers the workload in one of `WAYS`, with a seed."""
+        if name == "explore":
+            return lambda seed: explore(workload, table, budget, seed=seed).estimate().answer(workload).values
+        made = plan(workload, budget, purpose="estimate" if name == "estimate" else "answers", progress=False)
+        if name == "unbiased":
+            return lambda seed: measure(made, table, seed=seed).answer(workload).values
+        return lambda seed: measure(made, table, seed=seed).estimate().answer(workload).values
+
+    rows = [_row(name, title, answers, exact, workload, records, seeds) for name, title in WAYS.items()]
+    rows.sort(key=lambda row: math.inf if row.share is None else row.share)
+    return Rehearsal(tuple(rows))
+
+
+WAYS = {
+    "unbiased": "unbiased answers of the best plan",
+    "post-processed": "estimates from the same release",
+    "estimate": "estimates, purpose='estimate'",
+    "explore": "estimates, explore",
+}
+"""The ways of measuring, by name."""
+
+
+def _row(
+    name: str,
+    title: str,
+    answers: Callable[[str], Callable[[int], Array]],
+    exact: Array,
+    workload: Workload,
+    records: float,
+    seeds: int,
+) -> Rehearsed:
+    try:
+        found = answers(name)
+        errors = np.stack([found(seed) - exact for seed in range(seeds)])
+    except QuerySmasherError as error:
+        return Rehearsed(name, title, None, None, f"It does not support this workload: {error}.")
+    ends = np.cumsum([group.rows for group in workload])[:-1]
+    shares = [float(np.abs(own).sum()) / seeds / records for own in np.split(errors, ends, axis=1)]
+    return Rehearsed(name, title, math.fsum(shares) / len(shares), float(np.sqrt((errors**2).mean())))
+
+
+@scrubbed
+def _truth(workload: Workload, table: Any) -> Array:
+    return np.asarray(true_answers(workload, table), dtype=float)
+
+
+def _total(workload: Workload) -> Workload:
+    """Return the workload that asks for the number of records, by an attribute that is asked for anyway."""
+    used = next((g.attributes[0] for g in workload if g.attributes), workload.schema.names[0])
+    return linear(workload.schema, (used,), np.ones((1, workload.schema[used].size)))

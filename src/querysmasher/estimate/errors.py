@@ -1,0 +1,198 @@
+"""The error of an estimate: measured privately if that was bought, else by a model, and labelled so.
+
+The error of a table is Σ_c |estimate - true count|, in records. `explore` measures it for every table of its
+workload, with noise of a known variance: an unbiased figure with an honest interval, whatever the estimate
+assumes (`privacy.distances`). Otherwise the estimate is rehearsed: the estimated tables are taken for the
+truth, measured again with the same noise, and estimated again. That is post-processing. It shows what noise
+and shrinkage do, but not the structure that nobody measured: a model-based figure, usually too small, without
+an interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.estimate.evidence import Evidence, Noisy, Place
+from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.model import Model
+from querysmasher.estimate.nonnegative import centred
+from querysmasher.release.frame import frame_of
+from querysmasher.release.measurements import Measurements
+from querysmasher.statistics.critical import pointwise
+
+MEASURED, MODELLED = "measured", "model-based"
+"""Kinds of figures."""
+
+
+@dataclass(frozen=True)
+class EstimateError:
+    """The sum of the absolute errors of the cells of an estimated table, or the mean of several such sums.
+
+    Attributes:
+        tables: the attributes of each table that the figure is about.
+        records: the figure, in records. A measured one carries noise, so that it may be negative.
+        std: its standard error, or None if it is model-based.
+        total: the estimated number of records.
+    """
+
+    tables: tuple[tuple[str, ...], ...]
+    records: float
+    std: float | None
+    total: float
+
+    @property
+    def kind(self) -> str:
+        """How the figure came about: "measured" or "model-based"."""
+        return MODELLED if self.std is None else MEASURED
+
+    @property
+    def value(self) -> float:
+        """The figure, in records, and at least zero."""
+        return max(self.records, 0.0)
+
+    @property
+    def share(self) -> float:
+        """The figure as a fraction of the estimated number of records."""
+        return self.value / max(self.total, 1.0)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Return the ends of a confidence interval for the true error, in records, both at least zero.
+
+        Raise `OutsideMeasuredSpaceError` if the error was not measured.
+        """
+        if self.std is None:
+            msg = "interval: the error was not measured; a model-based figure has no interval"
+            raise OutsideMeasuredSpaceError(msg)
+        reach = pointwise(level) * self.std
+        return max(self.records - reach, 0.0), max(self.records + reach, 0.0)
+
+    def __str__(self) -> str:
+        """Return the figure in words."""
+        what = (
+            f"table ({', '.join(self.tables[0])})"
+            if len(self.tables) == 1
+            else f"mean of {len(self.tables):,} tables"
+        )
+        words = f"error of the estimate, {what}: {self.value:,.1f} records, {self.share:.2%} of all"
+        if self.std is None:
+            return f"{words} ({MODELLED}: assumes that the table is like the estimate)"
+        low, high = self.interval()
+        return f"{words} ({MEASURED}; 95% interval {low:,.1f} to {high:,.1f})"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False)
+class EstimateErrors:
+    """The errors of several estimated tables."""
+
+    each: tuple[EstimateError, ...]
+
+    @property
+    def mean(self) -> EstimateError:
+        """The mean error of a table: measured if all are."""
+        count = len(self.each)
+        std = [one.std for one in self.each]
+        known = [s for s in std if s is not None]
+        joint = math.sqrt(math.fsum(s * s for s in known)) / count if len(known) == count else None
+        return EstimateError(
+            tuple(chain.from_iterable(one.tables for one in self.each)),
+            math.fsum(one.records for one in self.each) / count,
+            joint,
+            self.each[0].total,
+        )
+
+    def to_frame(self, backend: Any = "pyarrow", level: float = 0.95) -> Any:
+        """Return one row per table: its attributes, error, share of all records, interval and kind."""
+        ends = [(None, None) if one.std is None else one.interval(level) for one in self.each]
+        columns = {
+            "table": [" × ".join(one.tables[0]) for one in self.each],
+            "error": [one.value for one in self.each],
+            "share": [one.share for one in self.each],
+            "std": pa.array([one.std for one in self.each], pa.float64()),
+            "low": pa.array([low for low, _ in ends], pa.float64()),
+            "high": pa.array([high for _, high in ends], pa.float64()),
+            "kind": [one.kind for one in self.each],
+        }
+        return frame_of(pa.table(columns), backend)
+
+    def __len__(self) -> int:
+        """Count the tables."""
+        return len(self.each)
+
+    def __repr__(self) -> str:
+        """Show the mean."""
+        return str(self.mean)
+
+
+class ErrorSource:
+    """Finds the errors of estimated tables, in what was measured or by rehearsal."""
+
+    def __init__(self, releases: Sequence[Measurements], model: Model) -> None:
+        """Take what was measured, and the estimate."""
+        self._releases = releases
+        self._model = model
+
+    def errors(self, places: Sequence[Place]) -> EstimateErrors:
+        """Return the errors of the tables on sets of increasing attributes."""
+        missing = [place for place in places if place not in self._measured]
+        rehearsed = dict(zip(missing, self._rehearsed(missing), strict=True))
+        total, names = self._model.total, self._model.schema.names
+
+        def one(place: Place) -> EstimateError:
+            records, std = self._measured.get(place) or (rehearsed[place], None)
+            return EstimateError((tuple(names[a] for a in place),), records, std, total)
+
+        return EstimateErrors(tuple(map(one, places)))
+
+    @cached_property
+    def _measured(self) -> dict[Place, tuple[float, float]]:
+        """The measured errors and their standard errors."""
+        found: dict[Place, tuple[float, float]] = {}
+        for release in self._releases:
+            errors = None if release.exploration is None else release.exploration.errors
+            if errors is not None and len(self._releases) == 1:  # others would change the estimate
+                places = [one.attributes for one in errors.distances.asked]
+                figures = zip(
+                    errors.records.tolist(), errors.std(release.noise.distribution).tolist(), strict=True
+                )
+                found.update(zip(places, figures, strict=True))
+        return found
+
+    def _rehearsed(self, places: Sequence[Place]) -> list[float]:
+        """Return the distances of tables from their estimates in a rehearsal."""
+        if not places:
+            return []
+        source = Rehearsal(self._releases, self._model)
+        again = Model(Evidence(self._model.schema, (source,)), self._model.total)
+        pairs = zip(self._model.tables(places), again.tables(places), strict=True)
+        return [float(np.abs(first - second).sum()) for first, second in pairs]
+
+
+class Rehearsal:
+    """A source of noisy residuals: those of estimated tables, with noise as on the true ones."""
+
+    def __init__(self, releases: Sequence[Measurements], model: Model) -> None:
+        """Take what was measured, and the estimate."""
+        self._evidence = Evidence(model.schema, tuple(ReleasedResiduals(one) for one in releases))
+        self._model = model
+
+    def noisy(self, attributes: Place) -> Noisy | None:
+        """Return the noisy residual of a set, or None if it was not measured; the same at every call."""
+        own = self._evidence.noisy(attributes)
+        if own is None:
+            return None
+        generator = np.random.default_rng([len(attributes), *attributes])
+        table = self._model.table(attributes)
+        noise = generator.normal(size=table.shape) * math.sqrt(own.variance)
+        values = centred(table[None] + noise[None])[0] if attributes else table + noise
+        return Noisy(attributes, values, own.variance)

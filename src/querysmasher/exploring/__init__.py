@@ -1,0 +1,1 @@
+"""Explores a table in phases: each is planned from the noisy results of those before it."""

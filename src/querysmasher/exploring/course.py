@@ -1,0 +1,212 @@
+"""The course of an exploration: which phases follow each other, and what each spends.
+
+Everything here is computed from noisy results. Exact counts stay behind `Phases`, which adds up exact costs
+and refuses a phase that would exceed the budget: an error in this file can cost accuracy, not privacy.
+
+1. The number of records (unless it is public), then a first look at every single attribute.
+2. The distance of every pair from independence. A pair's prior is scaled to its noisy distance, less one
+   standard error; then water-filling (`planning.water_filling`) shares the budget among pairs, and more
+   accurate single attributes. A pair without visible signal gets nothing.
+3. If the noise allows it, the distance of every triple from the table of maximum entropy given its pairs;
+   then what was kept back is shared among triples and better pairs and single attributes in the same way.
+4. The distance of every table of the workload from its estimate: the error of the estimate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.estimate.evidence import Evidence
+from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.model import Model
+from querysmasher.exploring.asked import Asked
+from querysmasher.exploring.parts import Parts
+from querysmasher.exploring.shares import (
+    AGAIN,
+    BELOW,
+    PAIR_SCORES,
+    ROUGH,
+    TOTAL,
+    TRIPLE_SCORES,
+    Profile,
+    by_size,
+    first_share,
+    later_share,
+)
+from querysmasher.planning.centre import uniform
+from querysmasher.planning.lifting import subsets
+from querysmasher.planning.residual_plan import Place, joined, residual_plan, rounded_up, tables, unit_cost
+from querysmasher.planning.water_filling import fill
+from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.distances import Distance, Distances
+from querysmasher.privacy.factors import Integers
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.privacy.phases import Phases
+from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.release import Release
+from querysmasher.release.store import MemoryStore, new_store
+
+MULTIPLE = 2**10
+"""Distances are measured from tables rounded to multiples of 1/1024 of a record."""
+
+LEAST = 1e-5
+"""Sets whose share of a phase is smaller are not measured."""
+
+
+@dataclass(eq=False)
+class Course:
+    """An exploration in progress: what was asked, and all noisy results so far."""
+
+    asked: Asked
+    budget: Budget
+    phases: Phases
+    noise: NoiseRecord
+    max_records: int
+    options: Mapping[str, float]
+    progress: bool | None = None
+    public_total: int | None = None
+    _plans: list[IntegerPlan] = field(default_factory=list)
+    _store: MemoryStore = field(default_factory=MemoryStore)
+    _done: list[Phase] = field(default_factory=list)
+
+    def run(self) -> Release:
+        """Explore, and return everything that was measured."""
+        self.public_total = self.phases.public_total()
+        whole = float(self.phases.left)
+        reserve = self.options["error_share"] * whole
+        budget = whole - reserve
+        if self.public_total is None:
+            self._measure("number of records", {(): TOTAL * budget})
+        total = self._model().total if self.public_total is None else float(self.public_total)
+        spare = budget - float(self.phases.spent)
+        sizes = {place: self.asked.schema.sizes[place[0]] for place in self.asked.singles}
+        if not self.asked.pairs:
+            self._measure("single attributes", by_size(sizes, spare))
+        else:
+            first = first_share(total, budget, list(sizes.values())) * budget
+            costs = by_size(sizes, first)
+            if self.public_total is None and math.sqrt(self._change / (TOTAL * budget)) > ROUGH * total:
+                costs = {place: (1 - AGAIN) * cost for place, cost in costs.items()} | {(): AGAIN * first}
+            self._measure("single attributes, a first look", costs)
+            self._share_out(total, budget, spare - first)
+        if reserve:
+            self._compare(ERRORS, [place for place in self.asked.sets if place], reserve)
+        return self.release()
+
+    def _share_out(self, total: float, budget: float, spare: float) -> None:
+        """Measure pairs and triples where their distances ask for them."""
+        pairs, triples = self.asked.pairs, self.asked.triples
+        distances, sd, profiles = self._compare("distances of pairs", list(pairs), PAIR_SCORES * budget)
+        spare -= PAIR_SCORES * budget
+        parts = Parts.of_noise(self.asked.singles, self._noises(self.asked.singles), self._model())
+        parts += Parts.of_distances(pairs, distances - sd, profiles)
+        noise = math.sqrt(len(triples) * self._change / (TRIPLE_SCORES * budget))
+        later = later_share(noise, total) * spare
+        if not triples or later < 2 * TRIPLE_SCORES * budget:
+            self._fill("pairs and single attributes", parts, spare)
+            return
+        parts = self._fill("pairs and single attributes", parts, spare - later)
+        distances, sd, profiles = self._compare("distances of triples", list(triples), TRIPLE_SCORES * budget)
+        errors = dict(zip(parts.places, parts.errors, strict=True))
+        known = [
+            sum(errors.get(some, 0.0) ** 2 for some in subsets(place) if len(some) == 2) for place in triples
+        ]
+        own = np.sqrt(np.maximum(np.maximum(distances - sd, 0.0) ** 2 - np.array(known), 0.0))
+        parts = parts.weighing(BELOW) + Parts.of_distances(triples, own, profiles)
+        self._fill("triples, pairs and single attributes", parts, later - TRIPLE_SCORES * budget)
+
+    def _fill(self, name: str, parts: Parts, cost: float) -> Parts:
+        """Measure parts by water-filling; return what is left of their variances."""
+        costs = np.array([unit_cost(self.asked.schema, place, self.budget) for place in parts.places])
+        precisions = fill(parts.variances, parts.counts, parts.weights, costs, cost)
+        spent = {
+            p: float(c) for p, c in zip(parts.places, precisions * costs, strict=True) if c > LEAST * cost
+        }
+        if not spent:  # no cell has prior variance: an empty table
+            spent = by_size(dict.fromkeys(self.asked.singles, 1), cost)
+        self._measure(name, spent)
+        return parts.after(precisions)
+
+    def _measure(self, name: str, costs: Mapping[Place, float]) -> None:
+        """Measure the residuals of some sets, each at its privacy cost."""
+        plan = residual_plan(self.asked.schema, self.budget, costs, self.max_records)
+        start = sum(len(done.measured) for done in self._plans)
+        for number, answers in self.phases.measure(plan, self.progress).items():
+            self._store.put(start + number, answers)
+        self._plans.append(plan)
+        self._done.append(Measurement(name, start, start + len(plan.measured)))
+
+    def _compare(self, name: str, sets: Sequence[Place], cost: float) -> tuple[Array, float, list[Profile]]:
+        """Measure how far tables are from their estimates.
+
+        Return the distances, their standard error, and the profiles of the estimates.
+        """
+        variance = rounded_up(MULTIPLE**2 * self._change * len(sets) / cost * (1 + 2**-40))
+        asked = Distances(
+            self.asked.schema,
+            self.budget,
+            tuple(Distance(place, MULTIPLE, variance) for place in sets),
+            self.max_records,
+        )
+        sizes = self.asked.schema.sizes
+        targets = new_store(sum(math.prod(sizes[a] for a in place) for place in sets))
+        profiles = []
+        for number, table in enumerate(self._model().tables(sets)):
+            targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
+            if name != ERRORS:  # which plan nothing
+                profiles.append(Profile.of(table))
+
+        def target(number: int) -> Integers:
+            shape = [sizes[a] for a in sets[number]]
+            return targets[number].astype(np.int64, copy=False).reshape(shape)
+
+        values = self.phases.distances(asked, target, self.progress)
+        done = Comparison(name, asked, values)
+        self._done.append(done)
+        return done.records, float(done.std(self.noise.distribution)[0]), profiles
+
+    @property
+    def _change(self) -> int:
+        return self.budget.unit.squared_change()
+
+    def _noises(self, places: Iterable[Place]) -> list[float]:
+        """Return the variance of the noise on the residuals of some sets."""
+        source = ReleasedResiduals(self.release())
+        found = [source.noisy(place) for place in places]
+        return [0.0 if one is None else one.variance for one in found]
+
+    def _model(self) -> Model:
+        """Return the estimate of every table from what was measured so far."""
+        sources = (ReleasedResiduals(self.release()),) if self._plans else ()
+        return Model(Evidence(self.asked.schema, sources))
+
+    def release(self) -> Release:
+        """Return what was measured so far."""
+        plan = joined(self._plans, self.budget)
+        return Release(
+            plan,
+            tables(self.asked.schema, _answerable(plan)),
+            uniform(self.asked.schema),
+            self.noise,
+            self._store,
+            self.public_total,
+            asked=self.asked.workload,
+            exploration=Exploration(self.options, tuple(self._done)),
+        )
+
+
+def _answerable(plan: IntegerPlan) -> list[Place]:
+    """Return the sets of which every part was measured, so that the release answers their tables."""
+    measured = {m.attributes for m in plan.measured}
+
+    def follows(place: Place) -> bool:
+        return all(some in measured for some in subsets(place) if some)
+
+    found = dict.fromkeys(m.attributes for m in plan.measured if m.attributes and follows(m.attributes))
+    return list(found) or [()]

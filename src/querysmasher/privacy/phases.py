@@ -1,0 +1,118 @@
+"""Measurements in phases: each is planned after the noisy results of those before it, under one budget.
+
+Formal guarantee. Let β be the privacy cost that the budget allows with the noise used. However each phase is
+chosen from the noisy results of earlier phases, all results together satisfy the budget, because `Phases`
+adds the exact cost of a phase to what is spent, and refuses it if the sum would exceed β, before anything of
+it is counted.
+
+Proof, for Gaussian noise. Fix neighbours x, x'. Number all noisy values of all phases in the order in which
+they are drawn. Given the values before it, the k-th is f_k + σ_k Z_k with Z_k standard normal and independent
+of the past, where f_k and σ_k are known from the past, and f_k differs between x and x' by d_k, say, in units
+of σ_k. (Rounding is post-processing: f_k is an integer, so f_k + round(σ_k Z_k) = round(f_k + σ_k Z_k), and
+earlier values are used only after rounding.) The log-likelihood ratio of all values under x is
+L = Σ_k (d_k Z_k + d_k²/2). By the accounting Σ_k d_k² <= β for every course of events; draw one more value
+that nobody reads, with d² = β - Σ_k d_k², so that Σ_k d_k² = β always. For real θ the products
+Π_{k<=n} exp(iθ d_k Z_k + θ² d_k²/2) are a martingale in n, because d_k depends on the past only. Hence
+E exp(iθ Σ_k d_k Z_k) = exp(-θ²β/2): the sum is normal with variance β, although the d_k are random. So L is
+N(β/2, β) under x, and N(-β/2, β) under x' by symmetry: exactly the log-likelihood ratio of N(√β, 1) and
+N(0, 1). The results are √β-Gaussian DP, as if all phases had been fixed in advance. Nothing is lost by
+adaptivity, and no approximation is used. Every other budget follows from this one distribution.
+
+Proof, for discrete Gaussian noise (zCDP). Given the past, the k-th value has Rényi divergence at most
+α d_k²/2 of every order α > 1. So Π_{k<=n} exp((α - 1)(L_k - α d_k²/2)), with L_k the k-th log-likelihood
+ratio, is a supermartingale under x, and E exp((α - 1) L) <= exp((α - 1) α β/2): the results are β/2-zCDP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from querysmasher.arrays import Numbers
+from querysmasher.errors import DataError, PrivacyError
+from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.counter import Counter
+from querysmasher.privacy.distances import Distances, distances_cost
+from querysmasher.privacy.factors import Integers
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.privacy.measurement import measure_distances, measure_table
+from querysmasher.privacy.noise import NoiseSource
+from querysmasher.schema import Schema
+
+
+class Phases:
+    """One table, measured in phases that together spend at most one budget."""
+
+    def __init__(
+        self, schema: Schema, budget: Budget, counter: Counter, noise: NoiseSource, max_records: int
+    ) -> None:
+        """Start with nothing spent."""
+        self._schema = schema
+        self._budget = budget
+        self._counter = counter
+        self._noise = noise
+        self._max_records = max_records
+        self._allowed = Fraction(noise.distribution.allowed_cost(budget))
+        self._spent = Fraction(0)
+
+    @property
+    def spent(self) -> Fraction:
+        """The exact privacy cost of all phases so far, including one that failed."""
+        return self._spent
+
+    @property
+    def left(self) -> Fraction:
+        """The privacy cost that later phases may spend."""
+        return self._allowed - self._spent
+
+    def public_total(self) -> int | None:
+        """Return the number of records if the neighbours make it public, else None."""
+        if not self._budget.unit.total_is_public:
+            return None
+        records = self._counter.records()
+        if records > self._max_records:
+            msg = f"data: the table has more than max_records = {self._max_records:,} records"
+            raise DataError(msg)
+        return records
+
+    def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
+        """Return the noisy answers of a phase, by the index of their attribute set."""
+        self._check(plan)
+        self._spend(privacy_cost(plan))
+        return dict(measure_table(plan, self._counter, self._noise, progress))
+
+    def distances(
+        self, asked: Distances, targets: Callable[[int], Integers], progress: bool | None = None
+    ) -> Numbers:
+        """Return noisy distances, in the order asked; `targets` maps an index to integers, without data."""
+        self._check(asked)
+        self._spend(distances_cost(asked))
+        found = dict(measure_distances(asked, targets, self._counter, self._noise, progress))
+        order = range(len(asked.asked))
+        return np.concatenate([found[number] for number in order]) if found else np.zeros(0, np.int64)
+
+    def _check(self, phase: IntegerPlan | Distances) -> None:
+        """Refuse a phase for another domain, unit of privacy or number of records."""
+        if phase.schema != self._schema or phase.budget.unit != self._budget.unit:
+            msg = "phase: its schema or its unit of privacy differs from that of the budget"
+            raise PrivacyError(msg)
+        if phase.max_records != self._max_records:
+            msg = f"phase: expected max_records = {self._max_records}, got {phase.max_records}"
+            raise PrivacyError(msg)
+
+    def _spend(self, cost: Fraction) -> None:
+        """Add the cost of a phase, before it; refuse it if the sum exceeds the budget."""
+        if self._spent + cost > self._allowed:
+            msg = (
+                f"phase: it costs {float(cost):.6g}, and {float(self.left):.6g} of "
+                f"{float(self._allowed):.6g} is left; nothing of it was measured"
+            )
+            raise PrivacyError(msg)
+        self._spent += cost
+
+    def __repr__(self) -> str:
+        """Show what is spent."""
+        return f"Phases(spent {float(self._spent):.6g} of {float(self._allowed):.6g})"

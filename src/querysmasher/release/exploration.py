@@ -1,0 +1,173 @@
+"""How a release was measured in phases: which phase measured what, and the noisy distances between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from querysmasher.arrays import Array, Numbers
+from querysmasher.errors import PrivacyError
+from querysmasher.fields import floats, fraction, integers, items, number, text, whole
+from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.digests import canonical, digest
+from querysmasher.privacy.distances import Distance, Distances, distances_cost
+from querysmasher.privacy.distributions import Distribution
+from querysmasher.privacy.integer_plan import IntegerPlan
+from querysmasher.workload.storage import ragged, unragged, workload_to_data
+from querysmasher.workload.workload import Workload
+
+ERRORS = "errors of the estimate"
+"""The name of the phase that measures how far the estimate is from the table."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A phase that measured attribute sets: those from index `start` to `stop` of the plan."""
+
+    name: str
+    start: int
+    stop: int
+
+    def cost(self, plan: IntegerPlan) -> Fraction:
+        """Return the exact privacy cost of the phase, which is part of a release with this plan."""
+        own = plan.measured[self.start : self.stop]
+        return privacy_cost(IntegerPlan(plan.schema, plan.budget, plan.strategies, own, plan.max_records))
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A phase that measured how far marginals are from tables that were known before."""
+
+    name: str
+    distances: Distances
+    values: Numbers
+    """The noisy distances, in the order of `distances.asked` and in units of 1/multiple of a record."""
+
+    def __post_init__(self) -> None:
+        """Check that there is one finite value per distance."""
+        if self.values.shape != (len(self.distances.asked),) or not np.isfinite(self.values).all():
+            msg = "comparison: expected one finite value per distance"
+            raise PrivacyError(msg)
+
+    def cost(self, plan: IntegerPlan) -> Fraction:  # noqa: ARG002 - as for a measurement
+        """Return the exact privacy cost of the phase."""
+        return distances_cost(self.distances)
+
+    @property
+    def records(self) -> Array:
+        """The noisy distances, in records."""
+        return np.array(
+            [float(v) / d.multiple for v, d in zip(self.values.tolist(), self.distances.asked, strict=True)]
+        )
+
+    def std(self, noise: Distribution) -> Array:
+        """Return the standard errors of the distances, in records."""
+        variances = [float(d.variance) for d in self.distances.asked]
+        noisy = np.array([v + noise.extra_variance(v) for v in variances])
+        return np.sqrt(noisy) / np.array([float(d.multiple) for d in self.distances.asked])
+
+
+Phase = Measurement | Comparison
+
+
+@dataclass(frozen=True, eq=False)
+class Exploration:
+    """The options of `explore`, and its phases in order."""
+
+    options: Mapping[str, float]
+    phases: tuple[Phase, ...]
+
+    @property
+    def errors(self) -> Comparison | None:
+        """The measured errors of the estimate, or None if these were not bought."""
+        found = [p for p in self.phases if isinstance(p, Comparison) and p.name == ERRORS]
+        return found[-1] if found else None
+
+    def cost(self, plan: IntegerPlan) -> Fraction:
+        """Return the exact privacy cost of all phases."""
+        return sum((phase.cost(plan) for phase in self.phases), Fraction(0))
+
+    def check(self, plan: IntegerPlan) -> None:
+        """Refuse phases that do not measure every attribute set of a plan once, in order."""
+        ranges = [(p.start, p.stop) for p in self.phases if isinstance(p, Measurement)]
+        starts, stops = (
+            [0, *(stop for _, stop in ranges)],
+            [*(start for start, _ in ranges), len(plan.measured)],
+        )
+        if starts != stops or any(start >= stop for start, stop in ranges):
+            msg = "release: its phases do not measure every attribute set once"
+            raise PrivacyError(msg)
+
+
+def request_digest(workload: Workload, budget: Budget, max_records: int, options: Mapping[str, float]) -> str:
+    """Return the digest of what is asked for before a table is explored."""
+    asked = {
+        "explore": dict(options),
+        "workload": workload_to_data(workload),
+        "budget": budget.to_json(),
+        "max_records": max_records,
+    }
+    return digest(canonical(asked))
+
+
+def spent(plan: IntegerPlan, exploration: Exploration | None) -> Fraction:
+    """Return the exact privacy cost of a release."""
+    return privacy_cost(plan) if exploration is None else exploration.cost(plan)
+
+
+def exploration_to_data(exploration: Exploration | None) -> dict[str, Any] | None:
+    """Return plain data with arrays, from which `exploration_from_data` rebuilds the phases."""
+    if exploration is None:
+        return None
+    return {
+        "options": {name: float(value) for name, value in exploration.options.items()},
+        "phases": [_phase_to_data(phase) for phase in exploration.phases],
+    }
+
+
+def exploration_from_data(data: Any, plan: IntegerPlan, noise: Distribution) -> Exploration | None:
+    """Rebuild the phases of a release; refuse those that do not fit its plan."""
+    if data is None:
+        return None
+    options = {text(name): number(value, 0, 1) for name, value in data["options"].items()}
+    phases = tuple(_phase_from_data(one, plan, noise) for one in items(data["phases"]))
+    exploration = Exploration(options, phases)
+    exploration.check(plan)
+    return exploration
+
+
+def _phase_to_data(phase: Phase) -> dict[str, Any]:
+    if isinstance(phase, Measurement):
+        return {"name": phase.name, "start": phase.start, "stop": phase.stop}
+    asked = phase.distances.asked
+    return {
+        "name": phase.name,
+        "attributes": ragged(one.attributes for one in asked),
+        "multiples": np.array([one.multiple for one in asked], dtype=np.int64),
+        "variances": [str(one.variance) for one in asked],
+        "values": phase.values,
+    }
+
+
+def _phase_from_data(data: dict[str, Any], plan: IntegerPlan, noise: Distribution) -> Phase:
+    name = text(data["name"])
+    if not name.isprintable() or not 1 <= len(name) <= 100:
+        raise ValueError
+    if "start" in data:
+        most = len(plan.measured)
+        return Measurement(name, whole(data["start"], 0, most), whole(data["stop"], 0, most))
+    asked = zip(
+        unragged(data["attributes"]),
+        integers(data["multiples"], 1).tolist(),
+        items(data["variances"]),
+        strict=True,
+    )
+    own = tuple(Distance(attributes, multiple, fraction(v)) for attributes, multiple, v in asked)
+    values = data["values"]
+    values = floats(values, 1) if noise.dtype is np.float64 else integers(values, 1)
+    return Comparison(name, Distances(plan.schema, plan.budget, own, plan.max_records), values)
