@@ -16,6 +16,7 @@ from querysmasher.planning.objectives.again import Again, Fresh
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import plan_least
 from querysmasher.planning.objectives.objective import plan_for
+from querysmasher.planning.objectives.rounded import at_measured_cost, within_measured
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
@@ -45,17 +46,22 @@ class Making:
             joined = Joined.of(workload)
             planned = partial(self._planned, joined.workload, budget)
             return joined.restored(self._arranged(joined.workload, budget, planned))
-        return self._measurable(
-            workload,
-            lambda fixed: plan_for(objective, workload, self._fresh(budget, fixed), insufficient),
-        )
+
+        def make(asked: Workload) -> Plan:
+            return self._measurable(
+                asked, lambda fixed: plan_for(objective, asked, self._fresh(budget, fixed), insufficient)
+            )
+
+        best = make(workload)
+        return within_measured(best, self.max_records, make) if objective == "mean" else best
 
     def least(self, workload: Workload, budget: Budget) -> Plan:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
-        return self._measurable(
+        best = self._measurable(
             workload,
             lambda fixed: plan_least(workload, budget, lambda cost: self._fresh(cost, fixed)),
         )
+        return at_measured_cost(best, self.max_records)
 
     def _measurable(self, workload: Workload, make: Callable[[Centres | None], Plan]) -> Plan:
         """Return a plan, around uniform centres if it cannot be measured around others."""

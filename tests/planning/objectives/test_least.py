@@ -50,8 +50,8 @@ def test_the_least_budget_meets_every_target_and_is_certified(data):
 
 def test_half_a_target_costs_four_times_as_much():
     one, half = (qs.least_budget(qs.queries(SCHEMA, age="prefix").within(t)) for t in (10, 5))
-    assert half.budget.privacy_cost == pytest.approx(4 * one.budget.privacy_cost, rel=1e-9)
-    assert one.worst == pytest.approx(1, abs=1e-6)
+    assert half.budget.privacy_cost == pytest.approx(4 * one.budget.privacy_cost, rel=1e-6)
+    assert one.worst == pytest.approx(1, abs=1e-3)
     assert one.objective == "least"
     assert one.least_cost <= one.privacy_cost <= 1.01 * one.least_cost
 
@@ -165,7 +165,6 @@ def test_what_is_no_workload_or_option_is_refused():
 
 
 def test_measured_answers_keep_to_the_targets(tmp_path):
-    """What integers measure is at most a little less accurate than planned; the release says how much."""
     plan = qs.least_budget(HEADLINES)
     plan.save(tmp_path / "plan.qs")
     plan = qs.Plan.load(tmp_path / "plan.qs")
@@ -176,7 +175,7 @@ def test_measured_answers_keep_to_the_targets(tmp_path):
 
     release = qs.measure(plan, pa.table(table), seed=1)
     answers = release.answer(plan.workload)
-    assert answers.std.max() <= 8 * 1.01
+    assert answers.std.max() <= 8 * (1 + 1e-6)
     rows, _ = query_rows(plan.workload)
     assert len(rows) == len(answers.std)
 
@@ -196,7 +195,18 @@ def test_a_budget_close_to_the_least_meets_the_targets_or_is_refused(centering):
         assert targeted(plan) <= 1 + 1e-6
         errors.append(plan.rmse)
     assert errors == sorted(errors)
-    assert all(factor < 1.02 and "leaves nothing to queries without" in said for factor, said in refusals)
+    assert all(factor < 1.005 and "leaves nothing to queries without" in said for factor, said in refusals)
+
+
+@pytest.mark.slow
+def test_around_optimised_centres_a_budget_close_to_the_least_is_used_well():
+    """The search starts around the centres of the least budget: there, any larger one meets the targets."""
+    cost = qs.least_budget(HEADLINES).budget.privacy_cost
+    for factor, most in ((1.1, 12.2), (1.02, 25.0), (1.005, 60.0)):
+        plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost * factor))
+        assert targeted(plan) <= 1 + 1e-6
+        assert plan.rmse <= most
+        assert plan.weighted_loss / (1 + plan.gap) ** 2 > 0
 
 
 def test_tight_targets_use_all_of_the_budget():

@@ -10,6 +10,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, Remedy
 from querysmasher.formatting import number
+from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.objectives.again import Again, Fresh, kind_of
 from querysmasher.planning.objectives.apart import is_mixed
@@ -19,7 +20,7 @@ from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.sharing import largest_ratio, share
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.planning.objectives.targets import CappedSearch, Found
+from querysmasher.planning.objectives.targets import FIRST_SHARE, CappedSearch, Found
 from querysmasher.planning.objectives.worst import Search
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.target import Target
@@ -34,8 +35,15 @@ MOST_NAMED = 4
 SLACK = 3.0
 """Number of tolerances by which scaled targets exceed the least possible, to leave some to other queries."""
 
-LOOSE = (8.0, 30.0, 100.0)
+LOOSE = (8.0, 30.0, 100.0, 1000.0)
 """Queries without targets may be this many times worse than without any targets, if nothing else works."""
+
+
+WIDE = 0.01
+"""If the gap is wider, plans around the centres of the least cost are tried, too."""
+
+MOST_SHARE = 1e5
+"""Maximum sum of the first multipliers, relative to the loss."""
 
 
 def check_objective(objective: object, insufficient: object) -> None:
@@ -98,24 +106,53 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
     if not missed:
         return joined.restored(first)
     found = _searched(workload, first, again)
-    if found is None:
+    if found is None or found.gap > WIDE:
         aimed = Workload(workload.schema, tuple(g for g in workload if g.target is not None))
         best = plan_worst(aimed, targets_of(aimed), fresh)
         factor = worst_of(best)
-        if factor > 1 and insufficient == "refuse":
+        if found is None and factor > 1 and insufficient == "refuse":
             raise _refusal(best, factor, missed)
         if len(aimed.groups) == len(workload.groups):
-            return joined.restored(best)
-        if factor > 1:
+            return joined.restored(found or best)
+        if found is None and factor > 1:
             workload = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
             found = _searched(workload, first, again)
-    return joined.restored(found or _loose(workload, first, fresh, most))
+        elif factor < 1:
+            found = _close(workload, best.centres, again, found, factor)
+        if found is None:
+            found = _loose(workload, first, lambda: replace(fresh(), fixed=best.centres), most)
+    return joined.restored(found)
 
 
 def _searched(workload: Workload, first: Plan, again: Again) -> Plan | None:
     """Return the plan of least mean error within targets, or None if no plan of the search meets them."""
-    found = CappedSearch(workload, again, again.tolerance).run(first)
+    return _found(CappedSearch(workload, again, again.tolerance).run(first))
+
+
+def _found(found: Found | None) -> Plan | None:
     return None if found is None else replace(found.plan, gap=found.gap, objective="mean")
+
+
+def _close(
+    workload: Workload, centres: Centres, again: Again, known: Plan | None, factor: float
+) -> Plan | None:
+    """Return the better of a known plan and one around the centres of least cost, or else uniform ones.
+
+    Around the centres of least cost, targets can be met at any cost above it. With `factor` the least largest
+    ratio of error to target, the sum of the multipliers is about 1 / (1 / factor² - 1) of the loss, which is
+    that much larger than without targets.
+    """
+    share = FIRST_SHARE * max(1.0, (1 / factor**2 - 1) ** -2)
+    for own in dict.fromkeys((centres, uniform(workload.schema))):
+
+        def at(asked: Workload, _: Centres | None = None, /, own: Centres = own) -> Plan:
+            return again(asked, own)
+
+        search = CappedSearch(workload, at, again.tolerance)
+        plan = _found(search.run(at(workload), min(share, MOST_SHARE)))
+        if plan is not None:
+            return plan if known is None or plan.weighted_loss < known.weighted_loss else known
+    return known
 
 
 def _loose(workload: Workload, first: Plan, fresh: Fresh, most: float) -> Plan:

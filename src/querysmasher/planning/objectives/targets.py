@@ -38,6 +38,9 @@ RATE = 2.0
 HASTE = 3.0
 """The power of the largest ratio by which all grow in addition: a tight budget needs large multipliers."""
 
+CLOSE_HASTE, MOST_HASTE = 0.5, 0.7
+"""The same close to the least budget, where errors hardly respond to multipliers, and its maximum effect."""
+
 FIRST_SHARE = 0.1
 """The sum of the first multipliers, relative to the loss."""
 
@@ -74,16 +77,22 @@ class CappedSearch:
         self.best: Plan | None = None
         self.bounds: dict[object, float] = {}
         self._table: VarianceTable | None = None
+        self._haste = 0.0
         self._weight = 0.0
         """An estimate of the sum of all multipliers relative to the loss."""
 
-    def run(self, first: Plan) -> Found | None:
-        """Return the best plan that meets all targets, starting from the plan that ignores them."""
+    def run(self, first: Plan, share: float = FIRST_SHARE) -> Found | None:
+        """Return the best plan that meets all targets, starting from the plan that ignores them.
+
+        `share` is the sum of the first multipliers, relative to the loss.
+        """
         aimed = np.isfinite(self.aims)
-        start = np.where(aimed, FIRST_SHARE * first.weighted_loss / aimed.sum(), 0.0)
+        self._haste = CLOSE_HASTE * math.sqrt(share / FIRST_SHARE) if share > FIRST_SHARE else 0.0
+        start = np.where(aimed, share * first.weighted_loss / aimed.sum(), 0.0)
         multipliers = replace(Multipliers.even(self.workload, self.scopes), groups=start)
         centres: Centres | None = first.centres
         even = uniform(self.workload.schema)
+        self.bounds[kind_of(first)] = first.weighted_loss / (1 + first.gap) ** 2
         last, moved = 0.0, first.centres == even
         for step in range(STEPS):
             plan = self.replan(self._weighted(multipliers), centres)
@@ -155,6 +164,8 @@ class CappedSearch:
                 weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
         slopes = table.slopes(multipliers.by_column(table), weights, table.variances)
         rows = multipliers.stepped(by_group, table, slopes, RATE, 0.0).rows
-        steps = RATE * np.log(np.maximum(by_group, 1e-300)) + HASTE * max(0.0, math.log(by_group.max()))
+        most = math.log(by_group[np.isfinite(self.aims)].max())
+        haste = float(np.clip(self._haste * most, -MOST_HASTE, MOST_HASTE)) if self._haste else 0.0
+        steps = RATE * np.log(np.maximum(by_group, 1e-300)) + (haste or HASTE * max(0.0, most))
         steps = np.clip(steps, -2.0, 2.0)
         return replace(multipliers, groups=multipliers.groups * np.exp(steps), rows=rows)
