@@ -34,7 +34,15 @@ LAYERS = (
         "progress",
         "report",
     },
-    {"planning", "report.expectations", "report.plan_data", "report.plan_report", "report.plan_text"},
+    {
+        "planning",
+        "report.expectations",
+        "report.plan_data",
+        "report.plan_errors",
+        "report.plan_targets",
+        "report.plan_report",
+        "report.plan_text",
+    },
     {"privacy"},  # what draws noise, and what reads counts
     {"data"},
     {

@@ -85,8 +85,8 @@ def test_many_groups_are_printed_by_kind_and_very_many_not(small, monkeypatch):
 def test_page_and_demo_show_the_same_numbers(small, tmp_path, capsys):
     data = data_of(small.report(tmp_path / "plan.html").read_text())
     rows = list(expect(small))
-    assert [shown[2] for shown in data["groups"]] == [row.queries for row in rows]
-    assert [shown[3] for shown in data["groups"]] == pytest.approx([row.rmse for row in rows], rel=1e-4)
+    assert [shown["queries"] for shown in data["groups"]] == [row.queries for row in rows]
+    assert [shown["rmse"] for shown in data["groups"]] == pytest.approx([row.rmse for row in rows], rel=1e-4)
     demo.plan_without_data(Console(width=200))
     said = words(capsys.readouterr().out.replace("│", " ").replace("┃", " "))
     assert " ".join(HEADER) in said

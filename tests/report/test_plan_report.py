@@ -88,13 +88,13 @@ def test_what_would_take_too_much_memory_is_left_open(monkeypatch, tmp_path):
     assert row.spread is None
     assert overall([row]) is None
     page = plan.report(tmp_path / "page.html").read_text()
-    assert data_of(page)["groups"][0][3] is None
+    assert data_of(page)["groups"][0]["rmse"] is None
 
 
 def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
     schema = qs.Schema.of({f"a{i}": 3 for i in range(14)})
     plan = fast(qs.marginals(schema, [1, 2, 3]))
-    monkeypatch.setattr("querysmasher.report.plan_report.GROUPS", 50)
+    monkeypatch.setattr("querysmasher.report.plan_errors.GROUPS", 50)
     page = plan.report(tmp_path / "page.html").read_text()
     data = data_of(page)
     assert len(data["groups"]) == 50
@@ -149,7 +149,7 @@ def test_predicates_and_levels_are_printed_in_full(tmp_path):
     )
     plan = fast(workload)
     page = plan.report(tmp_path / "page.html").read_text()
-    labels = [row[0] for row in data_of(page)["groups"]]
+    labels = [row["label"] for row in data_of(page)["groups"]]
     assert labels[0] == "age >= 3 and county == 'a'"
     for level in ("county in 'north'", "county in 'south'", "county == 'd'"):
         assert level in labels[1]

@@ -78,6 +78,30 @@ def error_curve(points: Rows, epsilon: float, error: float) -> dict[str, Any]:
     return _plain(both.properties(width="container", height=260))
 
 
+def cost_curve(points: Rows, target: float, epsilon: float, title: str, asked: float) -> dict[str, Any]:
+    """Draw ε against the target on logarithmic axes, and mark the target asked for."""
+    alt = altair()
+
+    scale = alt.Scale(type="log", nice=False)
+    x = alt.X("target:Q", title=title, scale=scale, axis=_log_axis(alt, points, "target", "target"))
+    y = alt.Y("epsilon:Q", title="ε", scale=scale, axis=_log_axis(alt, points, "epsilon", "epsilon"))
+    line = alt.Chart(alt.InlineData(points)).mark_line(color=ACCENT, strokeWidth=2.5).encode(x=x, y=y)
+    wish = alt.Chart(alt.InlineData([{"target": asked}]))
+    rule = wish.mark_rule(color=MUTED, strokeDash=[3, 3]).encode(x="target:Q")
+    label = wish.mark_text(color=MUTED, align="left", dx=5, dy=4, baseline="top", text="as asked")
+    here = (
+        alt.Chart(alt.InlineData([{}]))
+        .transform_calculate(target="target", epsilon="epsilon")
+        .mark_point(color=SECOND, filled=True, size=110, opacity=1)
+        .encode(x="target:Q", y="epsilon:Q")
+    )
+    across = here.mark_rule(color=SECOND, strokeWidth=1.5).encode(x=alt.Undefined, y="epsilon:Q")
+    both = alt.layer(line, rule, label.encode(x="target:Q", y=alt.value(0)), across, here).add_params(
+        alt.param(name="target", value=target), alt.param(name="epsilon", value=epsilon)
+    )
+    return _plain(both.properties(width="container", height=240))
+
+
 def error_spread(rows: Rows, log: bool) -> dict[str, Any]:
     """Quantiles of the errors of every kind of group, multiplied by `factor`, which the page sets."""
     alt = altair()

@@ -28,6 +28,9 @@ MOST_SEARCHED = 1_000
 MUCH_SMALLER, MUCH_WORSE = 50, 2.0
 """How many times fewer queries a table has, and how many times larger its errors are, to be remarked."""
 
+MET = 1e-6
+"""How far an error may exceed its target by rounding, relative to the target."""
+
 HEADER = ("group", "queries", "expected error", "largest error", "budget share")
 """The columns of the table, under which `Expectation.cells` stand."""
 
@@ -205,15 +208,20 @@ def _largest(plan: Planned, factor: float, certified: str) -> Iterator[tuple[str
     closest = max(aimed, key=lambda one: one.ratio)
     where = f"{closest.query(plan.workload.schema)}, {closest.group.target}"
     ratio = factor * closest.ratio
-    if ratio <= 1 + 1e-6:
+    if is_met(ratio):
         said = f"all met, the closest at {ratio:.1%} of its target ({where})"
     else:
-        missed = sum(factor * one.ratio > 1 + 1e-6 for one in aimed)
+        missed = sum(not is_met(factor * one.ratio) for one in aimed)
         said = f"missed in {count(missed, 'group')}, by up to a factor of {ratio:.4g} ({where})"
     yield "targets", said + (certified if plan.objective == "worst" else "")
     if plan.least_cost is not None:
         least = f"every plan of its kind that meets the targets costs at least {plan.least_cost:.4g}"
         yield "cost", f"{plan.privacy_cost:.4g}; certified: {least}"
+
+
+def is_met(ratio: float) -> bool:
+    """Return whether a target is met by an error that is `ratio` times as large."""
+    return ratio <= 1 + MET
 
 
 def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,10 @@ POLICY = (
 ENDINGS = (".html", ".htm")
 """Allowed endings of the name of a page."""
 
-SCRIPTS = {"plan": ("script.js", "plan.js"), "release": ("script.js", "release.js", "paper.js")}
+SCRIPTS = {
+    "plan": ("script.js", "sharing.js", "targets.js", "plan.js"),
+    "release": ("script.js", "sharing.js", "release.js", "paper.js"),
+}
 """The scripts of each kind of page."""
 
 SNIPPET = "window.vegaEmbed = vegaEmbed;"

@@ -19,7 +19,7 @@ from querysmasher.planning.lifting import subsets
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.budget import ApproxDP, Budget
-from querysmasher.report.expectations import Expectation, by_kind, expect
+from querysmasher.report.expectations import Expectation, by_kind, expect, largest_errors
 from querysmasher.report.guarantees import delta_of
 from querysmasher.workload.families import Circular, Family, Range
 from querysmasher.workload.groups import Group
@@ -52,6 +52,9 @@ def _error_rows(plan: Planned) -> tuple[list[Expectation], list[Expectation]]:
     predictor = plan.new_predictor()  # its memory is freed with it
     errors = _Errors(predictor)
     rows = list(expect(plan, predictor=predictor, max_entries=MAX_ENTRIES))
+    extremes = largest_errors(plan)
+    if extremes is not None:
+        rows = [replace(row, largest=one.std) for row, one in zip(rows, extremes, strict=True)]
     samples: dict[int, Array | None] = {}
     if len(rows) <= SPREAD_GROUPS:
         for place, row in enumerate(rows):

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import PlanError
 from querysmasher.formatting import count, number, share
-from querysmasher.html import Html, element, join, search_box, table
+from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
-from querysmasher.report.charts import CONFIG, budget_bars, error_curve, error_spread
-from querysmasher.report.expectations import Expectation, optimum, overall
-from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
+from querysmasher.report.charts import CONFIG, budget_bars
+from querysmasher.report.expectations import is_met, largest_errors, optimum, overall
+from querysmasher.report.guarantees import epsilon_words, guarantee
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
-from querysmasher.report.words import group_words, schema_table, workload_table
+from querysmasher.report.plan_errors import error_data, error_section
+from querysmasher.report.plan_targets import closest, target_data, target_section
+from querysmasher.report.words import schema_table, workload_table
 
-GROUPS = 2_000
-"""Maximum number of groups on a page: those with the largest errors."""
-
-KINDS = 24
 SETS = 15
 """Maximum number of attribute sets in the budget's chart; more are combined by their number of attributes."""
 
@@ -30,9 +29,6 @@ LISTED = 200
 
 QUICK = 100
 """Maximum dimension for which `plan.limit()` takes about a second and is computed by default."""
-
-LEVELS = (1, 5, 10, 20, 30)
-"""Coefficients of variation in %, for the smallest count that is that reliable."""
 
 
 def write_plan_report(
@@ -51,15 +47,20 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     groups, kinds = error_rows(plan)
     known = overall(groups)
     rmse = plan.rmse if known is None else known
-    curve = epsilon_curve(plan.budget)
+    curve, ratio = epsilon_curve(plan.budget), closest(plan)
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
         ("asked", "What is asked", _asked(plan)),
-        ("error", "Expected error", _error(plan, groups, with_curve=curve is not None)),
+        ("error", "Expected error", error_section(plan, groups, with_curve=curve is not None)),
+        *_targets(plan, ratio, with_curve=curve is not None),
         ("budget", "Where the budget goes", _budget(plan)),
         ("optimal", "How good is this plan", _optimal(plan, limit)),
     ]
-    data = _data(plan, groups, kinds, rmse, curve)
+    errors, charts = error_data(plan, groups, kinds, rmse, curve)
+    charts["shares"] = budget_bars(_share_rows(plan))
+    data = {"config": CONFIG, "charts": charts, **errors}
+    if curve is not None and ratio is not None:
+        data["targets"], charts["costs"] = target_data(plan, ratio, curve)
     return page("plan", title, _summary(plan, rmse), sections, data)
 
 
@@ -79,6 +80,7 @@ def _summary(plan: Planned, rmse: float) -> Html:
                 ("Budget", figure, remark),
                 ("Queries", f"{workload.query_count:,}", f"in {count(len(workload.groups), 'group')}"),
                 ("Expected error", f"± {number(rmse)}", "root mean square, in records"),
+                *_largest(plan),
                 ("Above the optimum", f"≤ {share(plan.gap)}", "certified"),
                 (
                     "Measured",
@@ -88,6 +90,28 @@ def _summary(plan: Planned, rmse: float) -> Html:
             ),
         ]
     )
+
+
+def _targets(plan: Planned, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
+    if ratio is None:
+        return []
+    return [("targets", "What the targets cost", target_section(plan, ratio, with_curve=with_curve))]
+
+
+def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
+    """Return the largest error and whether the targets are met, as key figures."""
+    extremes = largest_errors(plan)
+    if extremes is None:
+        return
+    worst = max(extremes, key=lambda one: one.std)
+    yield "Largest error", f"± {number(worst.std)}", f"of {worst.query(plan.workload.schema)}"
+    aimed = [one for one in extremes if one.group.target is not None]
+    if aimed:
+        ratio = max(one.ratio for one in aimed)
+        missed = sum(not is_met(one.ratio) for one in aimed)
+        whole = f"all {len(aimed):,} groups" if len(aimed) > 1 else "its group"
+        said = f"in {missed:,} of {count(len(aimed), 'group')}, by a factor of {ratio:.4g}"
+        yield ("Targets", "missed", said) if missed else ("Targets", "met", f"in {whole}, at {ratio:.1%}")
 
 
 def _asked(plan: Planned) -> Html:
@@ -105,81 +129,6 @@ def _asked(plan: Planned) -> Html:
                 " Some queries have more weight than others." if len(weights) > 1 else None,
             ),
             workload_table(plan.workload.groups),
-        ]
-    )
-
-
-def _error(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Html:
-    delta = scientific(delta_of(plan.budget))
-    control = element(
-        "div",
-        element("label", "ε", for_="epsilon"),
-        element("input", type="range", id="slider", min="0", max="1000", step="1", aria_label="epsilon"),
-        element("input", type="number", id="epsilon", min="0", step="any"),
-        element("button", "as planned", type="button", id="reset"),
-        element("output", id="factor", for_="slider epsilon"),
-        class_="control sticky",
-    )
-    explorer = [
-        element(
-            "p",
-            "How does the error depend on the budget? Move ε, and every error on this page follows: the "
-            f"noise is proportional to one over the root of the privacy cost. δ stays at {delta}.",
-        ),
-        control,
-        chart(
-            "curve",
-            "Expected error against ε. The line is the root mean square over all queries; the band reaches "
-            "from the most accurate group to the least accurate.",
-        ),
-    ]
-    without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
-    left_out = len(groups) - GROUPS
-    options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in LEVELS)
-    return join(
-        [
-            element(
-                "p",
-                "Errors are standard errors, in records: a published count is within one standard error of "
-                "the truth two times out of three, and within two 19 times out of 20. They do not depend on "
-                "the data.",
-            ),
-            *(explorer if with_curve else without),
-            element("h3", "By kind of query"),
-            chart(
-                "spread",
-                join(
-                    [
-                        "Bar: the middle half of the queries; line: from 5% to 95%; tick: the median; ",
-                        element("span", "dot", class_="dot"),
-                        ": root mean square. Large groups are sampled.",
-                    ]
-                ),
-            ),
-            element("h3", "By group"),
-            element(
-                "p",
-                "The last column has the smallest count whose coefficient of variation (standard error "
-                "divided by the count) is at most ",
-                element("select", *options, id="cv", aria_label="coefficient of variation"),
-                ". Click on a heading to sort.",
-            ),
-            search_box(
-                "filter",
-                "found",
-                "Filter, e.g. by attribute",
-                "Filter groups",
-                element("select", id="ways", aria_label="Attributes at a time"),
-            ),
-            element("div", element("table", id="groups"), class_="scroll"),
-            element("button", "Show more", type="button", id="more"),
-            element(
-                "p",
-                f"The {left_out:,} groups with the smallest errors are not on this page.",
-                class_="note",
-            )
-            if left_out > 0
-            else None,
         ]
     )
 
@@ -212,7 +161,7 @@ def _budget(plan: Planned) -> Html:
 def _optimal(plan: Planned, limit: bool | None) -> Html:
     gap = share(plan.gap)
     certificate = (
-        f"The weighted error of this plan is certified to be at most {gap} above {optimum(plan)}. The "
+        f"{_minimised(plan)} of this plan is certified to be at most {gap} above {optimum(plan)}. The "
         "certificate is a lower bound, by duality, on the error of every such plan."
     )
     texts = [certificate]
@@ -228,52 +177,10 @@ def _optimal(plan: Planned, limit: bool | None) -> Html:
     return join(element("p", text) for text in texts)
 
 
-def _data(
-    plan: Planned,
-    groups: list[Expectation],
-    kinds: list[Expectation],
-    rmse: float,
-    curve: tuple[float, list[float], list[float]] | None,
-) -> dict[str, Any]:
-    shown = sorted(groups, key=lambda row: -(row.rmse or 0)) if len(groups) > GROUPS else groups
-    known = [row.rmse for row in groups if row.rmse] or [rmse]
-    charts: dict[str, Any] = {"shares": budget_bars(_share_rows(plan))}
-    spread = [row for row in kinds if row.spread and row.rmse][:KINDS]
-    if spread:
-        lowest = min(row.spread[0] for row in spread if row.spread)
-        highest = max(row.spread[-1] for row in spread if row.spread)
-        charts["spread"] = error_spread(
-            [_spread_row(i, row) for i, row in enumerate(spread)], log=lowest > 0 and highest > 30 * lowest
-        )
-    data: dict[str, Any] = {
-        "config": CONFIG,
-        "charts": charts,
-        "rmse": rmse,
-        "groups": [
-            [
-                group_words(r.group),
-                len(r.attributes),
-                r.queries,
-                _short(r.rmse),
-                [_short(q) for q in r.spread] if r.spread else None,
-            ]
-            for r in shown[:GROUPS]
-        ],
-        "all_groups": len(groups),
-    }
-    if curve is not None:
-        start, grid, factors = curve
-        data["curve"] = {"start": start, "grid": grid, "factors": factors}
-        points = zip(grid, factors, strict=True)
-        charts["curve"] = error_curve(
-            [
-                {"epsilon": e, "error": rmse * f, "low": min(known) * f, "high": max(known) * f}
-                for e, f in points
-            ],
-            start,
-            rmse,
-        )
-    return data
+def _minimised(plan: Planned) -> str:
+    """Name what the plan minimises, which its certificate is about."""
+    relative = ", relative to its target," if plan.workload.has_targets else ""
+    return "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
 
 
 def _share_rows(plan: Planned) -> list[dict[str, Any]]:
@@ -283,16 +190,3 @@ def _share_rows(plan: Planned) -> list[dict[str, Any]]:
         {"place": place, "label": label, "share": 100 * part, "said": said}
         for place, ((label, _, part), said) in enumerate(zip(rows, written, strict=True))
     ]
-
-
-def _spread_row(place: int, row: Expectation) -> dict[str, Any]:
-    where = f"{count(len(row.groups), 'group')}, {count(row.queries, 'query', 'queries')}"
-    quantiles = {f"q{i}": _short(q) for i, q in enumerate(row.spread or ())}
-    kind = row.label.replace("|", "¦")
-    label = f"{row.label} ({where})"
-    return {"key": f"{place}|{kind}|{where}", "label": label, "rmse": _short(row.rmse), **quantiles}
-
-
-def _short(value: float | None) -> float | None:
-    """Return five significant digits, enough for the page."""
-    return None if value is None else float(f"{value:.5g}")

@@ -109,7 +109,7 @@ async function show() {
   caption(a, b, view, rows, drawn.length, within);
   crossTable(a, b, within);
   tabulate();
-  remember();
+  remember("tables", Object.fromEntries(CHOICES.map((id) => [id, byId(id).value])));
   await draw("chart", spec);
 }
 
@@ -224,17 +224,11 @@ function shareError(own, below) {
   return 100 / Math.abs(D) * Math.sqrt(Math.max((1 - R) * (n * n - R * d * d) + R * apart * apart, 0));
 }
 
-// What is chosen, in the address: a link to it opens the same table.
-function remember() {
-  const words = new URLSearchParams();
-  for (const id of ["first", "second", "within", "view", "percent"]) if (byId(id).value !== "") words.set(id, byId(id).value);
-  history.replaceState(null, "", `#tables?${words}`);
-}
+const CHOICES = ["first", "second", "within", "view", "percent"];
 
 function recall() {
-  const [place, words] = location.hash.split("?");
-  if (place !== "#tables" || !words) return;
-  const wanted = new URLSearchParams(words);
+  const wanted = recalled("tables");
+  if (!wanted) return;
   const take = (id) => {
     if ([...byId(id).options].some(({ value }) => value === wanted.get(id))) byId(id).value = wanted.get(id);
   };
@@ -243,12 +237,11 @@ function recall() {
 
 function tableAsCsv() {
   const { a, b, rows, within } = chosen();
-  const quote = (text) => `"${String(text).replace(/^(?=\s*[=+\-@＝＋－＠]|[\t\r\n])/, "'").replaceAll('"', '""')}"`;
   const third = within === null ? [] : [attribute(within[0]).name];
-  const head = [attribute(a).name, ...(b === null ? [] : [attribute(b).name]), ...third].map(quote);
-  const lines = rows.map((cell) => [...[cell.a, ...(b === null ? [] : [cell.b]), ...(within === null ? [] : [attribute(within[0]).labels[within[1]]])].map(quote),
+  const head = [attribute(a).name, ...(b === null ? [] : [attribute(b).name]), ...third];
+  const lines = rows.map((cell) => [cell.a, ...(b === null ? [] : [cell.b]), ...(within === null ? [] : [attribute(within[0]).labels[within[1]]]),
     cell.value, cell.std, cell.low, cell.high, cell.value === 0 ? "" : Math.abs(cell.std / cell.value)]);
-  return [[...head, "value", "std", "low", "high", "cv"], ...lines].map((line) => line.join(",")).join("\r\n") + "\r\n";
+  return csv([[...head, "value", "std", "low", "high", "cv"], ...lines]);
 }
 
 function caption(a, b, view, rows, drawn, within) {

@@ -77,32 +77,6 @@ async function draw(id, spec) {
   return views[id].view;
 }
 
-// A file of what is on the page.
-function save(blob, name) {
-  const link = make("a", { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}
-
-// A chart as an SVG that stands alone: the page's colours are written out.
-async function picture(id) {
-  const style = getComputedStyle(document.documentElement);
-  const drawn = (await views[id].view.toSVG()).replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
-  const paper = style.getPropertyValue("--paper").trim();
-  return new Blob([drawn.replace(/(<svg[^>]*>)/, `$1<rect width="100%" height="100%" fill="${paper}"/>`)], { type: "image/svg+xml" });
-}
-
-// The same as a PNG, at twice the size.
-async function painted(svgBlob) {
-  const image = new Image();
-  const url = URL.createObjectURL(svgBlob);
-  await new Promise((resolve, reject) => { image.onload = resolve; image.onerror = reject; image.src = url; });
-  const canvas = make("canvas", { width: 2 * image.width, height: 2 * image.height });
-  canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-  URL.revokeObjectURL(url);
-  return new Promise((resolve) => { canvas.toBlob(resolve, "image/png"); });
-}
-
 function setSignals(id, signals) {
   if (!views[id]) return;
   for (const [name, value] of Object.entries(signals)) views[id].view.signal(name, value);

@@ -1,0 +1,169 @@
+"""The expected errors on the page about a plan: the section and its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from querysmasher.formatting import count
+from querysmasher.html import Html, element, join, search_box
+from querysmasher.planning.objectives.extreme import Extreme
+from querysmasher.planning.planned import Planned
+from querysmasher.report.charts import error_curve, error_spread
+from querysmasher.report.expectations import Expectation, largest_errors
+from querysmasher.report.guarantees import delta_of, scientific
+from querysmasher.report.page import chart
+from querysmasher.report.words import group_words
+
+GROUPS = 2_000
+"""Maximum number of groups on a page: those with the largest errors."""
+
+KINDS = 24
+"""Maximum number of kinds in the chart of errors by kind."""
+
+LEVELS = (1, 5, 10, 20, 30)
+"""Coefficients of variation in %, for the smallest count that is that reliable."""
+
+
+def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Html:
+    """Explain and show errors against ε, by kind and by group."""
+    delta = scientific(delta_of(plan.budget))
+    control = element(
+        "div",
+        element("label", "ε", for_="epsilon"),
+        element("input", type="range", id="slider", min="0", max="1000", step="1", aria_label="epsilon"),
+        element("input", type="number", id="epsilon", min="0", step="any"),
+        element("button", "as planned", type="button", id="reset"),
+        element("output", id="factor", for_="slider epsilon"),
+        class_="control sticky",
+    )
+    explorer = [
+        element(
+            "p",
+            "How does the error depend on the budget? Move ε, and every error on this page follows: the "
+            f"noise is proportional to one over the root of the privacy cost. δ stays at {delta}.",
+        ),
+        control,
+        chart(
+            "curve",
+            "Expected error against ε. The line is the root mean square over all queries; the band reaches "
+            "from the most accurate group to the least accurate.",
+        ),
+    ]
+    without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
+    left_out = len(groups) - GROUPS
+    options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in LEVELS)
+    return join(
+        [
+            element(
+                "p",
+                "Errors are standard errors, in records: a published count is within one standard error of "
+                "the truth two times out of three, and within two 19 times out of 20. They do not depend on "
+                "the data.",
+            ),
+            *(explorer if with_curve else without),
+            element("h3", "By kind of query"),
+            chart(
+                "spread",
+                join(
+                    [
+                        "Bar: the middle half of the queries; line: from 5% to 95%; tick: the median; ",
+                        element("span", "dot", class_="dot"),
+                        ": root mean square. Large groups are sampled.",
+                    ]
+                ),
+            ),
+            element("h3", "By group", id="by-group"),
+            element(
+                "p",
+                "The last column has the smallest count whose coefficient of variation (standard error "
+                "divided by the count) is at most ",
+                element("select", *options, id="cv", aria_label="coefficient of variation"),
+                ". Click on a heading to sort.",
+            ),
+            search_box(
+                "filter",
+                "found",
+                "Filter, e.g. by attribute",
+                "Filter groups",
+                element("select", id="ways", aria_label="Attributes at a time"),
+            ),
+            element("div", element("table", id="groups"), class_="scroll"),
+            element("button", "Show more", type="button", id="more"),
+            element(
+                "p",
+                f"The {left_out:,} groups with the smallest errors are not on this page.",
+                class_="note",
+            )
+            if left_out > 0
+            else None,
+        ]
+    )
+
+
+def error_data(
+    plan: Planned,
+    groups: list[Expectation],
+    kinds: list[Expectation],
+    rmse: float,
+    curve: tuple[float, list[float], list[float]] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the data of the section for the page's script, and its charts."""
+    shown = sorted(groups, key=lambda row: -(row.rmse or 0)) if len(groups) > GROUPS else groups
+    known = [row.rmse for row in groups if row.rmse] or [rmse]
+    extremes = {id(one.group): one for one in largest_errors(plan) or ()}
+    charts: dict[str, Any] = {}
+    spread = [row for row in kinds if row.spread and row.rmse][:KINDS]
+    if spread:
+        lowest = min(row.spread[0] for row in spread if row.spread)
+        highest = max(row.spread[-1] for row in spread if row.spread)
+        charts["spread"] = error_spread(
+            [_spread_row(i, row) for i, row in enumerate(spread)], log=lowest > 0 and highest > 30 * lowest
+        )
+    data: dict[str, Any] = {
+        "rmse": rmse,
+        "groups": [_group_row(row, extremes.get(id(row.group)), plan) for row in shown[:GROUPS]],
+        "all_groups": len(groups),
+    }
+    if curve is not None:
+        start, grid, factors = curve
+        data["curve"] = {"start": start, "grid": grid, "factors": factors}
+        points = zip(grid, factors, strict=True)
+        charts["curve"] = error_curve(
+            [
+                {"epsilon": e, "error": rmse * f, "low": min(known) * f, "high": max(known) * f}
+                for e, f in points
+            ],
+            start,
+            rmse,
+        )
+    return data, charts
+
+
+def _group_row(row: Expectation, extreme: Extreme | None, plan: Planned) -> dict[str, Any]:
+    """Return a group with its mean error, its largest, the query that has that, and its target."""
+    found: dict[str, Any] = {
+        "label": group_words(row.group),
+        "ways": len(row.attributes),
+        "queries": row.queries,
+        "rmse": _short(row.rmse),
+        "spread": [_short(q) for q in row.spread] if row.spread else None,
+    }
+    if extreme is not None:
+        found["largest"] = _short(extreme.std)
+        found["query"] = extreme.query(plan.workload.schema)
+        if extreme.group.target is not None:  # at full precision: a target is met to a fraction of 1e-6
+            found["target"], found["ratio"] = str(extreme.group.target), extreme.ratio
+    return found
+
+
+def _spread_row(place: int, row: Expectation) -> dict[str, Any]:
+    where = f"{count(len(row.groups), 'group')}, {count(row.queries, 'query', 'queries')}"
+    quantiles = {f"q{i}": _short(q) for i, q in enumerate(row.spread or ())}
+    kind = row.label.replace("|", "¦")
+    label = f"{row.label} ({where})"
+    return {"key": f"{place}|{kind}|{where}", "label": label, "rmse": _short(row.rmse), **quantiles}
+
+
+def _short(value: float | None) -> float | None:
+    """Return five significant digits, enough for the page."""
+    return None if value is None else float(f"{value:.5g}")
