@@ -6,6 +6,7 @@ import io
 import pytest
 
 import querysmasher as qs
+from querysmasher.formatting import number
 from querysmasher.report.plan_targets import MULTIPLES, closest, cost_of
 from tests.report.conftest import data_of
 
@@ -69,7 +70,8 @@ def test_every_target_says_whether_it_is_met(browser, pages, least, short):
     assert sum(words == "none" for words, _ in targets) == 3
     assert {words for words, _ in targets} == {"none", "± 10.0", "± 50.0 at 95%"}
     assert all(said.startswith("met, at ") for words, said in targets if words != "none")
-    assert "Targetsmet" in "".join(browser.texts(".figures > div"))
+    assert "Targetsmetthe closest at 100.0%" in "".join(browser.texts(".figures > div"))
+    assert f"ε = {number(least.budget.epsilon_at(1e-6))} at δ = 10⁻⁶" in browser.texts(".figures > div")[0]
     browser.open(pages["short"])
     targets = cells(browser, 4)
     missed = [said for words, said in targets if words != "none" and "missed by ×" in said]
