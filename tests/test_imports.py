@@ -19,6 +19,7 @@ HEAVY = {
     "pyarrow": "for tables of data: 0.17 s, 0.05 s of it beyond numpy",
     "rich": "for what a terminal shows: 0.08 s",
     "scipy.linalg": "for rows far apart, single queries and sparse designs: 0.26 s beyond numpy",
+    "scipy.signal": "for errors of very many ranges: 0.4 s beyond numpy",
     "scipy.special": "for (ε, δ) and for intervals: 0.25 s beyond numpy",
 }
 """What a function may import when it runs, and why it is not imported before.

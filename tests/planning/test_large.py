@@ -21,12 +21,12 @@ from querysmasher.release.store import MemoryStore
 from querysmasher.statistics import quantiles
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.weighted import weighted
+from tests.builders import COST
 
 SIZES = {"a": 7, "b": 2, "c": 3, "d": 6}
 """Attributes a and d are large below."""
 
 SCHEMA = qs.Schema.of(SIZES)
-COST = qs.PrivacyCost(1.0)
 
 
 def planned(workload, budget=COST, **options):

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.planning.limits import limited, limits
+from tests.builders import COST
 from tests.planning.test_large import SCHEMA, check_variances, planned
 from tests.planning.trees.test_solving import trees
-
-COST = qs.PrivacyCost(1.0)
 
 
 def sized_trees(size, leaves=None):
