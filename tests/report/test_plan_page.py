@@ -6,6 +6,7 @@ import io
 import pytest
 
 import querysmasher as qs
+from querysmasher.formatting import number
 from querysmasher.report.plan_targets import MULTIPLES, closest, cost_of
 from tests.report.conftest import data_of
 
@@ -69,7 +70,8 @@ def test_every_target_says_whether_it_is_met(browser, pages, least, short):
     assert sum(words == "none" for words, _ in targets) == 3
     assert {words for words, _ in targets} == {"none", "± 10.0", "± 50.0 at 95%"}
     assert all(said.startswith("met, at ") for words, said in targets if words != "none")
-    assert "Targetsmet" in "".join(browser.texts(".figures > div"))
+    assert "Targetsmetthe closest at 100.0%" in "".join(browser.texts(".figures > div"))
+    assert f"ε = {number(least.budget.epsilon_at(1e-6))} at δ = 10⁻⁶" in browser.texts(".figures > div")[0]
     browser.open(pages["short"])
     targets = cells(browser, 4)
     missed = [said for words, said in targets if words != "none" and "missed by ×" in said]
@@ -83,13 +85,13 @@ def test_every_target_says_whether_it_is_met(browser, pages, least, short):
 @pytest.mark.parametrize("multiple", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 def test_costs_are_those_of_plans_for_other_targets(multiple, neighbours):
-    """Planned anew, targets `multiple` times as wide cost what the page says."""
+    """Planned anew, targets `multiple` times as wide cost what the page says, but for rounding."""
     tables = qs.all_kway(SCHEMA, [1, 2])
     options = {"centering": "uniform", "neighbours": neighbours}
     asked = qs.least_budget(tables.within(20), **options)
     other = qs.least_budget(tables.within(20 * multiple), **options)
     said = cost_of(asked, closest(asked), multiple)
-    assert said.privacy_cost == pytest.approx(other.budget.privacy_cost, rel=1e-5)
+    assert said.privacy_cost == pytest.approx(other.budget.privacy_cost, rel=1e-3)
 
 
 def test_a_plan_that_misses_its_targets_says_what_would_meet_them(short):

@@ -51,6 +51,8 @@ def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool)
     ]
     without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
     left_out = len(groups) - GROUPS
+    searched = largest_errors(plan) is not None
+    aimed = searched and plan.workload.has_targets
     options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in LEVELS)
     return join(
         [
@@ -75,6 +77,8 @@ def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool)
             element("h3", "By group", id="by-group"),
             element(
                 "p",
+                "Under each group stands a query that has its largest error. " if searched else None,
+                "Below a target is the largest error as a share of it. " if aimed else None,
                 "The last column has the smallest count whose coefficient of variation (standard error "
                 "divided by the count) is at most ",
                 element("select", *options, id="cv", aria_label="coefficient of variation"),

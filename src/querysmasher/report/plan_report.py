@@ -12,9 +12,10 @@ from querysmasher.formatting import count, number, share
 from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
+from querysmasher.privacy.budget import ApproxDP
 from querysmasher.report.charts import CONFIG, budget_bars
 from querysmasher.report.expectations import is_met, largest_errors, optimum, overall
-from querysmasher.report.guarantees import epsilon_words, guarantee
+from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.plan_errors import error_data, error_section
@@ -66,6 +67,9 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
 
 def _summary(plan: Planned, rmse: float) -> Html:
     figure, remark = epsilon_words(plan.budget)
+    if not isinstance(plan.budget, ApproxDP):
+        delta = delta_of(plan.budget)
+        remark += f"; ε = {number(plan.budget.epsilon_at(delta))} at δ = {scientific(delta)}"
     workload = plan.workload
     return join(
         [
@@ -109,9 +113,8 @@ def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
     if aimed:
         ratio = max(one.ratio for one in aimed)
         missed = sum(not is_met(one.ratio) for one in aimed)
-        whole = f"all {len(aimed):,} groups" if len(aimed) > 1 else "its group"
         said = f"in {missed:,} of {count(len(aimed), 'group')}, by a factor of {ratio:.4g}"
-        yield ("Targets", "missed", said) if missed else ("Targets", "met", f"in {whole}, at {ratio:.1%}")
+        yield ("Targets", "missed", said) if missed else ("Targets", "met", f"the closest at {ratio:.1%}")
 
 
 def _asked(plan: Planned) -> Html:

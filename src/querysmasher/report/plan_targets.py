@@ -19,8 +19,13 @@ MULTIPLES = (4.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25)
 
 
 def closest(plan: Planned) -> float | None:
-    """Return the largest error relative to its target; None if there are no targets or it is not known."""
+    """Return the largest error relative to its target; None if there are no targets or it is not known.
+
+    One for a plan of least cost, whose small reserve for rounding belongs to what the targets cost.
+    """
     extremes = largest_errors(plan) or ()
+    if extremes and plan.least_cost is not None:
+        return 1.0
     return max((one.ratio for one in extremes if one.group.target is not None), default=None)
 
 
