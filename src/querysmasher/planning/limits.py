@@ -22,7 +22,7 @@ class PlanningLimits:
     """Maximum number of values of any other attribute, unless its queries are few single ones."""
     dense_cells: int = 3_000
     """Maximum number of cells of a block on several attributes whose matrix is written out."""
-    joint_dense_cells: int = 8_000
+    joint_dense_cells: int = 4_500
     """The same if the block consists only of queries that tie its attributes together."""
     dense_cells_forced: int = 12_000
     """The same for `solver="dense"`."""
