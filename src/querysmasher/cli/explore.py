@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +10,11 @@ import typer
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, print_pairs, say
+from querysmasher.cli.publishing import check_left_over, command_line, described, publish, summary_of
 from querysmasher.cli.release import SPENT, AnswerFormat, check_ledger, with_data
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
-from querysmasher.errors import PlanError, PrivacyError, SpecError
+from querysmasher.errors import SpecError
 from querysmasher.extras import check_excel
-from querysmasher.text import escaped
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
@@ -76,7 +73,7 @@ def explore(
     form = read.output.answers if answers is None else answers.value
     if form == "xlsx":
         check_excel()
-    command = _command(spec, out)
+    command = command_line("explore", spec, out)
     if resume is not None:
         measured = _left_over(resume, read)
         with resuming(folder, resume, force, command) as draft, draft.spent():
@@ -91,7 +88,7 @@ def explore(
         with drafting(folder, force, command, 0) as draft:
             measured = read.explore(source.open(), seed=seed)
             with draft.spent():
-                measured = _described(measured, read)
+                measured = described(measured, read)
                 draft.keep(measured)
                 summary, names = _finish(draft, read, measured, form)
     if as_json:
@@ -109,45 +106,20 @@ def explore(
     say(f"Next: `querysmasher report {folder}`")
 
 
-def _described(measured: Release, read: Spec) -> Release:
-    """Return the release with the words of the spec, today's date and the digest of the spec."""
-    from querysmasher.release.comparing import sha256
-
-    return measured.described(
-        **read.about.model_dump(exclude_none=True),
-        date=datetime.now(UTC).date(),
-        spec_digest=sha256(read.path),
-    )
-
-
 def _summary(measured: Release) -> dict[str, Any]:
-    """Return a summary of a release, all of it public."""
-    from querysmasher import __version__
-    from querysmasher.privacy.digests import plan_digest
-
+    """Return a summary of an exploration, all of it public."""
     assert measured.exploration is not None  # noqa: S101 - the command explores
     estimate, plan = measured.estimate(), measured.plan
     error = estimate.error()
-    interval = None if error.std is None else list(error.interval())
     return {
-        "querysmasher": __version__,
-        **measured.provenance.to_json(),
-        "guarantee": measured.guarantee,
-        "private": measured.noise.is_private,
-        "budget": plan.budget.to_json(),
-        "noise": measured.noise.description,
-        "person": measured.person,
-        "record": measured.record,
-        "ledger": None if measured.entry is None else measured.entry.to_data(),
-        "integer_plan_digest": plan_digest(plan),
-        "queries": measured.workload.query_count,
+        **summary_of(measured),
         "estimate": {
             "note": estimate.note,
             "queries": estimate.workload.query_count,
             "error": str(error),
             "kind": error.kind,
             "records": error.value,
-            "interval": interval,
+            "interval": None if error.std is None else list(error.interval()),
         },
         "phases": [
             {"name": phase.name, "cost": float(phase.cost(plan))} for phase in measured.exploration.phases
@@ -159,7 +131,6 @@ def _summary(measured: Release) -> dict[str, Any]:
 def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.folder import ANSWERS, DESCRIPTION, RELEASE, SUMMARY
-    from querysmasher.release.verify import digests
 
     summary = _summary(measured)
     names = [RELEASE, SUMMARY]
@@ -168,10 +139,7 @@ def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dic
         measured.write(measured.workload, draft.folder / names[-2])
     own = read.estimate.answers if read.estimate is not None else None
     names += write_estimates(measured.estimate(), draft.folder, own or form)
-    summary["digests"] = digests(draft.folder)
-    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
-    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
-    draft.publish()
+    publish(draft, summary)
     return summary, names
 
 
@@ -180,26 +148,6 @@ def _left_over(path: Path, read: Spec) -> Release:
     from querysmasher.cli.folder import load_release
 
     measured = load_release(path)
-    same = {
-        "workload": measured.exploration is not None and measured.asked == read.workload,
-        "budget": measured.plan.budget == read.budget,
-        "noise": measured.noise.name == read.measuring.noise,
-        "person": measured.person == read.measuring.person,
-    }
-    for what, is_same in same.items():
-        if not is_same:
-            msg = f"--resume: {str(path)!r} was measured with a different {what} than {read.path.name}"
-            raise PlanError(msg)
-    if read.ledger is not None and measured.entry not in read.ledger.open().entries:
-        msg = (
-            f"--resume: {str(path)!r} is not recorded in the ledger {str(read.ledger.path)!r}; completing it "
-            "would publish what nobody has counted"
-        )
-        raise PrivacyError(msg)
+    asked = measured.exploration is not None and measured.asked == read.workload
+    check_left_over(path, measured, read, workload=asked, budget=measured.plan.budget == read.budget)
     return measured
-
-
-def _command(spec: Path, out: Path | None) -> str:
-    """Return the command line with which to continue this exploration."""
-    words = ["querysmasher", "explore", *([] if spec == SPEC else [str(spec)])]
-    return shlex.join(words + ([] if out is None else ["--out", str(out)]))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import enum
-import json
-import shlex
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,15 +12,14 @@ import typer
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
+from querysmasher.cli.publishing import check_left_over, command_line, described, publish, summary_of
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.extras import check_excel
 from querysmasher.names import written_name
-from querysmasher.text import escaped
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
-    from querysmasher.cli.expectations import Expectations
     from querysmasher.planning.plan import Plan
     from querysmasher.release.release import Release
     from querysmasher.spec import Spec
@@ -97,7 +93,7 @@ def release(
     form = read.output.answers if answers is None else answers.value
     if form == "xlsx":
         check_excel()
-    command = _command(spec, out)
+    command = command_line("release", spec, out)
     if resume is not None:
         planned, measured = _left_over(resume, read)
         with resuming(folder, resume, force, command) as draft, draft.spent():
@@ -114,7 +110,7 @@ def release(
             planned.save(draft.folder / PLAN)
             measured = read.measure(planned, source.open(), seed=seed)
             with draft.spent():
-                measured = _described(measured, read, draft.folder / PLAN)
+                measured = described(measured, read, draft.folder / PLAN)
                 draft.keep(measured)
                 summary, names = _finish(draft, read, planned, measured, form)
     if as_json:
@@ -189,50 +185,20 @@ def _stored(path: Path, read: Spec) -> Plan:
     return stored
 
 
-def _summary(expected: Expectations, measured: Release) -> dict[str, Any]:
-    """Return a summary of a release, all of it public."""
-    from querysmasher import __version__
-    from querysmasher.privacy.digests import plan_digest
-
-    return {
-        "querysmasher": __version__,
-        **measured.provenance.to_json(),
-        "guarantee": measured.guarantee,
-        "private": measured.noise.is_private,
-        "budget": measured.plan.budget.to_json(),
-        "noise": measured.noise.description,
-        "person": measured.person,
-        "record": measured.record,
-        "ledger": None if measured.entry is None else measured.entry.to_data(),
-        "integer_plan_digest": plan_digest(measured.plan),
-        "queries": measured.workload.query_count,
-        "expected_error": expected.rmse,
-        "gap": expected.plan.gap,
-        "schema": measured.plan.schema.to_json(),
-    }
-
-
-def _described(measured: Release, read: Spec, plan: Path) -> Release:
-    """Return the release with the words of the spec, today's date and the digests of spec and plan."""
-    from querysmasher.release.comparing import sha256
-
-    return measured.described(
-        **read.about.model_dump(exclude_none=True),
-        date=datetime.now(UTC).date(),
-        spec_digest=sha256(read.path),
-        plan_digest=sha256(plan),
-    )
-
-
 def _finish(
     draft: Draft, read: Spec, planned: Plan, measured: Release, form: str
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import ANSWERS, DESCRIPTION, PLAN, RELEASE, SUMMARY
-    from querysmasher.release.verify import digests
 
-    summary = _summary(Expectations(planned, read), measured)
+    expected = Expectations(planned, read)
+    summary = {
+        **summary_of(measured),
+        "expected_error": expected.rmse,
+        "gap": expected.plan.gap,
+        "schema": measured.plan.schema.to_json(),
+    }
     names = [RELEASE, PLAN, SUMMARY]
     if not (draft.folder / PLAN).is_file():
         planned.save(draft.folder / PLAN)
@@ -241,10 +207,7 @@ def _finish(
         measured.write(measured.workload, draft.folder / names[-2])
     if read.estimate is not None:
         names += write_estimates(measured.estimate(), draft.folder, read.estimate.answers or form)
-    summary["digests"] = digests(draft.folder)
-    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
-    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
-    draft.publish()
+    publish(draft, summary)
     return summary, names
 
 
@@ -253,30 +216,10 @@ def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
     from querysmasher.cli.folder import PLAN, load_plan, load_release
 
     measured = load_release(path)
-    same = {
-        "workload": measured.workload == read.workload,
-        "budget": read.fits(measured.plan.budget),
-        "noise": measured.noise.name == read.measuring.noise,
-        "person": measured.person == read.measuring.person,
-    }
-    for what, is_same in same.items():
-        if not is_same:
-            msg = f"--resume: {str(path)!r} was measured with a different {what} than {read.path.name}"
-            raise PlanError(msg)
-    if read.ledger is not None and measured.entry not in read.ledger.open().entries:
-        msg = (
-            f"--resume: {str(path)!r} is not recorded in the ledger {str(read.ledger.path)!r}; completing it "
-            "would publish what nobody has counted"
-        )
-        raise PrivacyError(msg)
+    fits = read.fits(measured.plan.budget)
+    check_left_over(path, measured, read, workload=measured.workload == read.workload, budget=fits)
     stored = (path if path.is_dir() else path.parent) / PLAN
     return load_plan(stored) if stored.is_file() else read.plan(), measured
-
-
-def _command(spec: Path, out: Path | None) -> str:
-    """Return the command line with which to continue this release."""
-    words = ["querysmasher", "release", *([] if spec == SPEC else [str(spec)])]
-    return shlex.join(words + ([] if out is None else ["--out", str(out)]))
 
 
 def _hint(read: Spec) -> str:
