@@ -7,7 +7,7 @@ ranges of an attribute cost no more to state than one query.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.names import written_name
+from querysmasher.workload.stating import between_in, bracketed, one_of, said_of
 
 Places = NDArray[np.int64]
 """Indexes of values."""
@@ -189,7 +190,7 @@ class Identity(_OneAttribute):
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        return [_bracketed(a.exactly(written_name(a.name), place)) for place in range(a.size)]
+        return [bracketed(a.exactly(written_name(a.name), place)) for place in range(a.size)]
 
     def values(self) -> list[int]:
         return list(range(self.n))
@@ -318,45 +319,6 @@ def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
     if around.any():
         sums[around] += running[-1]
     return np.asarray(sums)
-
-
-def between_in(attribute: Attribute) -> Callable[[int, int], str]:
-    """Return what states the predicate of all values from one to another, around the circle if it must."""
-    v, name = attribute.literals, written_name(attribute.name)
-
-    def stated(first: int, last: int) -> str:
-        if not attribute.ordered:
-            inside = v[first : last + 1] if first <= last else v[: last + 1] + v[first:]
-            return one_of(attribute, inside)
-        if first > last:
-            return f"({name} >= {v[first]} or {name} <= {v[last]})"
-        return _bracketed(attribute.between(name, first, last))
-
-    return stated
-
-
-def _bracketed(predicate: str) -> str:
-    """Return a predicate that does not start like a formula of a spreadsheet."""
-    return f"({predicate})" if predicate.startswith("-") else predicate
-
-
-def said_of(name: str, label: str) -> str:
-    """Return what a label says about an attribute, without its name.
-
-    >>> said_of("county", "county in 'north'"), said_of("county", "other")
-    ('north', 'other')
-    """
-    for start in (f"{name} in ", f"{name} == "):
-        if label.startswith(start):
-            said = label[len(start) :]
-            quoted = len(said) > 1 and said[0] == said[-1] and said[0] in "'\""
-            return said[1:-1] if quoted else said
-    return label
-
-
-def one_of(attribute: Attribute, literals: Sequence[str]) -> str:
-    """Return the predicate of some values."""
-    return f"{written_name(attribute.name)} in [{', '.join(literals)}]"
 
 
 ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Identity, Prefix, Range, Circular)}

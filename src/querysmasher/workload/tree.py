@@ -21,7 +21,8 @@ from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import WorkloadError
 from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights
-from querysmasher.workload.families import Family, Identity, one_of
+from querysmasher.workload.families import Family, Identity
+from querysmasher.workload.stating import one_of
 
 Integers = NDArray[np.int64]
 
