@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from querysmasher.cli.exits import ExitCode
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, print_table
-from querysmasher.cli.words import SPEC, AsJson, SpecPath, examples
+from querysmasher.cli.words import SPEC, AsJson, DataPath, SpecPath, examples
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
 @guarded
 def check(
     spec: SpecPath = SPEC,
-    data: Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")] = None,
+    data: DataPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what in the table does not fit the schema. For the custodian only.

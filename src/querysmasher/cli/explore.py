@@ -12,7 +12,7 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, print_pairs, say
 from querysmasher.cli.publishing import check_left_over, command_line, described, publish, summary_of
 from querysmasher.cli.release import SPENT, AnswerFormat, check_ledger, with_data
-from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.cli.words import SPEC, AsJson, DataPath, Force, OutPath, Resume, Seed, SpecPath, examples
 from querysmasher.errors import SpecError
 from querysmasher.extras import check_excel
 
@@ -37,20 +37,14 @@ def add_to(app: typer.Typer) -> None:
 @guarded
 def explore(
     spec: SpecPath = SPEC,
-    data: Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder, instead of the one in the spec.")] = None,
+    data: DataPath = None,
+    out: OutPath = None,
     answers: Annotated[
         AnswerFormat | None,
         typer.Option(help="Format of answers and estimates, instead of the one in the spec."),
     ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Complete the draft of an unfinished run, without measuring again."),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="For tests only: a release with a seed protects nobody, and says so.", min=0),
-    ] = None,
+    resume: Resume = None,
+    seed: Seed = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:

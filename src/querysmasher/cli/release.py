@@ -13,7 +13,7 @@ from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.publishing import check_left_over, command_line, described, publish, summary_of
-from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.cli.words import SPEC, AsJson, DataPath, Force, OutPath, Resume, Seed, SpecPath, examples
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.extras import check_excel
 from querysmasher.names import written_name
@@ -59,20 +59,14 @@ def add_to(app: typer.Typer) -> None:
 @guarded
 def release(
     spec: SpecPath = SPEC,
-    data: Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder, instead of the one in the spec.")] = None,
+    data: DataPath = None,
+    out: OutPath = None,
     answers: Annotated[
         AnswerFormat | None, typer.Option(help="Format of the answers, instead of the one in the spec.")
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="A plan for this spec that `plan --save` wrote.")] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(help="Complete the draft of an unfinished run, without measuring again."),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="For tests only: a release with a seed protects nobody, and says so.", min=0),
-    ] = None,
+    resume: Resume = None,
+    seed: Seed = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:

@@ -11,6 +11,15 @@ SpecPath = Annotated[Path, typer.Argument(help="The spec file.", show_default=Tr
 ReleasePath = Annotated[Path, typer.Argument(help="A folder that `querysmasher release` wrote.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what exists already.")]
+DataPath = Annotated[Path | None, typer.Option(help="The table, instead of the one in the spec.")]
+OutPath = Annotated[Path | None, typer.Option(help="The folder, instead of the one in the spec.")]
+Resume = Annotated[
+    Path | None, typer.Option(help="Complete the draft of an unfinished run, without measuring again.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="For tests only: a release with a seed protects nobody, and says so.", min=0),
+]
 
 SPEC = Path("release.toml")
 """The default spec file."""

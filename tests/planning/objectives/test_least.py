@@ -51,7 +51,7 @@ def test_the_least_budget_meets_every_target_and_is_certified(data):
 def test_half_a_target_costs_four_times_as_much():
     one, half = (qs.least_budget(qs.queries(SCHEMA, age="prefix").within(t)) for t in (10, 5))
     assert half.budget.privacy_cost == pytest.approx(4 * one.budget.privacy_cost, rel=1e-6)
-    assert one.worst == pytest.approx(1, abs=1e-3)
+    assert 1 - 1e-3 <= one.worst <= 1 + 1e-6
     assert one.objective == "least"
     assert one.least_cost <= one.privacy_cost <= 1.01 * one.least_cost
 
@@ -213,5 +213,5 @@ def test_tight_targets_use_all_of_the_budget():
     """The plan is within one percent of the bound; a target met too well would be paid by the others."""
     cost = qs.least_budget(HEADLINES, centering="uniform").budget.privacy_cost
     plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(1.1 * cost), centering="uniform")
-    assert targeted(plan) == pytest.approx(1, abs=1e-3)
+    assert 1 - 1e-3 <= targeted(plan) <= 1 + 1e-6
     assert plan.gap <= 0.01
