@@ -64,7 +64,7 @@ class Again:
         if not self._unsplit:
             return self.split(workload, self.fixed or centres, tolerance)
         unsplit = [
-            solve_unsplit(merged, places, tolerance)
+            solve_unsplit(merged, places, tolerance, progress=False)
             for places in self._unsplit
             if (merged := merged_groups(workload, places, math.inf)) is not None
         ]

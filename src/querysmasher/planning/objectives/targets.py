@@ -54,8 +54,9 @@ MET = 1 + 5e-7
 EAGER = 1.004
 """The budget is shared anew once the bound changes by less than this factor."""
 
-FINE = 0.6
-"""Precision of the plans with other weights, in tolerances, if the sum of the multipliers is small."""
+FINE, FINEST = 0.6, 1e-3
+"""Precision of the plans with other weights, in tolerances: if the sum of the multipliers is small, and the
+least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +151,7 @@ class CappedSearch:
         self.bound = max(bound, self.bound)
         table, losses = self._tabulated(plan)
         self._weight = float(multipliers.groups.sum()) / float(losses @ table.variances)
-        self._precision = min(1.0, FINE / (1 + self._weight))
+        self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
         return Trial(multipliers, plan, bound, table, losses)
 
     def _height(self, multipliers: Multipliers) -> Height:
