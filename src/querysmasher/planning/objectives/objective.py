@@ -111,7 +111,7 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
         best = plan_worst(aimed, targets_of(aimed), fresh)
         factor = worst_of(best)
         if found is None and factor > 1 and insufficient == "refuse":
-            raise _refusal(best, factor, missed)
+            raise refusal(best, factor, missed)
         if len(aimed.groups) == len(workload.groups):
             return joined.restored(found or best)
         if found is None and factor > 1:
@@ -196,7 +196,7 @@ def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
     ]
 
 
-def _refusal(best: Plan, factor: float, missed: list[tuple[str, float, Target]]) -> PlanError:
+def refusal(best: Plan, factor: float, missed: list[tuple[str, float, Target]]) -> PlanError:
     """Say which targets are missed by how much, and what would suffice."""
     cost = best.budget.privacy_cost * factor**2 * (1 + 1e-5)  # printed with fewer digits
     least = factor / (1 + best.gap)
