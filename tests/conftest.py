@@ -38,6 +38,10 @@ def limit_planning():
         yield lambda **changes: stack.enter_context(limited(**changes))
 
 
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""How Java runs: tests on small tables spend more on compiling well than that gains (a third of the time)."""
+
+
 @pytest.fixture(scope="session")
 def spark():
     """A real Spark of two threads."""
@@ -52,6 +56,7 @@ def spark():
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()

@@ -127,7 +127,7 @@ class PlanningLimits:
     """The same where evaluations are heavy."""
     search_gain: float = 2e-6
     """The search ends when a step gains less than this fraction."""
-    heavy_gain: float = 2e-4
+    heavy_gain: float = 2e-5
     """The same where evaluations are heavy."""
     first_step: float = 0.3
     """Length of the first step, as a fraction of the uniform centre's length."""

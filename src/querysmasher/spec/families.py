@@ -15,7 +15,8 @@ from querysmasher.schema import Schema
 from querysmasher.spec.findings import not_one_of, shown, suggestion
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.choice import family_for
-from querysmasher.workload.families import ONE_ATTRIBUTE, Family
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import titled_hierarchy
 from querysmasher.workload.intervals import Intervals
 

@@ -13,7 +13,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.large.gram import LineGram
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.strategies import UnsplitStrategy
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 
 Places = tuple[int, ...]
 

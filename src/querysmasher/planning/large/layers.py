@@ -16,7 +16,7 @@ from querysmasher.planning.large.sharing import Lines, Product, shares
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.subworkload import Piece, Term, separate
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
 Places = tuple[int, ...]

@@ -17,7 +17,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.strategies.cuts import crossing
 from querysmasher.planning.strategies.halving import sums_below
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.families import Places
+from querysmasher.workload.family import Places
 
 DENSE = 2_000
 """Maximum number of values of an attribute whose V⁻¹ is written out for the variances of ranges."""
