@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
 from querysmasher.exploring import explore as module
+from querysmasher.exploring.shares import score_share
 from querysmasher.privacy import counted as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counted import CountedOnce
@@ -320,3 +321,19 @@ def test_a_table_that_is_too_large_is_refused():
 def test_phases_are_named_and_cover_the_plan(release):
     assert [type(p) for p in release.exploration.phases][:3] == [Measurement, Measurement, Comparison]
     assert release.exploration.phases[-1].name == "errors of the estimate"
+
+
+# --- shares ---------------------------------------------------------------------------------------------
+
+
+def test_distances_get_less_where_they_would_be_sharper_than_anybody_needs():
+    """Their standard error is then the smaller of 0.05% of the records and 10% of the noise of the tables."""
+    sparse = score_share(0.04, 105, 48_842, [6_000] * 455, 0.03)
+    assert sparse == 0.04
+    cells, cost, records = [377] * 20, 2.2, 214_144
+    share = score_share(0.04, 15, records, cells, cost)
+    noise = np.sqrt(2 / np.pi) * 377 * np.sqrt(20 / cost)
+    assert np.sqrt(15 / (share * cost)) == pytest.approx(min(0.0005 * records, 0.1 * noise))
+    assert share < 0.002
+    assert score_share(0.02, 0, records, cells, cost) == 0
+    assert score_share(0.04, 15, 0.0, cells, cost) <= 0.04

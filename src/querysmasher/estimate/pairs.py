@@ -54,7 +54,7 @@ class Pairs:
 
     def prepare(self, places: Iterable[Place]) -> None:
         """Compute several pairs at once, which is faster than one by one."""
-        missing = sorted(set(places) - set(self._known))
+        missing = sorted({place for place in places if place not in self._known})
         for some in batches(missing, self._sizes):
             noisy = [self._evidence.noisy(place) for place in some]
             targets = np.stack([self.target(place) for place in some])

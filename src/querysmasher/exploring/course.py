@@ -37,6 +37,7 @@ from querysmasher.exploring.shares import (
     by_size,
     first_share,
     later_share,
+    score_share,
 )
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.lifting import subsets
@@ -102,24 +103,31 @@ class Course:
     def _share_out(self, total: float, budget: float, spare: float) -> None:
         """Measure pairs and triples where their distances ask for them."""
         pairs, triples = self.asked.pairs, self.asked.triples
-        distances, sd, profiles = self._compare("distances of pairs", list(pairs), PAIR_SCORES * budget)
-        spare -= PAIR_SCORES * budget
+        scores = self._scores(PAIR_SCORES, len(pairs), total, budget)
+        distances, sd, profiles = self._compare("distances of pairs", list(pairs), scores)
+        spare -= scores
         parts = Parts.of_noise(self.asked.singles, self._noises(self.asked.singles), self._model())
         parts += Parts.of_distances(pairs, distances - sd, profiles)
-        noise = math.sqrt(len(triples) * self._change / (TRIPLE_SCORES * budget))
+        scores = self._scores(TRIPLE_SCORES, len(triples), total, budget)
+        noise = math.sqrt(len(triples) * self._change / scores) if triples else math.inf
         later = later_share(noise, total) * spare
-        if not triples or later < 2 * TRIPLE_SCORES * budget:
+        if later <= 2 * scores:
             self._fill("pairs and single attributes", parts, spare)
             return
         parts = self._fill("pairs and single attributes", parts, spare - later)
-        distances, sd, profiles = self._compare("distances of triples", list(triples), TRIPLE_SCORES * budget)
+        distances, sd, profiles = self._compare("distances of triples", list(triples), scores)
         errors = dict(zip(parts.places, parts.errors, strict=True))
         known = [
             sum(errors.get(some, 0.0) ** 2 for some in subsets(place) if len(some) == 2) for place in triples
         ]
         own = np.sqrt(np.maximum(np.maximum(distances - sd, 0.0) ** 2 - np.array(known), 0.0))
         parts = parts.weighing(BELOW) + Parts.of_distances(triples, own, profiles)
-        self._fill("triples, pairs and single attributes", parts, later - TRIPLE_SCORES * budget)
+        self._fill("triples, pairs and single attributes", parts, later - scores)
+
+    def _scores(self, most: float, distances: int, total: float, budget: float) -> float:
+        """Return the privacy cost of measuring so many distances."""
+        cells = [math.prod(self.asked.schema.sizes[a] for a in place) for place in self.asked.sets]
+        return score_share(most, distances, total, cells, budget / self._change) * budget
 
     def _fill(self, name: str, parts: Parts, cost: float) -> Parts:
         """Measure parts by water-filling; return what is left of their variances."""

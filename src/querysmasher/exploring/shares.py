@@ -21,7 +21,11 @@ ROUGH, AGAIN = 0.01, 0.15
 """If the number of records has a larger relative error, it gets this part of the next phase again."""
 
 PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
-"""Shares of the budget for the distances of pairs and triples from what is known before them."""
+"""Maximum shares of the budget for the distances of pairs and triples from what is known before them."""
+
+SHARP, FINE = 0.0005, 0.1
+"""Distances need not have a smaller standard error than this fraction of the records, nor than this fraction
+of the noise of the tables that are asked for."""
 
 VISIBLE = 0.02
 """Triples are looked at only if the noise on their distances is below this fraction of the records."""
@@ -48,6 +52,18 @@ def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
     """
     signal = max(total, 1.0) * math.sqrt(cost) / sum(sizes)
     return 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9)
+
+
+def score_share(most: float, distances: int, total: float, cells: Sequence[int], cost: float) -> float:
+    """Return the share of the budget for distances: `most`, or less if they were sharper than anybody needs.
+
+    `cells` are the numbers of cells of the tables asked for, and `cost` is the budget, in units of the
+    squared change of a record. If all of it were spent on these tables alone, evenly, the sum of the absolute
+    errors of a table with n cells would be √(2/π) n √(tables/cost).
+    """
+    noise = MEAN * math.fsum(cells) / math.sqrt(len(cells) * cost)
+    enough = min(SHARP * max(total, 1.0), FINE * noise)
+    return min(most, distances / (enough**2 * cost))
 
 
 def later_share(noise: float, total: float) -> float:
