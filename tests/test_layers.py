@@ -16,7 +16,7 @@ ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
     {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras"},
-    {"attributes", "names", "conditions", "schema"},
+    {"labels", "attributes", "names", "conditions", "schema"},
     {"workload"},
     {
         "privacy.rates",

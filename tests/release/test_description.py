@@ -2,13 +2,15 @@
 
 import datetime as dt
 import json
+import re
 
 import pyarrow.parquet as pq
 import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError
-from querysmasher.release.description import SINGLE
+from querysmasher.release.dictionary import SINGLE
+from querysmasher.release.formats import WRITERS
 from querysmasher.release.provenance import Provenance
 from tests.builders import UNIFORM
 from tests.release.tables import random_counts, simulate
@@ -44,11 +46,11 @@ def test_columns_units_and_guarantee(release, tmp_path):
     release.write(release.workload, tmp_path / "counts.csv")
     found = package(tmp_path)
     assert found["title"] == "People of Nowhere"
-    assert found["created"] == "2024-03-01"
+    assert found["created"] == "2024-03-01T00:00:00Z"  # the standard wants a time
     assert found["version"] == "1.1"
     assert found["description"] == release.guarantee
     assert found["contributors"] == [
-        {"title": "Office of Nowhere", "role": "publisher", "email": "counts@nowhere.example"}
+        {"title": "Office of Nowhere", "roles": ["publisher"], "email": "counts@nowhere.example"}
     ]
     (resource,) = found["resources"]
     assert (resource["path"], resource["format"], resource["mediatype"]) == ("counts.csv", "csv", "text/csv")
@@ -74,6 +76,74 @@ def test_columns_units_and_guarantee(release, tmp_path):
     assert source["level"] == 0.95
     assert source["budget"] == release.plan.budget.to_json()
     assert source["software"] == f"querysmasher {qs.__version__}"
+
+
+def test_it_follows_the_standard(release, tmp_path):
+    """Rules of version 2 that the validator of Frictionless checks, in every format."""
+    pytest.importorskip("xlsxwriter")
+    for ending in WRITERS:
+        release.write(release.workload, tmp_path / f"a{ending}")
+    found = package(tmp_path)
+    assert found["$schema"].endswith("/2.0/datapackage.json")
+    dt.datetime.fromisoformat(found["created"])
+    names = [resource["name"] for resource in found["resources"]]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[-a-z0-9._/]+", name) for name in names)
+    types = {"string", "integer", "number", "boolean", "date"}
+    for resource in found["resources"]:
+        assert ("type" in resource) == (resource["format"] != "arrow")
+        fields = resource["schema"]["fields"]
+        assert {field["type"] for field in fields} <= types
+        assert all(field["description"] for field in fields)
+        is_parquet = resource["format"] == "parquet"  # its readers show missing numbers as NaN
+        assert all(
+            ("missingValues" in f) == (is_parquet and f["type"] in ("integer", "number")) for f in fields
+        )
+    (as_json,) = (r for r in found["resources"] if r["format"] == "json")
+    assert as_json["dialect"]["property"] in json.loads((tmp_path / "a.json").read_text())
+
+
+def test_every_sheet_of_a_workbook_is_described(release, tmp_path):
+    pytest.importorskip("xlsxwriter")
+    openpyxl = pytest.importorskip("openpyxl")
+    release.write(release.workload, tmp_path / "a.xlsx")
+    book = openpyxl.load_workbook(tmp_path / "a.xlsx")
+    told = {r["dialect"]["sheetName"]: r["schema"]["fields"] for r in package(tmp_path)["resources"]}
+    assert [*told] == [name for name in book.sheetnames if name != "Notes"] == ["total", "sex", "age", "day"]
+    for sheet, fields in told.items():
+        assert [field["name"] for field in fields] == [cell.value for cell in book[sheet][1]]
+
+
+def test_categories_are_told_only_of_columns_that_hold_nothing_else(tmp_path):
+    """The standard restricts a column with categories to them, and to strings and integers."""
+    schema = qs.Schema(
+        [
+            qs.Cyclic("q", [1, 2], value_labels={1: "first", 2: "second"}),
+            qs.Ordinal("x", [0.5, 1.5], value_labels={0.5: "low", 1.5: "high"}),
+            qs.Categorical("sex", [1, 2], value_labels={1: "Female", 2: "Male"}),
+        ]
+    )
+    plan = qs.plan(qs.queries(schema, q="circular") + qs.marginals(schema, 1), qs.zCDP(0.5), **UNIFORM)
+    made = simulate(plan, random_counts(schema, 2), 7)
+    made.write(made.workload, tmp_path / "a.csv")
+    fields = {field["name"]: field for field in package(tmp_path)["resources"][0]["schema"]["fields"]}
+    assert {name: ("categories" in fields[name], "labels" in fields[name]) for name in ("q", "x", "sex")} == {
+        "q": (False, True),  # some rows count a range: 2..1
+        "x": (False, True),
+        "sex": (True, False),
+    }
+    assert fields["x"]["labels"] == [{"value": 0.5, "label": "low"}, {"value": 1.5, "label": "high"}]
+
+
+def test_level_thresholds_and_suppression_are_stated(release, tmp_path):
+    release.write(release.workload, tmp_path / "a.csv", level=0.9, thresholds=(0.05,), suppress=0.25)
+    (resource,) = package(tmp_path)["resources"]
+    told = resource["querysmasher"]
+    assert (told["level"], told["thresholds"], told["suppress"]) == (0.9, [0.05], 0.25)
+    fields = {field["name"]: field["description"] for field in resource["schema"]["fields"]}
+    assert "90% confidence interval" in fields["low"]
+    assert "90% confidence interval" in fields["high"]
+    assert "above 25%" in fields["flag"]
 
 
 def test_several_files_share_a_description(release, tmp_path):

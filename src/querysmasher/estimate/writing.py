@@ -46,4 +46,4 @@ def write_estimates(
             for table in tidy.estimates(group, values):
                 writer.write(table)
             bar.advance()
-    write_description(Path(path), tidy, about)
+    write_description(Path(path), tidy, about, writer.sheets)

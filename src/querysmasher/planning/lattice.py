@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array, triangle_of
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import FAR, lengths
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 
 Integers = NDArray[np.int64]
 

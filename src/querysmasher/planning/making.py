@@ -99,7 +99,7 @@ class Making:
     def _arranged(self, workload: Workload, budget: Budget, planned: Planned) -> Plan:
         """Plan with the best choice of groups that are unsplit."""
         if self.options.keeps_whole:
-            return best_arrangement(workload, budget, self.options.tolerance, planned)
+            return best_arrangement(workload, budget, self.options.tolerance, planned, self.progress)
         return planned([])
 
     def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,11 @@ About = Mapping[str, Any]
 
 class Writer:
     """Writes tables to a file, and closes it."""
+
+    @property
+    def sheets(self) -> Mapping[str, Sequence[str]]:
+        """The columns of each sheet, by its title, in a format that has sheets."""
+        return {}
 
     def __enter__(self) -> Self:
         """Return the writer itself."""
@@ -171,6 +176,10 @@ class ExcelWriter(Writer):
             sheet.set_column(place, place, 40 if column == "query" else 14)
             sheet.write_string(0, place, column, self._head)
         return sheet
+
+    @property
+    def sheets(self) -> Mapping[str, Sequence[str]]:
+        return {sheet.get_name(): names for sheet, _, names in self._sheets.values()}
 
     def close(self, *, failed: bool) -> None:  # noqa: ARG002
         self._book.close()

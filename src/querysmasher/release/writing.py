@@ -49,7 +49,7 @@ def write_answers(
     safe = cell if ending.startswith(".csv") else str
     queries = workload.query_count <= MAX_QUERIES
     tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=safe)
-    source = about(release, level)
+    source = about(release, level, tidy.rules)
     with (
         one_core(),
         replacing(path) as temporary,
@@ -60,7 +60,7 @@ def write_answers(
             for table in _tables(release, tidy, group):
                 writer.write(table)
             bar.advance()
-    write_description(Path(path), tidy, source)
+    write_description(Path(path), tidy, source, writer.sheets)
 
 
 def _tables(release: Released, tidy: Tidy, group: Group) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from querysmasher.formatting import count, preview
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.tree import Hierarchy

@@ -56,7 +56,7 @@ class Again:
         if not self._unsplit:
             return self.split(workload, centres or self.fixed)
         unsplit = [
-            solve_unsplit(merged, places, self.tolerance)
+            solve_unsplit(merged, places, self.tolerance, progress=False)
             for places in self._unsplit
             if (merged := merged_groups(workload, places, math.inf)) is not None
         ]

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload

@@ -19,7 +19,8 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centres.roles import attribute_roles
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.workload.families import Circular, Family, Range
+from querysmasher.workload.families import Circular, Range
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.weighted import by_length, weighted
 from querysmasher.workload.workload import Workload
