@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
 from querysmasher.exploring import explore as module
-from querysmasher.exploring.shares import score_share
+from querysmasher.exploring.shares import DENSE, DENSEST, dense_share
 from querysmasher.privacy import counted as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counted import CountedOnce
@@ -193,7 +193,7 @@ def test_an_error_between_phases_shows_no_count(monkeypatch):
     def fail(*_):
         raise ValueError
 
-    monkeypatch.setattr("querysmasher.exploring.course.fill", fail)
+    monkeypatch.setattr("querysmasher.exploring.course.filled", fail)
     with pytest.raises(ValueError, match=r"^$") as raised:
         qs.explore(WORKLOAD, TABLE, BUDGET, seed=1)
     trace = raised.value.__traceback__.tb_next  # this frame is the test's own
@@ -326,14 +326,17 @@ def test_phases_are_named_and_cover_the_plan(release):
 # --- shares ---------------------------------------------------------------------------------------------
 
 
-def test_distances_get_less_where_they_would_be_sharper_than_anybody_needs():
-    """Their standard error is then the smaller of 0.05% of the records and 10% of the noise of the tables."""
-    sparse = score_share(0.04, 105, 48_842, [6_000] * 455, 0.03)
-    assert sparse == 0.04
-    cells, cost, records = [377] * 20, 2.2, 214_144
-    share = score_share(0.04, 15, records, cells, cost)
-    noise = np.sqrt(2 / np.pi) * 377 * np.sqrt(20 / cost)
-    assert np.sqrt(15 / (share * cost)) == pytest.approx(min(0.0005 * records, 0.1 * noise))
-    assert share < 0.002
-    assert score_share(0.02, 0, records, cells, cost) == 0
-    assert score_share(0.04, 15, 0.0, cells, cost) <= 0.04
+def test_the_denser_a_table_the_more_is_spent_as_by_the_plan_of_least_error():
+    assert dense_share(0.5) == dense_share(DENSE) == 0
+    assert dense_share(DENSEST) == dense_share(1e-9) == dense_share(0.0) == 1
+    assert 0.3 < dense_share((DENSE * DENSEST) ** 0.5) < 0.7
+
+
+def test_a_dense_table_is_measured_as_by_the_plan_of_least_error():
+    """With so large a budget, only the number of records and the errors cost more than that plan."""
+    rich = qs.ApproxDP(1e5, 1e-6)
+    release = qs.explore(WORKLOAD, TABLE, rich, seed=0)
+    names = [phase.name for phase in release.exploration.phases]
+    assert names == ["number of records", "all parts", "errors of the estimate"]
+    best = qs.plan(WORKLOAD, rich)
+    assert release.answer(WORKLOAD).std.max() < 1.05 * qs.measure(best, TABLE, seed=0).answer().std.max()

@@ -178,5 +178,9 @@ def test_every_distance_has_noise_of_its_own_variance():
 
 
 def test_the_cost_of_equal_distances_is_that_of_each():
-    own = [Distance((0,), 3, Fraction(7, 11)), Distance((1,), 3, Fraction(7, 11)), Distance((1,), 2, Fraction(13))]
+    own = [
+        Distance((0,), 3, Fraction(7, 11)),
+        Distance((1,), 3, Fraction(7, 11)),
+        Distance((1,), 2, Fraction(13)),
+    ]
     assert distances_cost(asked(*own)) == sum(distances_cost(asked(one)) for one in own)

@@ -21,21 +21,20 @@ ROUGH, AGAIN = 0.01, 0.15
 """If the number of records has a larger relative error, it gets this part of the next phase again."""
 
 PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
-"""Maximum shares of the budget for the distances of pairs and triples from what is known before them."""
+"""Shares of the budget for the distances of pairs and triples from what is known before them."""
 
-SHARP, FINE = 0.0005, 0.1
-"""Distances need not have a smaller standard error than this fraction of the records, nor than this fraction
-of the noise of the tables that are asked for."""
+DENSE, DENSEST = 0.006, 0.003
+"""Where unbiased tables have this ‖error‖₁/N, exploring starts to spend as the plan of least error does, and
+does nothing else any more."""
+
+FLOOR = 0.25
+"""A pair or triple without visible signal may still be this many standard errors from what is expected."""
 
 VISIBLE = 0.02
 """Triples are looked at only if the noise on their distances is below this fraction of the records."""
 
 CLEAR = 0.001
 """Their distances are clear if the noise is below this fraction of the records."""
-
-BELOW = 0.5
-"""How much the errors of single attributes count beside those of pairs, and those of both beside those of
-triples: errors of parts partly cancel in a table."""
 
 CLASSES, DECADES = 24, 8
 """Cells are classed by their expected counts, from 10^-8 of the largest to the largest."""
@@ -54,16 +53,13 @@ def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
     return 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9)
 
 
-def score_share(most: float, distances: int, total: float, cells: Sequence[int], cost: float) -> float:
-    """Return the share of the budget for distances: `most`, or less if they were sharper than anybody needs.
+def dense_share(expected: float) -> float:
+    """Return the share of the budget to be spent as the plan of least error spends it.
 
-    `cells` are the numbers of cells of the tables asked for, and `cost` is the budget, in units of the
-    squared change of a record. If all of it were spent on these tables alone, evenly, the sum of the absolute
-    errors of a table with n cells would be √(2/π) n √(tables/cost).
+    `expected` is the mean of ‖error‖₁/N over the unbiased tables of that plan. If it is tiny, all parts of
+    all tables are worth measuring, and distances have nothing to say.
     """
-    noise = MEAN * math.fsum(cells) / math.sqrt(len(cells) * cost)
-    enough = min(SHARP * max(total, 1.0), FINE * noise)
-    return min(most, distances / (enough**2 * cost))
+    return min(max(math.log(DENSE / max(expected, 1e-300)) / math.log(DENSE / DENSEST), 0.0), 1.0)
 
 
 def later_share(noise: float, total: float) -> float:
