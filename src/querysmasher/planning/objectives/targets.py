@@ -34,6 +34,9 @@ ASCENTS, ASCENT, GAIN = 5, 20, 1e-6
 """Maximum number of ascents after it, if the gap is still open, of steps in each, and the gain of the last
 step, as a fraction."""
 
+WIDE = 3.0
+"""There is no ascent if the gap is at most this multiple of what is wanted."""
+
 NARROWER = 0.9
 """The search ends after an ascent that narrows the gap to more than this fraction."""
 
@@ -134,7 +137,7 @@ class CappedSearch:
             if (step == STEPS - 1 or settled) and self._shared(trial):
                 return self._found(multipliers)
             multipliers = self._stepped(trial, rate)
-        for _ in range(ASCENTS):
+        for _ in range(ASCENTS if self._gap > WIDE * self.goal else 0):
             gap = self._gap
             trial = self._tried(raised(multipliers, self._height, self.bound, ASCENT, GAIN))
             if self.bound > most:
