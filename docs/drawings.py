@@ -15,7 +15,7 @@ import querysmasher as qs
 from querysmasher.planning.solvers.tree import solve_tree
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.planning.trees.nested import nested
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 
 IMAGES = Path(__file__).parent / "images"
 LIGHT = (
@@ -269,7 +269,7 @@ def targets() -> str:
     schema = qs.Schema(
         [
             qs.Categorical("sex", ["F", "M"]),
-            qs.Ordinal("age", range(100)),
+            qs.Ordinal("age", range(0, 100, 5)),
             qs.Categorical("region", ["north", "south", "east", "west"]),
         ]
     )

@@ -81,3 +81,43 @@ def test_large_systems():
 def test_a_singular_triangle_is_refused():
     with pytest.raises(np.linalg.LinAlgError):
         solve_upper(np.triu(np.ones((3, 3)), 1), np.ones(3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 30), power=st.floats(0, 5), seed=st.integers(0, 2**16))
+def test_roots_of_tame_matrices(size, power, seed):
+    """Every clearly well-conditioned matrix has a root, and no ill-conditioned one."""
+    turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((size, size)))[0]
+    gram = (turn * np.logspace(0, 2 * power, size)) @ turn.T
+    root = arrays.tame_root((gram + gram.T) / 2)
+    condition = 10**power if size > 1 else 1.0
+    if root is None:
+        assert condition > arrays.TAME / 4
+    else:
+        assert condition <= arrays.TAME
+        np.testing.assert_allclose(root.T @ root, gram, atol=1e-9 * gram.max())
+        assert np.array_equal(root, np.triu(root))
+
+
+def test_no_root_of_a_singular_matrix():
+    assert arrays.tame_root(np.ones((3, 3))) is None
+    assert arrays.tame_root(np.array([[1.0, 2.0], [2.0, 1.0]])) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), rows=SIZES, columns=SIZES, zero=st.booleans())
+def test_pivots(data, rows, columns, zero):
+    """Against scipy: the rests have the same lengths, and come in an order that gives them."""
+    entries = st.just(0.0) if zero else ENTRIES
+    matrix = np.array(data.draw(st.lists(entries, min_size=rows * columns, max_size=rows * columns)))
+    matrix = matrix.reshape(rows, columns)
+    sizes, order = arrays.pivoted(matrix)
+    triangle = scipy.linalg.qr(matrix[:, order], mode="r")[0]
+    np.testing.assert_allclose(sizes, np.abs(np.diagonal(triangle)), atol=1e-12)
+    assert sorted(order) == list(range(columns))
+    assert np.all(np.diff(sizes) <= 1e-12)
+    if len(sizes):
+        np.testing.assert_allclose(sizes[0], np.linalg.norm(matrix, axis=0).max())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "SMALL_PIVOTS", 0)
+        np.testing.assert_allclose(np.prod(arrays.pivoted(matrix)[0]), np.prod(sizes), atol=1e-9)

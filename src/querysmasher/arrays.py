@@ -27,6 +27,15 @@ CHUNK = 10_000_000
 TAME = 1e3
 """Condition number up to which rows may be squared: it loses six of sixteen digits."""
 
+CLEARLY = 2.0
+"""An estimated condition number must be this many times smaller."""
+
+SMALL_PIVOTS = 200
+"""Maximum number of steps of a pivoted QR decomposition that is not left to scipy."""
+
+POWERS = 10
+"""Number of powers from which eigenvalues are estimated."""
+
 
 def one_core() -> AbstractContextManager[object]:
     """Return a context in which matrix products use one core; threads slow many small products down."""
@@ -122,11 +131,66 @@ def wide_triangle(pieces: Callable[[], Iterable[Array]], size: int) -> tuple[Arr
     gram = np.zeros((size, size))
     for piece in pieces():
         gram += piece @ piece.T
-    squares = np.linalg.eigvalsh(gram)
-    if squares[-1] <= TAME**2 * squares[0]:
-        return np.asarray(np.linalg.cholesky(gram).T, dtype=float), True
+    triangle = tame_root(gram)
+    if triangle is not None:
+        return triangle, True
     triangle = triangle_of((piece.T for piece in pieces()), size)
     return triangle, bool(np.linalg.cond(triangle) <= TAME)
+
+
+def tame_root(gram: Array) -> Array | None:
+    """Return the Cholesky root R with RᵀR = gram if its condition number is clearly at most `TAME`.
+
+    Powers of the matrix and of its inverse, applied to any vector, grow with their largest eigenvalues.
+    """
+    try:
+        factor = np.asarray(np.linalg.cholesky(gram), dtype=float)
+    except np.linalg.LinAlgError:
+        return None
+    start = np.random.default_rng(0).standard_normal((len(gram), 1))
+    largest = _growth(lambda v: gram @ v, start)
+    inverse = _growth(lambda v: solve_cholesky(factor, v), start)
+    return factor.T if largest * inverse * CLEARLY**2 <= TAME**2 else None
+
+
+def _growth(apply: Callable[[Array], Array], start: Array) -> float:
+    """Return the mean growth of a vector: at most the largest eigenvalue, and seldom below half of it."""
+    vector = start / np.linalg.norm(start)
+    logarithm = 0.0
+    for _ in range(POWERS):
+        vector = apply(vector)
+        length = float(np.linalg.norm(vector))
+        vector, logarithm = vector / length, logarithm + math.log(length)
+    return math.exp(logarithm / POWERS)
+
+
+def pivoted(matrix: Array) -> tuple[Array, NDArray[np.intp]]:
+    """Return what is left of every column after those before it, and the order: the longest rest is next.
+
+    These are the sizes on the diagonal of the triangle of a pivoted QR decomposition, and its pivots.
+    """
+    if min(matrix.shape) > SMALL_PIVOTS:
+        import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
+
+        triangle, pivots = scipy.linalg.qr(matrix, mode="r", pivoting=True, check_finite=False)
+        return np.abs(np.diagonal(triangle)), np.asarray(pivots)
+    left = np.array(matrix, dtype=float)
+    order = np.arange(left.shape[1])
+    sizes = np.zeros(min(left.shape))
+    for step in range(len(sizes)):
+        rest = left[step:, step:]
+        lengths = np.sqrt(np.einsum("ij,ij->j", rest, rest))
+        longest = int(lengths.argmax())
+        sizes[step] = lengths[longest]
+        if not sizes[step]:
+            break
+        swap, back = [step, step + longest], [step + longest, step]
+        left[:, swap], order[swap] = left[:, back], order[back]
+        mirror = rest[:, 0].copy()  # Householder's reflection takes the column to the first unit vector
+        mirror[0] += math.copysign(sizes[step], mirror[0])
+        mirror /= np.linalg.norm(mirror)
+        rest -= np.outer(2 * mirror, mirror @ rest)
+    return sizes, order
 
 
 def pseudo_inverse(matrix: Array) -> Array:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, time
+from datetime import date
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from querysmasher.errors import SchemaError
-
-Label = str | int | float | bool | date
-"""Types of the values of an attribute."""
+from querysmasher.labels import Label, checked_label, from_plain, literal, plain
 
 WORDS = ("title", "description", "unit")
 """Words about an attribute for readers."""
@@ -67,7 +64,7 @@ class Attribute:
         if isinstance(self.values, str) or not isinstance(self.values, Iterable):
             msg = f"values of attribute {self.name!r}: expected a list of values, got {self.values!r}"
             raise SchemaError(msg)
-        object.__setattr__(self, "values", tuple(_label(self.name, v) for v in self.values))
+        object.__setattr__(self, "values", tuple(checked_label(self.name, v) for v in self.values))
         if not self.values:
             msg = f"values of attribute {self.name!r}: the domain is empty; list at least one value"
             raise SchemaError(msg)
@@ -97,7 +94,7 @@ class Attribute:
         labels = list(self.labels)
         if isinstance(given, Mapping):
             for value, label in given.items():
-                labels[self.position(_label(self.name, value))] = label
+                labels[self.position(checked_label(self.name, value))] = label
         elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
             labels = list(given)
         else:
@@ -114,7 +111,7 @@ class Attribute:
     def _declared(self, value: object) -> Label:
         """Return the label that equals `value`; refuse a value that is not one of the attribute."""
         try:
-            return self.values[self.position(_label(self.name, value))]
+            return self.values[self.position(checked_label(self.name, value))]
         except SchemaError:
             msg = (
                 f"missing of attribute {self.name!r}: expected one of its values, {_some(self.values)}, got "
@@ -172,18 +169,12 @@ class Attribute:
             msg = f"attribute {self.name!r} has no value {literal(value)}"
             raise SchemaError(msg) from None
 
-    def as_texts(self) -> Categorical:
-        """Return the attribute with every value, and `missing`, as a string."""
-        missing = None if self.missing is None else str(self.missing)
-        words = {key: getattr(self, key) for key in (*WORDS, "value_labels")}
-        return Categorical(self.name, self.labels, missing=missing, **words)
-
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
         return {
             "kind": self.kind,
             "name": self.name,
-            "values": [*map(_plain, self.values)],
+            "values": [*map(plain, self.values)],
             **self._others(),
         }
 
@@ -191,7 +182,7 @@ class Attribute:
         """Return the optional fields that are given."""
         words = {key: getattr(self, key) for key in WORDS}
         labels = None if self.value_labels is None else list(self.value_labels)
-        missing = None if self.missing is None else _plain(self.missing)
+        missing = None if self.missing is None else plain(self.missing)
         given = {"missing": missing, **words, "value_labels": labels}
         return {key: value for key, value in given.items() if value is not None}
 
@@ -243,7 +234,7 @@ class Binned(Attribute):
         if isinstance(self.edges, str) or not isinstance(self.edges, Iterable):
             msg = f"edges of attribute {self.name!r}: expected a list of numbers, got {self.edges!r}"
             raise SchemaError(msg)
-        edges = tuple(_label(self.name, e) for e in self.edges)
+        edges = tuple(checked_label(self.name, e) for e in self.edges)
         if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in edges):
             msg = f"edges of attribute {self.name!r}: expected finite numbers, got {list(edges)!r}"
             raise SchemaError(msg)
@@ -291,62 +282,11 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
         msg = f"kind: expected one of {sorted(KINDS)}, got {kind!r}"
         raise SchemaError(msg)
     if isinstance(fields.get("values"), list):
-        fields["values"] = [*map(_from_plain, fields["values"])]
+        fields["values"] = [*map(from_plain, fields["values"])]
     if "missing" in fields:
-        fields["missing"] = _from_plain(fields["missing"])
+        fields["missing"] = from_plain(fields["missing"])
     return KINDS[kind](**fields)
-
-
-def literal(value: object) -> str:
-    """Return a value as predicates and messages write it: strings and dates in quotes.
-
-    >>> literal("F"), literal(3), literal(date(2024, 3, 1))
-    ("'F'", '3', "'2024-03-01'")
-    """
-    return repr(str(value)) if type(value) is date else repr(value)
 
 
 def _some(values: Sequence[Label], most: int = 8) -> str:
     return ", ".join([*map(literal, values[:most]), *["…"] * (len(values) > most)])
-
-
-def _plain(value: Label) -> Any:
-    """Return a label as JSON; a date is marked as such, to distinguish it from a string."""
-    return {"date": str(value)} if isinstance(value, date) else value
-
-
-def _from_plain(value: Any) -> Any:
-    if not isinstance(value, dict) or set(value) != {"date"}:
-        return value
-    try:
-        return date.fromisoformat(value["date"])
-    except (TypeError, ValueError):
-        msg = f"date: expected a string such as '2024-03-01', got {value['date']!r}"
-        raise SchemaError(msg) from None
-
-
-def _label(name: str, value: Any) -> Label:
-    """Return `value` as a plain Python label; refuse an invalid one."""
-    if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
-        day = value.astype("datetime64[D]")
-        if day != value:  # also true of what is not a time
-            raise _no_day(name, value)
-        value = day
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        value = value.item()  # a numpy scalar
-    if isinstance(value, datetime):
-        midnight = datetime.combine(value.date(), time.min) if value == value else None  # noqa: PLR0124 - NaT
-        if value.tzinfo is not None or value != midnight:
-            raise _no_day(name, value)
-        return value.date()
-    if not isinstance(value, str | int | float | bool | date):
-        msg = f"values of attribute {name!r}: expected strings, numbers or dates, got {value!r}"
-        raise SchemaError(msg)
-    if isinstance(value, float) and math.isnan(value):
-        msg = f"values of attribute {name!r}: NaN is not allowed as a value"
-        raise SchemaError(msg)
-    return value
-
-
-def _no_day(name: str, value: object) -> SchemaError:
-    return SchemaError(f"values of attribute {name!r}: expected dates without time or time zone, got {value}")

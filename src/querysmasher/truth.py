@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from querysmasher.data import open_table
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 

@@ -4,7 +4,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
-from querysmasher.workload import families
+from querysmasher.workload import family
 from tests.builders import COST
 
 SCHEMA = qs.Schema.of(a=3, b=2, c=1)
@@ -32,7 +32,7 @@ def test_zeros_beside_queries():
 @pytest.mark.slow
 def test_errors_are_known_where_the_worst_query_cannot_be_looked_for(monkeypatch):
     expected = {row.mechanism: row.rmse for row in qs.compare(ASKED, COST, progress=False).rows}
-    monkeypatch.setattr(families, "MAX_MATRIX_ENTRIES", 8)
+    monkeypatch.setattr(family, "MAX_MATRIX_ENTRIES", 8)
     split = [name for name in expected if name != "whole"]  # which writes queries out
     for row in qs.compare(ASKED, COST, split, progress=False).rows:
         assert row.worst is None

@@ -271,7 +271,7 @@ def test_small_attributes_are_planned_as_before():
         )
 
 
-LINE = 400
+LINE = 200
 
 
 def line(*asked, total=0.0):

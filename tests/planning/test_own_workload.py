@@ -10,8 +10,8 @@ from querysmasher.errors import PlanError
 from querysmasher.planning import making
 from querysmasher.planning.integer import MAX_RECORDS, integer_plan
 from querysmasher.report import expectations
-from querysmasher.workload import families
-from querysmasher.workload.families import ONE_ATTRIBUTE, Family
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.family import Family
 from tests import reference
 from tests.builders import COST, UNIFORM
 
@@ -48,7 +48,7 @@ def test_weighted_ranges_are_summed_without_writing_them_out(family, monkeypatch
         msg = "rows are not needed"
         raise AssertionError(msg)
 
-    monkeypatch.setattr(families.Family, "matrix", refuse)
+    monkeypatch.setattr(Family, "matrix", refuse)
     monkeypatch.setattr(expectations, "MOST_ENTRIES", 1_000)
     fresh = qs.plan(workload, COST, **UNIFORM)
     assert fresh.rmse == pytest.approx(expected, rel=1e-10)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import WorkloadError
-from querysmasher.workload import families as module
-from querysmasher.workload.families import Circular, Family, Identity, Prefix, Range
+from querysmasher.workload import family as module
+from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from querysmasher.workload.family import Family
 from querysmasher.workload.joint import AbsDifference, Affine, Random
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.storage import family_from_json

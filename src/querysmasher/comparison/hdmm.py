@@ -24,7 +24,7 @@ from querysmasher.errors import TooLargeError, WorkloadError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import narwhals as nw
 
-from querysmasher.attributes import Attribute, literal
+from querysmasher.attributes import Attribute
 from querysmasher.data.foreign import noting_columns, plain_name
 from querysmasher.data.inspection import ColumnTally, Inspection
 from querysmasher.data.scan import ScanCounter
@@ -23,6 +23,7 @@ from querysmasher.data.spark import SparkCounter
 from querysmasher.data.table import open_table
 from querysmasher.errors import DataError
 from querysmasher.formatting import count
+from querysmasher.labels import literal
 from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema

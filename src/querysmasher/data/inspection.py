@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.attributes import literal
 from querysmasher.data.encoding import Code, Encoder
 from querysmasher.data.foreign import quietly
 from querysmasher.data.rows import Forms, RowEncoder, formless
 from querysmasher.data.texts import Texts
 from querysmasher.errors import DataError
+from querysmasher.labels import literal
 
 MOST_VALUES = 10_000
 """Maximum number of distinct values listed per column."""

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
+from querysmasher.estimate.answering import Answering, Tables, arranged
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
 from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
 from querysmasher.estimate.evidence import Evidence, Place
@@ -20,7 +21,6 @@ from querysmasher.estimate.integers import IntegerModel
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.monotone import plausible
 from querysmasher.estimate.report import write_estimate_report
 from querysmasher.estimate.seeds import drawn_seed
 from querysmasher.estimate.storage import load_estimate, save_estimate
@@ -31,29 +31,13 @@ from querysmasher.fields import whole
 from querysmasher.html import notebook, table
 from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Identity, Prefix
-from querysmasher.workload.groups import Group
-from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.lookup import asked_of
-from querysmasher.workload.weighted import Weighted
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
 
-NESTED = (Prefix, Affine, AbsDifference)
-"""Families whose queries count ever more cells."""
-
 ROUNDED = "rounded_with_seed"
 """Under which name a file states the seed of an estimate in integers."""
-
-
-class Tables(Protocol):
-    """What computes tables: a model, or one in integers."""
-
-    @property
-    def total(self) -> float: ...
-    def table(self, place: Place) -> Array: ...
-    def tables(self, places: Sequence[Place]) -> Iterator[Array]: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,10 +75,6 @@ class Estimate:
             return Model(evidence)
         return Model(evidence, max(map(largest_count, self.releases)))  # a few queries, not the total
 
-    @cached_property
-    def _shrunken(self) -> tuple[Shrunken, ...]:
-        return tuple(Shrunken(release, self.model) for release in self.releases)
-
     @property
     def _tables(self) -> Tables:
         """Where tables come from."""
@@ -113,7 +93,7 @@ class Estimate:
         positions = self.schema.positions(attributes)
         with one_core():
             values = self._tables.table(tuple(sorted(positions)))
-        return EstimatedTable.of(_arranged(values, positions), self.schema, tuple(attributes))
+        return EstimatedTable.of(arranged(values, positions), self.schema, tuple(attributes))
 
     def table(self, *attributes: str) -> EstimatedTable:
         """Return the same as `marginal`."""
@@ -138,40 +118,12 @@ class Estimate:
 
     def answers(self, workload: Workload) -> Iterator[Array]:
         """Iterate over the answers to each group, with an axis per family."""
-        groups = list(workload)
-        shrunk = [None if _is_cells(group) else self._shrunk(group) for group in groups]
-        places = [self.schema.positions(group.attributes) for group in groups]
-        rest = [tuple(sorted(p)) for p, own in zip(places, shrunk, strict=True) if own is None]
-        with one_core():
-            tables = self._tables.tables(rest)
-            for group, positions, own in zip(groups, places, shrunk, strict=True):
-                yield self._summed(group, positions, next(tables)) if own is None else own
+        return self._answering.answers(workload)
 
-    def _summed(self, group: Group, positions: Place, values: Array) -> Array:
-        """Return answers as sums of estimated cells."""
-        result = _arranged(values, positions)
-        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-            result = np.moveaxis(family.answers(result), 0, -1)
-        return result
-
-    def _shrunk(self, group: Group) -> Array | None:
-        """Return unbiased answers, shrunk around the estimate, if the group was measured."""
-        for source in self._shrunken:
-            found = source.answer(group)
-            if found is not None:
-                return self._possible(group, found)
-        return None
-
-    def _possible(self, group: Group, answers: Array) -> Array:
-        """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
-        families = [_plain(family) for family in group.families]
-        if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
-            answers = plausible(answers, [i for i, one in enumerate(families) if isinstance(one, NESTED)])
-        positions = self.schema.positions(group.attributes)
-        mask = self.model.zeros.possible(tuple(sorted(positions))) if self.schema.impossible_where else None
-        if mask is None:
-            return answers
-        return answers * (self._summed(group, positions, mask.astype(float)) != 0)
+    @cached_property
+    def _answering(self) -> Answering:
+        shrunken = tuple(Shrunken(release, self.model) for release in self.releases)
+        return Answering(self.schema, self._tables, shrunken, self.model.zeros)
 
     def to_frame(
         self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"
@@ -303,8 +255,9 @@ class IntegerEstimate(Estimate):
         """Where tables come from."""
         return IntegerModel(self.model, self.seed)
 
-    def _shrunk(self, group: Group) -> Array | None:  # noqa: ARG002 - all answers are sums of integers
-        return None
+    @cached_property
+    def _answering(self) -> Answering:
+        return Answering(self.schema, self._tables)  # all answers are sums of integers
 
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:  # noqa: ARG002
         """Refuse: errors belong to the estimate before it was rounded."""
@@ -324,19 +277,3 @@ class IntegerEstimate(Estimate):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same integers."""
         save_estimate(self.releases, self.workload, {**self.about, ROUNDED: self.seed}, path)
-
-
-def _arranged(values: Array, positions: Place) -> Array:
-    """Return a table over increasing attributes with its axes in another order."""
-    ordered = sorted(positions)
-    return values.transpose([ordered.index(p) for p in positions])
-
-
-def _plain(family: Any) -> Any:
-    """Return a family without the weights of its queries."""
-    return family.base if isinstance(family, Weighted) else family
-
-
-def _is_cells(group: Group) -> bool:
-    """Return whether a group asks for cells of a table, or for the total."""
-    return all(isinstance(_plain(family), Identity) for family in group.families)

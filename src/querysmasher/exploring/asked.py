@@ -11,7 +11,8 @@ from itertools import combinations
 from querysmasher.errors import PlanError, Remedy, TooLargeError
 from querysmasher.planning.residual_plan import Place, directions
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family, Identity
+from querysmasher.workload.families import Identity
+from querysmasher.workload.family import Family
 from querysmasher.workload.weighted import Weighted
 from querysmasher.workload.workload import Workload
 

@@ -12,7 +12,7 @@ from querysmasher.planning.grading import GRADED, lengths
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150

@@ -26,7 +26,7 @@ from querysmasher.planning.column_digest import Words, as_words, column_digest, 
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
 CHUNK = 1 << 20

@@ -11,7 +11,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.split import PlacedFamily, split_parts
 from querysmasher.planning.subworkload import Part, Piece, Subworkload, Term
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
 

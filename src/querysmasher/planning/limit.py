@@ -25,7 +25,7 @@ from querysmasher.planning.centres.roles import find_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import minimize
 from querysmasher.planning.split import PlacedFamily, split_rows
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 

@@ -19,7 +19,7 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
 

@@ -16,7 +16,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.lattice import lattice_rows
 from querysmasher.planning.subworkload import Part
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 
 NULL = 1e-12
 """A remainder shorter than this fraction of its query is rounding error and counts as zero."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError
@@ -21,6 +21,7 @@ from querysmasher.planning.mechanisms.whole import root_diagonal, root_of, solve
 from querysmasher.planning.mixture import Unsplit
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
+from querysmasher.progress import Bar
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -41,27 +42,31 @@ def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
     return Workload(workload.schema, groups) if groups else None
 
 
-def best_arrangement(workload: Workload, budget: Budget, tolerance: float, planned: Planned) -> Plan:
+def best_arrangement(
+    workload: Workload, budget: Budget, tolerance: float, planned: Planned, progress: bool | None = None
+) -> Plan:
     """Return the best plan found among those that split all groups, some, or none."""
     every = range(len(workload.groups))
     few = [place for place in every if is_few(workload.groups[place])]
     merged = merged_groups(workload, every, limits().whole_work) if few or _is_quick(workload) else None
     if merged is None:
-        return _partly_split(workload, few, tolerance, planned)
+        return _partly_split(workload, few, tolerance, planned, progress)
     if merged.rows.shape[1] == 1:
         return planned([])  # all queries ask for the number of records
     quick = whole_work(merged) <= limits().quick_whole_work
     if few and (quick or len(few) == len(every)) and not budget.unit.total_is_public:
         try:
-            return planned([solve_unsplit(merged, every, tolerance)])  # the optimum over all mechanisms
+            return planned(
+                [solve_unsplit(merged, every, tolerance, progress=progress)]
+            )  # the optimum over all mechanisms
         except PlanError:  # it cannot be measured in integers
             return planned([])
-    found = planned([]) if quick else _partly_split(workload, few, tolerance, planned)
-    with _cores(merged):
+    found = planned([]) if quick else _partly_split(workload, few, tolerance, planned, progress)
+    with _working(merged, progress):
         root = root_of(merged)
     if _is_near(found, root):
         return found
-    return _better(found, [solve_unsplit(merged, every, tolerance, root)], planned)
+    return _better(found, [solve_unsplit(merged, every, tolerance, root, progress)], planned)
 
 
 def _is_quick(workload: Workload) -> bool:
@@ -72,9 +77,11 @@ def _is_quick(workload: Workload) -> bool:
     return cells * min(rows, cells) ** 2 <= limits().quick_whole_work
 
 
-def _partly_split(workload: Workload, few: Sequence[int], tolerance: float, planned: Planned) -> Plan:
+def _partly_split(
+    workload: Workload, few: Sequence[int], tolerance: float, planned: Planned, progress: bool | None
+) -> Plan:
     """Return the better of the plans that split all groups, and all but a few."""
-    beside = list(_beside(workload, few, tolerance))
+    beside = list(_beside(workload, few, tolerance, progress))
     if not beside:
         return planned([])
     groups = [workload.groups[place] for place in few]
@@ -119,21 +126,30 @@ def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -
 
 
 def solve_unsplit(
-    merged: MergedRows, places: Iterable[int], tolerance: float, root: Array | None = None
+    merged: MergedRows,
+    places: Iterable[int],
+    tolerance: float,
+    root: Array | None = None,
+    progress: bool | None = None,
 ) -> Unsplit:
     """Return the optimum for some groups alone."""
-    with _cores(merged):
+    with _working(merged, progress):
         solution = solve_whole(merged, tolerance, root)
         queries = solution.strategy.combinations(merged.rows)
     return Unsplit(tuple(places), merged.attributes, solution, queries, merged.weights)
 
 
-def _cores(merged: MergedRows) -> AbstractContextManager[object]:
-    """Return a context with one core, unless matrices are large."""
-    return one_core() if min(merged.rows.shape) <= limits().threaded_cells else nullcontext()
+@contextmanager
+def _working(merged: MergedRows, progress: bool | None) -> Iterator[None]:
+    """Show that work is in progress; with one core, unless matrices are large."""
+    small = min(merged.rows.shape) <= limits().threaded_cells
+    with Bar("Solving", None, progress), one_core() if small else nullcontext():
+        yield
 
 
-def _beside(workload: Workload, few: Sequence[int], tolerance: float) -> Iterator[Unsplit]:
+def _beside(
+    workload: Workload, few: Sequence[int], tolerance: float, progress: bool | None
+) -> Iterator[Unsplit]:
     """Iterate over queries to measure whole beside split ones: all together, else by attribute set."""
     clusters: dict[frozenset[str], list[int]] = {}
     for place in sorted(few, key=lambda place: -len(workload.groups[place].attributes)):
@@ -144,7 +160,9 @@ def _beside(workload: Workload, few: Sequence[int], tolerance: float) -> Iterato
         if 0 < len(arrangement) <= limits().most_unsplit:
             found = [(own, _small_enough(workload, own)) for own in arrangement if own]
             if any(merged is not None for _, merged in found):
-                yield from (solve_unsplit(m, own, COARSE * tolerance) for own, m in found if m is not None)
+                for places, merged in found:
+                    if merged is not None:
+                        yield solve_unsplit(merged, places, COARSE * tolerance, progress=progress)
                 return
 
 

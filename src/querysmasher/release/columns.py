@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from querysmasher.attributes import Attribute, Binned
 from querysmasher.release.frame import value_type
 from querysmasher.text import one_line
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 
 WORD = pa.dictionary(pa.int32(), pa.string())
 

@@ -21,7 +21,7 @@ from querysmasher.release.frame import NUMBERS, column_names
 from querysmasher.statistics.critical import pointwise
 from querysmasher.statistics.reliability import Rules, coefficients
 from querysmasher.text import one_line
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 

@@ -21,7 +21,8 @@ from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.expectations import Expectation, by_kind, expect, largest_errors
 from querysmasher.report.guarantees import delta_of
-from querysmasher.workload.families import Circular, Family, Range
+from querysmasher.workload.families import Circular, Range
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 

@@ -10,7 +10,7 @@ from querysmasher.formatting import count, preview
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.tree import Hierarchy
@@ -90,7 +90,7 @@ def schema_table(schema: Schema) -> Html:
     if any(a.heading != a.name for a in schema):
         header.insert(1, "Title")
         for row, attribute in zip(rows, schema, strict=True):
-            row.insert(1, attribute.heading)
+            row.insert(1, "" if attribute.heading == attribute.name else attribute.heading)
     numbers = [header.index("Values")]
     first = table(header, rows[:MOST], numbers=numbers, class_="schema")
     if len(rows) <= MOST:

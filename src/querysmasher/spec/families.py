@@ -12,7 +12,8 @@ from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import not_one_of, shown, suggestion
 from querysmasher.workload.choice import family_for
-from querysmasher.workload.families import ONE_ATTRIBUTE, Family
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import titled_hierarchy
 
 HIERARCHY_KEYS = {"hierarchy", "leaves", "weights", "codebook"}

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from querysmasher.attributes import literal
 from querysmasher.errors import QuerySmasherError, SpecError
+from querysmasher.labels import literal
 from querysmasher.spec.lines import line_of
 from querysmasher.spec.model import SECTIONS
 from querysmasher.spec.section import Section

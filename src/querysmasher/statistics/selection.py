@@ -19,7 +19,8 @@ from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
 from querysmasher.errors import PredicateError, TooLargeError, WorkloadError
 from querysmasher.schema import Schema
-from querysmasher.workload.families import MAX_MATRIX_ENTRIES, Family, Identity
+from querysmasher.workload.families import Identity
+from querysmasher.workload.family import MAX_MATRIX_ENTRIES, Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload

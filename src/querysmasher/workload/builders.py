@@ -14,7 +14,7 @@ from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import checked_weight
 from querysmasher.workload.choice import family_for
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine, Random
 from querysmasher.workload.rows import Rows

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
-from querysmasher.workload.families import ONE_ATTRIBUTE, Family
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.family import Family
 from querysmasher.workload.rows import Rows
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from querysmasher.attributes import Categorical
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family, Identity
+from querysmasher.workload.families import Identity
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.levels import read_level
 from querysmasher.workload.rows import Rows

@@ -12,7 +12,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.target import Target
 
 

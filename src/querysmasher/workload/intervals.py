@@ -15,7 +15,8 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
-from querysmasher.workload.families import Family, Places, answers_of_spans
+from querysmasher.workload.families import answers_of_spans
+from querysmasher.workload.family import Family, Places
 from querysmasher.workload.stating import between_in
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.names import written_name
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 
 
 @dataclass(frozen=True)

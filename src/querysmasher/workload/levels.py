@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.attributes import Attribute, literal
+from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.labels import literal
 from querysmasher.workload.crosswalk import read_column
 from querysmasher.workload.tree import Integers, Name
 

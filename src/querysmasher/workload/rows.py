@@ -15,7 +15,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights, frozen_array
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.stating import one_of, said_of
 
 

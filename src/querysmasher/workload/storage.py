@@ -11,7 +11,8 @@ from querysmasher.errors import WorkloadError
 from querysmasher.fields import cut, floats, integers, items, number, text, whole
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import LARGEST
-from querysmasher.workload.families import ONE_ATTRIBUTE, Family
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.intervals import Intervals
 from querysmasher.workload.joint import AbsDifference, Affine, Random

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute, literal
+from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.labels import literal
 from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights
-from querysmasher.workload.families import Family, Identity
+from querysmasher.workload.families import Identity
+from querysmasher.workload.family import Family
 from querysmasher.workload.stating import one_of
 
 Integers = NDArray[np.int64]

@@ -16,7 +16,8 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.workload.families import Circular, Family, Identity, Prefix, Range
+from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from querysmasher.workload.family import Family
 
 
 @dataclass(frozen=True, eq=False)

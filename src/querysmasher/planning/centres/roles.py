@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from querysmasher.planning.lifting import subsets
 from querysmasher.planning.split import Kept, PlacedFamily
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 Use = tuple[int, Kept, tuple[int, ...]]
@@ -90,7 +91,7 @@ def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
                 (roles, order, family.key), (len(families), RoleFamily(roles, PlacedFamily(family, order)))
             )
             options.append(
-                [(number, kept, tuple(ordered[a] for a in kept)) for kept in _subsets(len(ordered))]
+                [(number, kept, tuple(ordered[a] for a in kept)) for kept in subsets(range(len(ordered)))]
             )
         for chosen in product(*options):
             attributes = tuple(sorted(a for _, _, on in chosen for a in on))
@@ -137,7 +138,3 @@ def _set_class(roles: tuple[int, ...], terms: Iterable[tuple[Any, int]], count: 
     for (uses, dropped, weight), times in terms:
         grouped[uses].append((weight * times, dropped))
     return SetClass(roles, count, tuple((uses, tuple(grouped[uses])) for uses in sorted(grouped)))
-
-
-def _subsets(count: int) -> list[Kept]:
-    return [tuple(a for a in range(count) if bits >> a & 1) for bits in range(2**count)]

@@ -22,7 +22,7 @@ from querysmasher.planning.quasi_newton import Minimum, minimize
 from querysmasher.planning.solvers.circulant import is_circulant_gram
 from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 FLAT = 1e-9

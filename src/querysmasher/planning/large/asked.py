@@ -11,7 +11,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
 from querysmasher.planning.trees.nested import is_nested
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 

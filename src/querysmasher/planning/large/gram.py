@@ -10,7 +10,8 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.large.path import EASY, Path
 from querysmasher.planning.strategies import UnsplitStrategy
-from querysmasher.workload.families import Circular, Family, Identity, Prefix, Range
+from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from querysmasher.workload.family import Family
 from querysmasher.workload.tree import Hierarchy
 from querysmasher.workload.weighted import Weighted
 

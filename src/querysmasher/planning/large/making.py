@@ -34,7 +34,7 @@ from querysmasher.planning.subworkload import Piece, Subworkload, Term, separate
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 

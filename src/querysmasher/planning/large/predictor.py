@@ -30,7 +30,7 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor, Share
 from querysmasher.planning.strategies import Strategy, UnsplitStrategy
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
 Places = tuple[int, ...]

@@ -26,7 +26,7 @@ from querysmasher.planning.large.line import LineSolution, adapted, solve_line, 
 from querysmasher.planning.large.path import joint_bound
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import UnsplitStrategy
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 
 ROUNDS = 5
 """Rounds in which a strategy and its centre adapt to each other."""

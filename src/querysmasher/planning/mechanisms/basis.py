@@ -24,7 +24,8 @@ from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.strategies import DenseStrategy
 from querysmasher.planning.subworkload import Block, Part, Term, separate
-from querysmasher.workload.families import ONE_ATTRIBUTE, Family
+from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 BASES = (*ONE_ATTRIBUTE, "haar")

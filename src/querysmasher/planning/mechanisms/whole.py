@@ -91,7 +91,8 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
             return found  # else the optimum is on few cells, which the other method finds better
     root = root_of(merged) if root is None else root
     diagonal = root_diagonal(root)
-    design = solve_design(root, np.ones(columns) if diagonal is None else diagonal**2, tolerance / 4)
+    closer = 4 if columns <= limits().dense_cells else 1
+    design = solve_design(root, np.ones(columns) if diagonal is None else diagonal**2, tolerance / closer)
     matrix, reached = design.strategy(), design.upper
     if is_graded(root):
         matrix, reached = design.filled_strategy()

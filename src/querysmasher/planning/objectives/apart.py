@@ -12,7 +12,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from querysmasher.planning.objectives.table import Entry, VarianceTable
+from querysmasher.planning.objectives.entry import Entry
+from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.whole import WholePredictor

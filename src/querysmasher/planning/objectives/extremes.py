@@ -7,8 +7,9 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from querysmasher.planning.objectives.entry import Entry
 from querysmasher.planning.objectives.extreme import Extreme
-from querysmasher.planning.objectives.table import Entry, VarianceTable
+from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.planned import Planned
 
 

@@ -14,51 +14,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.lifting import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.objectives.front import EQUAL, front, peak, peaks
+from querysmasher.planning.objectives.cluster_fronts import ClusterFronts, Integers
+from querysmasher.planning.objectives.entry import Clusters, Entry, Term, joined_clusters
+from querysmasher.planning.objectives.front import peak, peaks
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor, Share
 from querysmasher.workload.groups import Group
-
-Integers = NDArray[np.intp]
-
-ROUGH = 3e-4
-"""Fraction by which a rough search may miss the largest variance, per cluster."""
-
-SHORT = 5_000
-"""Maximum number of rows of an only cluster that are searched one by one."""
-
-Clusters = tuple[tuple[int, ...], ...]
-"""The families of every cluster of a group, by index."""
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A class of attribute sets, and the column of every cluster on them."""
-
-    set_class: int
-    columns: tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Entry:
-    """Equivalent groups: a representative, its clusters and its terms."""
-
-    group: Group
-    members: Sequence[int]
-    """The indices of the groups."""
-    scopes: tuple[int, ...]
-    clusters: Clusters
-    terms: tuple[Term, ...]
 
 
 class VarianceTable:
@@ -75,8 +44,6 @@ class VarianceTable:
         self.predictor = self._predictor(plan)
         self.is_linear = type(self.predictor) is Predictor
         """Whether variances are sums over attribute sets, so that these can share the budget anew."""
-        self._fronts: dict[Hashable, tuple[Integers, Array]] = {}
-        self._own_fronts: dict[tuple[int, bool], list[tuple[Integers, Array]]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._classify(plan)
         blocks = tuple((m.attributes, m.blocks) for m in plan.measured)
@@ -94,6 +61,7 @@ class VarianceTable:
         else:
             self.entries += [self._entry(*found) for found in self._equivalent(plan, scopes)]
         self.classes, self.column_of = self._padded()
+        self._fronts = ClusterFronts(self.entries, self.columns)
         self._most = np.array([*(c.max() for c in self.columns), 1.0])
 
     def _predictor(self, plan: Planned) -> Predictor:
@@ -163,7 +131,7 @@ class VarianceTable:
             return Entry(group, members, scopes, own, tuple(self._single(*term, scopes) for term in terms))
         self.recipes = None
         listed = [(m, list(self.predictor.components(m, shares, group))) for m, shares in terms]
-        clusters = _clusters(len(group.families), [places for _, own in listed for places, _ in own])
+        clusters = joined_clusters(len(group.families), [places for _, own in listed for places, _ in own])
         made = tuple(
             Term(self.class_of[m.attributes], self._joint(own, clusters, group, scopes)) for m, own in listed
         )
@@ -277,9 +245,9 @@ class VarianceTable:
     def largest(self, number: int, variances: Array, *, rough: bool = False) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the rows of its clusters that attain it.
 
-        A `rough` search misses the largest by at most the fraction `ROUGH` per cluster.
+        A `rough` search misses the largest by at most the fraction `cluster_fronts.ROUGH` per cluster.
         """
-        own = self._fronts_of(number, rough=rough)
+        own = self._fronts.of(number, rough=rough)
         value, chosen = peak([matrix for _, matrix in own], self._noise_of(number, variances))
         return value, tuple(int(index[i]) for (index, _), i in zip(own, chosen, strict=True))
 
@@ -290,7 +258,7 @@ class VarianceTable:
         those of the entry, in order; the product with the noise of their classes is the variance.
         """
         noise = self._noise_of(number, variances)
-        fronts = [matrix for _, matrix in self._fronts_of(number, rough=True)]
+        fronts = [matrix for _, matrix in self._fronts.of(number, rough=True)]
         if most == 1:
             value, where = peak(fronts, noise)
             terms = np.ones(len(noise))
@@ -310,29 +278,6 @@ class VarianceTable:
         """Return the classes of an entry's terms; the class after the last has no noise."""
         return np.asarray(self.classes[number])
 
-    def _fronts_of(self, number: int, *, rough: bool) -> list[tuple[Integers, Array]]:
-        """Return the front of every cluster of an entry: indices of rows, and these rows × terms."""
-        if (number, rough) not in self._own_fronts:
-            entry = self.entries[number]
-            own = []
-            for place in range(len(entry.clusters)):
-                columns = [term.columns[place] for term in entry.terms]
-                if not columns:  # all queries are zero
-                    own.append((np.zeros(1, dtype=np.intp), np.zeros((1, 0))))
-                    continue
-                distinct = tuple(sorted(set(columns)))
-                if (distinct, rough) not in self._fronts:
-                    table = np.stack([self.columns[c] for c in distinct], axis=1)
-                    if len(entry.clusters) == 1 and len(table) <= SHORT:  # quicker than a front
-                        index = np.arange(len(table))
-                    else:
-                        index = front(table, ROUGH if rough else EQUAL)
-                    self._fronts[distinct, rough] = index, table[index]
-                index, table = self._fronts[distinct, rough]
-                own.append((index, table[:, [distinct.index(c) for c in columns]]))
-            self._own_fronts[number, rough] = own
-        return self._own_fronts[number, rough]
-
     def _noise_of(self, number: int, variances: Array) -> Array:
         terms = len(self.entries[number].terms)
         return np.asarray(np.append(variances, 0.0)[self.classes[number, :terms]])
@@ -342,13 +287,3 @@ class VarianceTable:
 
     def _products(self, by_column: Array) -> Array:
         return np.asarray(np.append(by_column, 1.0)[self.column_of].prod(axis=1))
-
-
-def _clusters(count: int, tied: list[tuple[int, ...]]) -> Clusters:
-    """Join families that are tied by some component."""
-    sets = [{place} for place in range(count)]
-    for places in tied:
-        touched = [s for s in sets if not s.isdisjoint(places)]
-        if len(touched) > 1:
-            sets = [s for s in sets if s.isdisjoint(places)] + [set().union(*touched)]
-    return tuple(tuple(sorted(s)) for s in sorted(sets, key=min))

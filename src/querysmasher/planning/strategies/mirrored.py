@@ -32,7 +32,8 @@ from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.mirrored import MOST_ROWS
 from querysmasher.privacy.factors.reflection import NAMES
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.families import Circular, Family, Identity, Places, Prefix, Range
+from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from querysmasher.workload.family import Family, Places
 from querysmasher.workload.weighted import Weighted
 
 DENSE = 2_000

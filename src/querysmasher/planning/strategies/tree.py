@@ -28,7 +28,8 @@ from querysmasher.planning.trees.passes import WeightedTree
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Nodes, Partition, Tree
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.families import Family, Identity
+from querysmasher.workload.families import Identity
+from querysmasher.workload.family import Family
 from querysmasher.workload.tree import Hierarchy
 from querysmasher.workload.weighted import Weighted
 

@@ -18,7 +18,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
-from querysmasher.workload.families import Family
+from querysmasher.workload.family import Family
 
 
 class UnsplitStrategy(Strategy):

@@ -15,7 +15,8 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.lattice import Integers
 from querysmasher.privacy.factors import Nodes
-from querysmasher.workload.families import Family, Identity
+from querysmasher.workload.families import Identity
+from querysmasher.workload.family import Family
 from querysmasher.workload.tree import Hierarchy
 from querysmasher.workload.weighted import Weighted
 

@@ -1,0 +1,103 @@
+"""Answers from estimated tables, or from the sums that were measured, shrunk around the estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from querysmasher.arrays import Array, one_core
+from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.monotone import plausible
+from querysmasher.estimate.strategy_space import Shrunken
+from querysmasher.estimate.zeros import Zeros
+from querysmasher.schema import Schema
+from querysmasher.workload.families import Identity, Prefix
+from querysmasher.workload.groups import Group
+from querysmasher.workload.joint import AbsDifference, Affine
+from querysmasher.workload.weighted import Weighted
+from querysmasher.workload.workload import Workload
+
+NESTED = (Prefix, Affine, AbsDifference)
+"""Families whose queries count ever more cells."""
+
+
+class Tables(Protocol):
+    """What computes tables: a model, or one in integers."""
+
+    @property
+    def total(self) -> float: ...
+    def table(self, place: Place) -> Array: ...
+    def tables(self, places: Sequence[Place]) -> Iterator[Array]: ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Answering:
+    """What answers the groups of a workload.
+
+    Counts of single cells are those of the estimated tables. Other queries are answered by the first release
+    that measured them, and by sums of cells if none did.
+    """
+
+    schema: Schema
+    tables: Tables
+    shrunken: tuple[Shrunken, ...] = ()
+    """The measured sums of each release, shrunk around the estimate."""
+    zeros: Zeros | None = None
+    """The possible cells; None if all answers are sums of cells."""
+
+    def answers(self, workload: Workload) -> Iterator[Array]:
+        """Iterate over the answers to each group, with an axis per family."""
+        groups = list(workload)
+        shrunk = [None if _is_cells(group) else self._shrunk(group) for group in groups]
+        places = [self.schema.positions(group.attributes) for group in groups]
+        rest = [tuple(sorted(p)) for p, own in zip(places, shrunk, strict=True) if own is None]
+        with one_core():
+            tables = self.tables.tables(rest)
+            for group, positions, own in zip(groups, places, shrunk, strict=True):
+                yield _summed(group, positions, next(tables)) if own is None else own
+
+    def _shrunk(self, group: Group) -> Array | None:
+        """Return unbiased answers, shrunk around the estimate, if the group was measured."""
+        for source in self.shrunken:
+            found = source.answer(group)
+            if found is not None:
+                return self._possible(group, found)
+        return None
+
+    def _possible(self, group: Group, answers: Array) -> Array:
+        """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
+        families = [_plain(family) for family in group.families]
+        if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
+            answers = plausible(answers, [i for i, one in enumerate(families) if isinstance(one, NESTED)])
+        positions = self.schema.positions(group.attributes)
+        mask = None if self.zeros is None else self.zeros.possible(tuple(sorted(positions)))
+        if mask is None:
+            return answers
+        return answers * (_summed(group, positions, mask.astype(float)) != 0)
+
+
+def arranged(values: Array, positions: Place) -> Array:
+    """Return a table over increasing attributes with its axes in another order."""
+    ordered = sorted(positions)
+    return values.transpose([ordered.index(p) for p in positions])
+
+
+def _summed(group: Group, positions: Place, values: Array) -> Array:
+    """Return answers as sums of estimated cells."""
+    result = arranged(values, positions)
+    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+        result = np.moveaxis(family.answers(result), 0, -1)
+    return result
+
+
+def _plain(family: Any) -> Any:
+    """Return a family without the weights of its queries."""
+    return family.base if isinstance(family, Weighted) else family
+
+
+def _is_cells(group: Group) -> bool:
+    """Return whether a group asks for cells of a table, or for the total."""
+    return all(isinstance(_plain(family), Identity) for family in group.families)

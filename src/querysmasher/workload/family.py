@@ -1,0 +1,141 @@
+"""Query families: rows of linear queries over one attribute, or over a few jointly.
+
+A family provides its queries as a matrix, and the Gram matrix WᵀDW without that matrix: all n² circular
+ranges of an attribute cost no more to state than one query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array
+from querysmasher.attributes import Attribute
+from querysmasher.errors import WorkloadError
+from querysmasher.workload.stating import said_of
+
+Places = NDArray[np.int64]
+"""Indexes of values."""
+
+MAX_MATRIX_ENTRIES = 400_000_000
+"""Maximum number of entries of a query matrix (3.2 GB)."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Queries over cells arranged in `shape`, one axis per attribute."""
+
+    shape: tuple[int, ...]
+
+    name: ClassVar[str] = ""
+    closed_form: ClassVar[bool] = False
+    """Whether the Gram matrix is known without the rows."""
+    looks_alike: ClassVar[bool] = False
+    """Whether the queries are known to look the same from every value."""
+    is_consecutive: ClassVar[bool] = False
+    """Whether each query is about consecutive values of one attribute: `spans` returns them."""
+    is_tree: ClassVar[bool] = False
+    """Whether the queries are about the nodes of a tree over the values of one attribute."""
+
+    @property
+    def rows(self) -> int:
+        """Number of queries in the family."""
+        raise NotImplementedError
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of a query of the family."""
+        return math.prod(self.shape)
+
+    @property
+    def key(self) -> Hashable:
+        """A key that two families share if and only if they have the same queries with the same weights."""
+        return (self.name, self.shape)
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether exchanging axes preserves the queries."""
+        return False
+
+    @property
+    def weights(self) -> Array | None:
+        """Weights of the queries, or None if all are 1."""
+        return None
+
+    @property
+    def fits_memory(self) -> bool:
+        """Whether the queries can be written out as rows."""
+        return self.rows * self.cells <= MAX_MATRIX_ENTRIES
+
+    def matrix(self) -> Array:
+        """Return the queries as rows over the cells in row-major order."""
+        if not self.fits_memory:
+            msg = (
+                f"{self}: writing out {self.rows:,} queries over {self.cells:,} cells would take "
+                f"{self.rows * self.cells * 8 / 1e9:.0f} GB; use fewer values or a coarser binning"
+            )
+            raise WorkloadError(msg)
+        return self._matrix()
+
+    def _matrix(self) -> Array:
+        raise NotImplementedError
+
+    def gram(self) -> Array:
+        """Return WᵀDW, the sum over queries of weight × (row outer row)."""
+        W = self.matrix()
+        return W.T @ W if self.weights is None else (W.T * self.weights) @ W
+
+    def answers(self, table: Array) -> Array:
+        """Answer tables whose first axes are the family's; an axis of queries replaces them."""
+        flat = table.reshape(self.cells, -1)
+        return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
+
+    def spans(self) -> tuple[Places, Places] | None:
+        """Return the first and the last value of every query if each is about consecutive values, else None.
+
+        A first value behind the last one goes around the end.
+        """
+        return None
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Return each query in words: attribute, operator, value."""
+        raise NotImplementedError
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Return each query as a predicate that `where` accepts; in words if no predicate states it."""
+        return self.labels(attributes)
+
+    def values(self) -> list[int] | None:
+        """Return the index of the value that each query is about, or None if that is no single value.
+
+        A query that counts all values up to one is about that one.
+        """
+        return None
+
+    def ends(self) -> NDArray[np.int64] | None:
+        """Return the indexes of the first and last value of each query on one attribute, or None.
+
+        They are -1 for a query that does not count a range of values. If the first is after the last, the
+        range goes around the circle.
+        """
+        spans = self.spans()
+        return None if spans is None else np.stack(spans, axis=1)
+
+    def counted(self, attribute: Attribute) -> Sequence[str | None]:
+        """Return what each query on one attribute counts, in a few words; None if `ends` says it best."""
+        if self.ends() is not None:
+            return [None] * self.rows
+        return [said_of(attribute.name, label) for label in self.labels([attribute])]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, possibly with arrays."""
+        return {"family": self.name, "shape": list(self.shape)}
+
+    def __str__(self) -> str:
+        """Name the family."""
+        return self.name
