@@ -149,7 +149,27 @@ MISTAKES = [
     ),
     (
         entry('kind = "queries"\nfamilies = {age = 3}'),
-        "line 27: workload[1].families.age: expected a name, a list of rows, {rows = …}, or {hierarchy = …}, got 3",
+        "line 27: workload[1].families.age: expected a name, a list of rows, {rows = …}, {ranges = …}, or {hierarchy = …}, got 3",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age.ranges = [[0, 4], [3]]}'),
+        "line 27: workload[1].families.age: ranges: expected a list of pairs of values, [first, last], or the name of a CSV file, got [[0, 4], [3]]",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age.ranges = [[0, 99]]}'),
+        "line 27: workload[1].families.age: ranges: attribute 'age' has no value 99",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age.ranges = [[0, 3], [5, 4]]}'),
+        "line 27: workload[1].families.age: ranges: the first value of range 2 comes after its last one",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age = {ranges = [[0, 3]], weights = [-1]}}'),
+        "line 27: workload[1].families.age: weights: expected positive finite numbers, got -1.0 (omit the query instead)",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age = {ranges = [[0, 3]], weights = [1, 2]}}'),
+        "line 27: workload[1].families.age: weights: expected 1, one per range, got 2",
     ),
     (
         entry('kind = "queries"\nfamilies = {sex = [[1, 2, 3]]}'),
@@ -319,3 +339,24 @@ def test_the_mistakes_of_a_hierarchy_file_are_told_without_its_values(tmp_path, 
     assert f"'levels.csv', {problem}" in str(caught.value) or f"'levels.csv': {problem}" in str(caught.value)
     assert PRIVATE not in str(caught.value)
     assert "'M'" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["from,to", "F,M,3"], ", line 2: expected 2 columns, as in the header, got 3"),
+        (["from,to", "F,M", f"F,{PRIVATE}"], ", line 3: expected two values of attribute 'sex'"),
+        (["from,to,weight", f"F,M,{PRIVATE}"], ", line 2: expected a number as weight"),
+        ([PRIVATE], ": expected a header, then in each line a first value, a last one and perhaps a weight"),
+        (
+            ["from,to"],
+            ": expected a header, then in each line a first value, a last one and perhaps a weight",
+        ),
+    ],
+)
+def test_the_mistakes_of_a_file_of_ranges_are_told_without_its_values(tmp_path, lines, problem):
+    (tmp_path / "spans.csv").write_text("\n".join(lines))
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, entry('kind = "queries"\nfamilies.sex = {ranges = "spans.csv"}'))
+    assert f"'spans.csv'{problem}" in str(caught.value)
+    assert PRIVATE not in str(caught.value)

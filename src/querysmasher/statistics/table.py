@@ -24,6 +24,9 @@ from querysmasher.workload.builders import marginals, queries
 
 Percent = Literal["row", "column", "total"] | None
 
+OF = {"row": "of each row", "column": "of each column", "total": "of the total"}
+"""What percentages are of."""
+
 MAX_CELLS = 2_000_000
 """Maximum number of cells of a cross-table."""
 
@@ -52,10 +55,7 @@ def table(
     if not isinstance(totals, bool):
         msg = f"totals: expected True or False, got {totals!r}"
         raise WorkloadError(msg)
-    allowed = ("total",) if len(attributes) == 1 else ("row", "column", "total")
-    if percent is not None and percent not in allowed:
-        msg = f"percent: expected {', '.join(map(repr, allowed))} or None, got {percent!r}"
-        raise WorkloadError(msg)
+    check_percent(percent, len(attributes))
     rules = Rules(thresholds, suppress)
     shape = tuple(n + 1 for n in schema.shape(attributes))
     if math.prod(shape) > MAX_CELLS:
@@ -88,6 +88,14 @@ def cells(source: Source, attributes: Sequence[str]) -> Figures:
         answers.std.reshape(shape),
         linear=lambda: Linear.of(source, workload, (np.arange(answers.values.size), np.ones(()))),
     )
+
+
+def check_percent(percent: Percent, attributes: int) -> None:
+    """Refuse percentages of what a table of so many attributes does not have."""
+    allowed = ("total",) if attributes == 1 else ("row", "column", "total")
+    if percent is not None and percent not in allowed:
+        msg = f"percent: expected {', '.join(map(repr, allowed))} or None, got {percent!r}"
+        raise WorkloadError(msg)
 
 
 class _Cells:
@@ -160,7 +168,6 @@ class _Cells:
             self._with_denominators(percent, std**2, v)[self.kept],
             scale=100.0,
         )
-        of = {"row": "of each row", "column": "of each column", "total": "of the total"}[percent]
         shown, under = self.numbers[self.kept], below[self.kept]
 
         def errors() -> tuple[Linear, Linear]:
@@ -168,7 +175,7 @@ class _Cells:
             return above, denominators
 
         return ratios_of(
-            f"Percent {of} by {', '.join(self.names)}",
+            f"Percent {OF[percent]} by {', '.join(self.names)}",
             self.columns(),
             parts,
             errors,

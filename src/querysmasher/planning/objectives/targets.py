@@ -22,7 +22,7 @@ from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import class_losses, with_noise
 from querysmasher.planning.objectives.merging import merged_aimed
 from querysmasher.planning.objectives.multipliers import FLOOR, MOST_STEP, Multipliers, Scopes
-from querysmasher.planning.objectives.sharing import largest_ratio
+from querysmasher.planning.objectives.sharing import all_largest, largest_ratio
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -222,13 +222,12 @@ class CappedSearch:
     def _stepped(self, trial: Trial, rate: float) -> Multipliers:
         """Return the next multipliers: larger for queries with larger ratios, and of the best sum."""
         table, multipliers = trial.table, trial.multipliers
-        by_group = np.ones(len(self.aims))
+        by_group, largest = np.ones(len(self.aims)), all_largest(table, table.variances)
         weights = np.zeros(len(table.entries))
         for number, entry in enumerate(table.entries):
             aim = self.aims[entry.members[0]]
             if math.isfinite(aim):
-                value = table.largest(number, table.variances, rough=True)[0] / aim**2
-                by_group[list(entry.members)] = value
+                by_group[list(entry.members)] = largest[number] / aim**2
                 weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
         slopes = table.slopes(multipliers.by_column(table), weights, table.variances)
         rows = multipliers.stepped(

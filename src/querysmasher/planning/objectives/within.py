@@ -68,7 +68,7 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
         factor = worst_of(best)
         if found is None and factor > 1:
             if insufficient == "refuse":
-                raise _refusal(best, factor, missed)
+                raise refusal(best, factor, missed)
             workload = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
         search = CappedSearch(workload, again.around(best.centres))
         if found is None or best.centres != start:
@@ -156,7 +156,7 @@ def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
     ]
 
 
-def _refusal(best: Plan, factor: float, missed: list[tuple[str, float, Target]]) -> PlanError:
+def refusal(best: Plan, factor: float, missed: list[tuple[str, float, Target]]) -> PlanError:
     """Say which targets are missed by how much, and what would suffice."""
     cost = best.budget.privacy_cost * factor**2 * (1 + 1e-5)  # printed with fewer digits
     least = factor / (1 + best.gap)
