@@ -12,6 +12,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeEr
 from querysmasher.planning.limits import limited
 from tests.builders import COST
 from tests.reference import optimal_loss, query_rows
+from tests.release.tables import simulations
 from tests.strategies import schemas, workloads
 
 
@@ -139,12 +140,11 @@ def test_releases_have_the_planned_mean_and_variance():
     workload = predicates(6, (6, 5, 2), seed=5)
     table = pd.DataFrame({"a": [0, 3, 5] * 20, "b": [1, 2, 4] * 20, "d": [0, 1, 1] * 20})
     plan = plan_whole(workload, qs.PrivacyCost(1.0))
-    found = np.array([qs.measure(plan, table, seed=s).answer(workload).values for s in range(300)])
-    std = qs.measure(plan, table, seed=0).answer(workload).std
-    truth = (
-        query_rows(workload)[0]
-        @ np.histogramdd(table.to_numpy(), [np.arange(n + 1) for n in (6, 5, 2)])[0].ravel()
-    )
+    counts = np.histogramdd(table.to_numpy(), [np.arange(n + 1) for n in (6, 5, 2)])[0]
+    found = np.array([one.answer(workload).values for one in simulations(plan, counts, range(300))])
+    measured = qs.measure(plan, table, seed=0).answer(workload)
+    np.testing.assert_array_equal(found[0], measured.values)  # a simulation equals a measurement
+    std, truth = measured.std, query_rows(workload)[0] @ counts.ravel()
     assert np.all(np.abs(found.mean(axis=0) - truth) < 5 * std / math.sqrt(300))
     assert np.all(np.abs(found.var(axis=0) / std**2 - 1) < 0.45)
 
