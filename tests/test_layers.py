@@ -15,7 +15,7 @@ from querysmasher.privacy.noise import SOURCES
 ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
-    {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras"},
+    {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras", "indexes"},
     {"labels", "attributes", "names", "conditions", "schema"},
     {"workload"},
     {

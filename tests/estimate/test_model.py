@@ -87,6 +87,32 @@ def test_an_unmeasured_pair_follows_the_chain_through_a_third_attribute():
     assert np.abs(model.table((0, 3)) - far).sum() < 0.2 * np.abs(apart - far).sum()
 
 
+class Compared:
+    """A source that measured the distances of pairs from independence, and nothing else."""
+
+    def __init__(self, distance):
+        self.distance = {(0, 2): distance}.get
+
+    def noisy(self, _):
+        return None
+
+
+@pytest.mark.parametrize("distance", [-50.0, 0.0, 30.0, 1e9])
+def test_an_unmeasured_pair_is_no_farther_from_independence_than_it_was_found_to_be(distance):
+    schema, records = people(100_000)
+    rng = np.random.default_rng(0)
+    places = [(), (0,), (1,), (2,), (0, 1), (1, 2)]
+    known = Evidence.of(schema, [noisy(schema, records, p, 1.0, rng) for p in places])
+    free = Model(known)
+    bound = Model(known + Evidence(schema, (Compared(distance),)))
+    independent = free.pairs.independent((0, 2))
+    chain = np.abs(free.table((0, 2)) - independent).sum()
+    found = bound.table((0, 2))
+    assert np.abs(found - independent).sum() == pytest.approx(min(max(distance, 0), chain), abs=1e-6)
+    np.testing.assert_allclose(found.sum(axis=1), free.single(0), atol=1e-6)
+    assert found.min() >= 0
+
+
 def test_a_triple_that_was_not_measured_has_maximum_entropy_given_its_pairs():
     schema, records = people()
     model = Model(evidence(schema, records, 2, 1e-6))

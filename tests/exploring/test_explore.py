@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
 from querysmasher.exploring import explore as module
+from querysmasher.exploring.shares import DENSE, DENSEST, dense_share
 from querysmasher.privacy import counted as counted_module
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.counted import CountedOnce
@@ -192,7 +193,7 @@ def test_an_error_between_phases_shows_no_count(monkeypatch):
     def fail(*_):
         raise ValueError
 
-    monkeypatch.setattr("querysmasher.exploring.course.fill", fail)
+    monkeypatch.setattr("querysmasher.exploring.course.filled", fail)
     with pytest.raises(ValueError, match=r"^$") as raised:
         qs.explore(WORKLOAD, TABLE, BUDGET, seed=1)
     trace = raised.value.__traceback__.tb_next  # this frame is the test's own
@@ -320,3 +321,22 @@ def test_a_table_that_is_too_large_is_refused():
 def test_phases_are_named_and_cover_the_plan(release):
     assert [type(p) for p in release.exploration.phases][:3] == [Measurement, Measurement, Comparison]
     assert release.exploration.phases[-1].name == "errors of the estimate"
+
+
+# --- shares ---------------------------------------------------------------------------------------------
+
+
+def test_the_denser_a_table_the_more_is_spent_as_by_the_plan_of_least_error():
+    assert dense_share(0.5) == dense_share(DENSE) == 0
+    assert dense_share(DENSEST) == dense_share(1e-9) == dense_share(0.0) == 1
+    assert 0.3 < dense_share((DENSE * DENSEST) ** 0.5) < 0.7
+
+
+def test_a_dense_table_is_measured_as_by_the_plan_of_least_error():
+    """With so large a budget, only the number of records and the errors cost more than that plan."""
+    rich = qs.ApproxDP(1e5, 1e-6)
+    release = qs.explore(WORKLOAD, TABLE, rich, seed=0)
+    names = [phase.name for phase in release.exploration.phases]
+    assert names == ["number of records", "all parts", "errors of the estimate"]
+    best = qs.plan(WORKLOAD, rich)
+    assert release.answer(WORKLOAD).std.max() < 1.05 * qs.measure(best, TABLE, seed=0).answer().std.max()

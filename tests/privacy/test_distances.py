@@ -25,8 +25,8 @@ def asked(*distances, budget=None, schema=SCHEMA, max_records=1000):
 def measured(distances, targets, counts):
     """What measuring hands out without noise, and the variance of the noise of each."""
     counter = TableCounter(distances.schema, counts)
-    exact = dict(measure_distances(distances, targets.__getitem__, counter, Telltale(0)))
-    return [int(exact[i][0]) for i in range(len(distances.asked))]
+    exact = measure_distances(distances, targets.__getitem__, counter, Telltale(0))
+    return exact.tolist()
 
 
 def neighbours(counts, unit):
@@ -124,14 +124,14 @@ def test_distances_that_cost_more_than_their_budget_are_refused_before_counting(
 
     over = asked(Distance((0,), 1, Fraction(1)), budget=qs.PrivacyCost(0.999))
     with pytest.raises(PrivacyError, match=r"they cost 1, more than the 0\.999"):
-        list(measure_distances(over, lambda _: np.zeros(2, np.int64), Untouched(), Telltale(0)))
+        measure_distances(over, lambda _: np.zeros(2, np.int64), Untouched(), Telltale(0))
 
 
 def test_a_table_with_too_many_records_is_refused():
     small = asked(Distance((0,), 1, Fraction(1)), max_records=3)
     counter = TableCounter(SCHEMA, np.ones((2, 3), dtype=np.int64))
     with pytest.raises(DataError, match="more than max_records = 3"):
-        list(measure_distances(small, lambda _: np.zeros(2, np.int64), counter, Telltale(0)))
+        measure_distances(small, lambda _: np.zeros(2, np.int64), counter, Telltale(0))
 
 
 @pytest.mark.parametrize(
@@ -164,3 +164,23 @@ def test_targets_that_do_not_fit_are_refused(target):
 def test_invalid_distances_are_refused(one):
     with pytest.raises(PrivacyError, match="distances: "):
         asked(one)
+
+
+def test_every_distance_has_noise_of_its_own_variance():
+    class Marked(Telltale):
+        def draw(self, variance, size):  # the variance itself, and the index of the draw
+            return np.arange(size) + int(variance)
+
+    counter = TableCounter(SCHEMA, np.zeros((2, 3), dtype=np.int64))
+    own = [Distance((0,), 1, Fraction(v)) for v in (100, 500, 100, 500, 900)]
+    values = measure_distances(asked(*own), lambda _: np.zeros(2, np.int64), counter, Marked(0))
+    assert values.tolist() == [100, 500, 101, 501, 900]
+
+
+def test_the_cost_of_equal_distances_is_that_of_each():
+    own = [
+        Distance((0,), 3, Fraction(7, 11)),
+        Distance((1,), 3, Fraction(7, 11)),
+        Distance((1,), 2, Fraction(13)),
+    ]
+    assert distances_cost(asked(*own)) == sum(distances_cost(asked(one)) for one in own)

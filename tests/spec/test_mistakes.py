@@ -101,6 +101,17 @@ MISTAKES = [
         SMALL.replace("range = [0, 9]", "values = [2024-01-02T12:00:00]"),
         "line 9: schema[1].values: values of attribute 'age': expected dates without time or time zone, got 2024-01-02 12:00:00",
     ),
+    (SMALL + '[about]\ndate = "soon"', "line 28: about.date: expected a date such as 2024-03-01, got 'soon'"),
+    (
+        SMALL + "[about]\ndate = 2024-03-01T12:00:00",
+        'line 28: about.date: expected a date such as 2024-03-01, got "2024-03-01 12:00:00"',
+    ),
+    (SMALL + "[output]\nlevel = 95", "line 28: output.level: expected a number between 0 and 1, got 95"),
+    (
+        SMALL + "[output]\nthresholds = [0.2, 0.1]",
+        "line 28: output.thresholds: expected a list of increasing positive numbers, got [0.2, 0.1]",
+    ),
+    (SMALL + "[output]\nsuppress = 0", "line 28: output.suppress: expected a positive number, got 0"),
     (SMALL.replace('"age"', '"sex"'), "line 1: schema: attributes: the name 'sex' is used more than once"),
     (SMALL.replace('"age"', "5"), "line 7: schema[1].name: expected a name as a string, got 5"),
     (

@@ -43,12 +43,12 @@ class EstimateTidy(Tidy):
     def estimates(self, group: Group, values: Array) -> Iterator[Any]:
         """Iterate over Arrow tables of the estimates of a group."""
         flat = np.ascontiguousarray(values.ravel())
-        return self.rows(group, lambda own: (pa.array(flat[own]), _noted(len(flat[own]))))
+        return self.rows(group, lambda own: (pa.array(flat[own]), noted(len(flat[own]))))
 
 
-def _noted(size: int) -> Any:
+def noted(size: int, note: str = NOTE) -> Any:
     """Return a column that repeats the note."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, dtype=np.int32)), pa.array([NOTE])).cast(
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, dtype=np.int32)), pa.array([note])).cast(
         WORD
     )
 

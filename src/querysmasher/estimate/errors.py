@@ -186,6 +186,10 @@ class Rehearsal:
         self._evidence = Evidence(model.schema, tuple(ReleasedResiduals(one) for one in releases))
         self._model = model
 
+    def distance(self, attributes: Place) -> float | None:
+        """Return the noisy distance of a pair from independence that was measured, or None."""
+        return self._evidence.distance(attributes)
+
     def noisy(self, attributes: Place) -> Noisy | None:
         """Return the noisy residual of a set, or None if it was not measured; the same at every call."""
         own = self._evidence.noisy(attributes)

@@ -15,6 +15,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.estimate.answering import Answering, Tables, arranged
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
+from querysmasher.estimate.cross_table import EstimatedCrossTable, check_table, cross_table
 from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
 from querysmasher.estimate.evidence import Evidence, Place
 from querysmasher.estimate.integers import IntegerModel
@@ -31,6 +32,7 @@ from querysmasher.fields import whole
 from querysmasher.html import notebook, table
 from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
+from querysmasher.statistics.table import Percent
 from querysmasher.workload.lookup import asked_of
 from querysmasher.workload.workload import Workload
 
@@ -95,9 +97,17 @@ class Estimate:
             values = self._tables.table(tuple(sorted(positions)))
         return EstimatedTable.of(arranged(values, positions), self.schema, tuple(attributes))
 
-    def table(self, *attributes: str) -> EstimatedTable:
-        """Return the same as `marginal`."""
-        return self.marginal(*attributes)
+    def table(self, *attributes: str, totals: bool = True, percent: Percent = None) -> EstimatedCrossTable:
+        """Return the cross-table of one attribute or several; the last one forms the columns.
+
+        Args:
+            attributes: names of attributes, measured or not.
+            totals: whether to add totals, the last entry of each axis: sums of the cells shown.
+            percent: None for counts; "row", "column" or "total" for percentages of those.
+        """
+        check_table(attributes, self.schema.shape(attributes), percent)
+        own = [self.schema[name] for name in attributes]
+        return cross_table(own, self.marginal(*attributes), self.note, totals=totals, percent=percent)
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
         """Answer a workload (by default the one that was asked for), a predicate or several.

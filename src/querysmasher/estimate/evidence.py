@@ -53,6 +53,10 @@ class Source(Protocol):
         """Return the noisy residual of a set, or None if it is not measured."""
         ...
 
+    def distance(self, attributes: Place) -> float | None:
+        """Return the noisy distance of a pair from independence, in records; None if it is not known."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
@@ -63,6 +67,10 @@ class Residuals:
     def noisy(self, attributes: Place) -> Noisy | None:
         """Return the noisy residual of a set, or None if it is not measured."""
         return self.by_set.get(attributes)
+
+    def distance(self, attributes: Place) -> float | None:  # noqa: ARG002 - of no pair
+        """Return None."""
+        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +103,11 @@ class Evidence:
         found = [source.noisy(attributes) for source in self.sources]
         known = [one for one in found if one is not None]
         return combined(known) if known else None
+
+    def distance(self, attributes: Place) -> float | None:
+        """Return the noisy distance of a pair from independence, in records; None if it is not known."""
+        found = (source.distance(attributes) for source in self.sources)
+        return next((one for one in found if one is not None), None)
 
 
 def combined(several: Sequence[Noisy]) -> Noisy:

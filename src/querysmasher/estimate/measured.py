@@ -9,6 +9,7 @@ e_B / n_{A∖B}, with e_B that of residual B and n_{A∖B} the number of cells o
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from querysmasher.estimate.nonnegative import centred
 from querysmasher.planning.lifting import subsets
 from querysmasher.planning.prediction import Predictor
 from querysmasher.release.measurements import Measurements
+from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
 
@@ -50,6 +52,19 @@ class ReleasedResiduals:
             return None
         return Noisy(attributes, centred(marginal[None])[0], max(self._error(attributes), 0.0) / directions)
 
+    def distance(self, attributes: Place) -> float | None:
+        """Return the noisy distance of a pair from independence, in records; None if it is not known."""
+        return self._distances.get(attributes)
+
+    @cached_property
+    def _distances(self) -> dict[Place, float]:
+        explored = self.release.exploration
+        found = None if explored is None else explored.independence
+        if found is None:
+            return {}
+        places = [one.attributes for one in found.distances.asked]
+        return dict(zip(places, found.records.tolist(), strict=True))
+
     def _is_stored(self, attributes: Place) -> bool:
         """Return whether the release stores the whole residual around uniform centres."""
         plain = type(self.release.predictor) is Predictor
@@ -73,10 +88,13 @@ class ReleasedResiduals:
 
     def _marginal(self, attributes: Place) -> Array | None:
         """Return the unbiased marginal, or None if there is none."""
+        reconstruction = self.release.reconstruction
+        if type(reconstruction) is Reconstruction and not reconstruction.is_whole(attributes):
+            return None  # at once: most sets were not measured
         if attributes in self._outside:
             return None
         try:
-            return self.release.reconstruction.marginal(attributes)
+            return reconstruction.marginal(attributes)
         except OutsideMeasuredSpaceError:
             self._outside.add(attributes)
             return None

@@ -4,7 +4,8 @@ If i and j depend on each other through k alone, their table is the *chain* P_ik
 independence and all chains, the target is the one that makes the noisy residual of (i, j) most likely: the
 noise of that residual is independent of those the chains are made of, so the choice is honest. A pair that
 was not measured takes the strongest chain there is, through one attribute or along the tree of the strongest
-links.
+links. If its distance from independence was measured, and is smaller than that of the chain, it takes the
+mixture of both that is as far from independence.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Pairs:
 
     def prepare(self, places: Iterable[Place]) -> None:
         """Compute several pairs at once, which is faster than one by one."""
-        missing = sorted(set(places) - set(self._known))
+        missing = sorted({place for place in places if place not in self._known})
         for some in batches(missing, self._sizes):
             noisy = [self._evidence.noisy(place) for place in some]
             targets = np.stack([self.target(place) for place in some])
@@ -107,9 +108,18 @@ class Pairs:
             return targets[0]
         stacked = np.stack(targets)
         if noisy is None:
-            return stacked[np.abs(stacked - stacked[0]).sum(axis=(1, 2)).argmax()]
+            return self._strongest(place, stacked)
         deviations = noisy.values - centred(stacked)
         return stacked[fit(deviations, stacked, np.full(len(stacked), noisy.variance)).evidence.argmax()]
+
+    def _strongest(self, place: Place, targets: Array) -> Array:
+        """Return the target farthest from the first, independence, but no farther than the pair was found."""
+        distances = np.abs(targets - targets[0]).sum(axis=(1, 2))
+        best = int(distances.argmax())
+        known = self._evidence.distance(place)
+        if known is None or distances[best] <= known:
+            return targets[best]
+        return targets[0] + max(known, 0.0) / distances[best] * (targets[best] - targets[0])
 
     def _chains(self, place: Place, *, tree: bool) -> list[Array]:
         """Return the tables that follow from the strongest chains."""

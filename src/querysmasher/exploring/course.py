@@ -5,11 +5,13 @@ and refuses a phase that would exceed the budget: an error in this file can cost
 
 1. The number of records (unless it is public), then a first look at every single attribute.
 2. The distance of every pair from independence. A pair's prior is scaled to its noisy distance, less one
-   standard error; then water-filling (`planning.water_filling`) shares the budget among pairs, and more
-   accurate single attributes. A pair without visible signal gets nothing.
+   standard error; then water-filling (`filling`) shares the budget among pairs, and more accurate single
+   attributes. A pair without visible signal gets little or nothing.
 3. If the noise allows it, the distance of every triple from the table of maximum entropy given its pairs;
    then what was kept back is shared among triples and better pairs and single attributes in the same way.
 4. The distance of every table of the workload from its estimate: the error of the estimate.
+
+With very many records, the budget is spent as by the plan of least error (`direct`), in part or as a whole.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ from querysmasher.estimate.evidence import Evidence
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.model import Model
 from querysmasher.exploring.asked import Asked
+from querysmasher.exploring.direct import Direct
+from querysmasher.exploring.filling import filled
 from querysmasher.exploring.parts import Parts
 from querysmasher.exploring.shares import (
     AGAIN,
-    BELOW,
+    FLOOR,
     PAIR_SCORES,
     ROUGH,
     TOTAL,
@@ -40,14 +44,13 @@ from querysmasher.exploring.shares import (
 )
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.lifting import subsets
-from querysmasher.planning.residual_plan import Place, joined, residual_plan, rounded_up, tables, unit_cost
-from querysmasher.planning.water_filling import fill
+from querysmasher.planning.residual_plan import Place, cell_cost, joined, residual_plan, rounded_up, tables
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distances import Distance, Distances
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
+from querysmasher.release.exploration import ERRORS, PAIRS, Comparison, Exploration, Measurement, Phase
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore, new_store
@@ -74,6 +77,9 @@ class Course:
     _plans: list[IntegerPlan] = field(default_factory=list)
     _store: MemoryStore = field(default_factory=MemoryStore)
     _done: list[Phase] = field(default_factory=list)
+    _spent: dict[Place, float] = field(default_factory=dict)
+    """The privacy cost spent on each set so far."""
+    _direct: Direct = field(default_factory=Direct)
 
     def run(self) -> Release:
         """Explore, and return everything that was measured."""
@@ -86,7 +92,10 @@ class Course:
         total = self._model().total if self.public_total is None else float(self.public_total)
         spare = budget - float(self.phases.spent)
         sizes = {place: self.asked.schema.sizes[place[0]] for place in self.asked.singles}
-        if not self.asked.pairs:
+        self._direct = Direct.of(self.asked, self.budget, total, budget)
+        if self._direct.weight == 1:
+            self._measure("all parts", self._direct.missing(self._spent, spare))
+        elif not self.asked.pairs:
             self._measure("single attributes", by_size(sizes, spare))
         else:
             first = first_share(total, budget, list(sizes.values())) * budget
@@ -102,40 +111,46 @@ class Course:
     def _share_out(self, total: float, budget: float, spare: float) -> None:
         """Measure pairs and triples where their distances ask for them."""
         pairs, triples = self.asked.pairs, self.asked.triples
-        distances, sd, profiles = self._compare("distances of pairs", list(pairs), PAIR_SCORES * budget)
-        spare -= PAIR_SCORES * budget
+        looking = 1 - self._direct.weight
+        distances, sd, profiles = self._compare(PAIRS, list(pairs), looking * PAIR_SCORES * budget)
+        spare -= looking * PAIR_SCORES * budget
         parts = Parts.of_noise(self.asked.singles, self._noises(self.asked.singles), self._model())
-        parts += Parts.of_distances(pairs, distances - sd, profiles)
-        noise = math.sqrt(len(triples) * self._change / (TRIPLE_SCORES * budget))
-        later = later_share(noise, total) * spare
-        if not triples or later < 2 * TRIPLE_SCORES * budget:
+        parts += Parts.of_distances(pairs, np.maximum(distances - sd, FLOOR * sd), profiles)
+        scores = looking * TRIPLE_SCORES * budget
+        later = later_share(math.sqrt(len(triples) * self._change / scores), total) * spare
+        if not triples or later < 2 * scores:
             self._fill("pairs and single attributes", parts, spare)
             return
         parts = self._fill("pairs and single attributes", parts, spare - later)
-        distances, sd, profiles = self._compare("distances of triples", list(triples), TRIPLE_SCORES * budget)
+        distances, sd, profiles = self._compare("distances of triples", list(triples), scores)
         errors = dict(zip(parts.places, parts.errors, strict=True))
         known = [
             sum(errors.get(some, 0.0) ** 2 for some in subsets(place) if len(some) == 2) for place in triples
         ]
-        own = np.sqrt(np.maximum(np.maximum(distances - sd, 0.0) ** 2 - np.array(known), 0.0))
-        parts = parts.weighing(BELOW) + Parts.of_distances(triples, own, profiles)
-        self._fill("triples, pairs and single attributes", parts, later - TRIPLE_SCORES * budget)
+        own = np.sqrt(np.maximum(np.maximum(distances - sd, 0.0) ** 2 - np.array(known), (FLOOR * sd) ** 2))
+        parts += Parts.of_distances(triples, own, profiles)
+        self._fill("triples, pairs and single attributes", parts, later - scores)
 
     def _fill(self, name: str, parts: Parts, cost: float) -> Parts:
         """Measure parts by water-filling; return what is left of their variances."""
-        costs = np.array([unit_cost(self.asked.schema, place, self.budget) for place in parts.places])
-        precisions = fill(parts.variances, parts.counts, parts.weights, costs, cost)
-        spent = {
-            p: float(c) for p, c in zip(parts.places, precisions * costs, strict=True) if c > LEAST * cost
-        }
+        costs = np.array([cell_cost(self.asked.schema, place, self.budget) for place in parts.places])
+        looking = 1 - self._direct.weight
+        precisions = filled(parts, self.asked.weights, costs, looking * cost)
+        spent = dict(zip(parts.places, (precisions * costs).tolist(), strict=True))
+        for place, own in self._direct.missing(self._spent, (1 - looking) * cost).items():
+            spent[place] = spent.get(place, 0.0) + own
+        spent = {place: own for place, own in spent.items() if own > LEAST * cost}
         if not spent:  # no cell has prior variance: an empty table
             spent = by_size(dict.fromkeys(self.asked.singles, 1), cost)
         self._measure(name, spent)
-        return parts.after(precisions)
+        precise = np.array([spent.get(place, 0.0) for place in parts.places]) / costs
+        return parts.after(precise)
 
     def _measure(self, name: str, costs: Mapping[Place, float]) -> None:
         """Measure the residuals of some sets, each at its privacy cost."""
         plan = residual_plan(self.asked.schema, self.budget, costs, self.max_records)
+        for place, cost in costs.items():
+            self._spent[place] = self._spent.get(place, 0.0) + cost
         start = sum(len(done.measured) for done in self._plans)
         for number, answers in self.phases.measure(plan, self.progress).items():
             self._store.put(start + number, answers)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.estimate.model import Model
-from querysmasher.exploring.shares import BELOW, Profile, expected
+from querysmasher.exploring.shares import Profile, expected
 from querysmasher.planning.residual_plan import Place
 
 
@@ -21,34 +21,28 @@ class Parts:
     variances: Array
     """By part, and class of cells."""
     counts: Array
-    weights: Array
 
     @classmethod
-    def of_distances(
-        cls, places: Mapping[Place, float], distances: Array, profiles: Sequence[Profile]
-    ) -> Parts:
+    def of_distances(cls, places: Iterable[Place], distances: Array, profiles: Sequence[Profile]) -> Parts:
         """Return parts whose priors have the given expected distances."""
         variances = [own.prior(float(d)) for own, d in zip(profiles, distances, strict=True)]
-        return cls._of(places, variances, profiles, 1.0)
+        return cls._of(places, variances, profiles)
 
     @classmethod
-    def of_noise(cls, places: Mapping[Place, float], noises: Sequence[float], model: Model) -> Parts:
+    def of_noise(cls, places: Iterable[Place], noises: Sequence[float], model: Model) -> Parts:
         """Return single attributes that were measured with noise of these variances."""
         profiles = [Profile.of(model.single(a)) for (a,) in places]
         variances = [own.noise(variance) for own, variance in zip(profiles, noises, strict=True)]
-        return cls._of(places, variances, profiles, BELOW)
+        return cls._of(places, variances, profiles)
 
     @classmethod
-    def _of(
-        cls, places: Mapping[Place, float], variances: list[Array], profiles: Sequence[Profile], factor: float
-    ) -> Parts:
-        counts = np.array([own.counts for own in profiles])
-        return cls(tuple(places), np.array(variances), counts, factor * np.array(list(places.values())))
+    def _of(cls, places: Iterable[Place], variances: list[Array], profiles: Sequence[Profile]) -> Parts:
+        return cls(tuple(places), np.array(variances), np.array([own.counts for own in profiles]))
 
     @property
-    def errors(self) -> list[float]:
+    def errors(self) -> Array:
         """The expected distance of each part from its estimate."""
-        return [float(one) for one in expected(self.variances, self.counts)]
+        return expected(self.variances, self.counts)
 
     def __add__(self, other: Parts) -> Parts:
         """Return both."""
@@ -56,14 +50,9 @@ class Parts:
             self.places + other.places,
             np.concatenate([self.variances, other.variances]),
             np.concatenate([self.counts, other.counts]),
-            np.concatenate([self.weights, other.weights]),
         )
-
-    def weighing(self, factor: float) -> Parts:
-        """Return the same parts with other weights."""
-        return Parts(self.places, self.variances, self.counts, factor * self.weights)
 
     def after(self, precisions: Array) -> Parts:
         """Return what is left of the variances after parts were measured at these precisions."""
         left = self.variances / (1 + self.variances * precisions[:, None])
-        return Parts(self.places, left, self.counts, self.weights)
+        return Parts(self.places, left, self.counts)

@@ -23,15 +23,18 @@ ROUGH, AGAIN = 0.01, 0.15
 PAIR_SCORES, TRIPLE_SCORES = 0.04, 0.02
 """Shares of the budget for the distances of pairs and triples from what is known before them."""
 
+DENSE, DENSEST = 0.006, 0.003
+"""Where unbiased tables have this ‖error‖₁/N, exploring starts to spend as the plan of least error does, and
+does nothing else any more."""
+
+FLOOR = 0.25
+"""A pair or triple without visible signal may still be this many standard errors from what is expected."""
+
 VISIBLE = 0.02
 """Triples are looked at only if the noise on their distances is below this fraction of the records."""
 
 CLEAR = 0.001
 """Their distances are clear if the noise is below this fraction of the records."""
-
-BELOW = 0.5
-"""How much the errors of single attributes count beside those of pairs, and those of both beside those of
-triples: errors of parts partly cancel in a table."""
 
 CLASSES, DECADES = 24, 8
 """Cells are classed by their expected counts, from 10^-8 of the largest to the largest."""
@@ -48,6 +51,15 @@ def first_share(total: float, cost: float, sizes: Sequence[int]) -> float:
     """
     signal = max(total, 1.0) * math.sqrt(cost) / sum(sizes)
     return 0.7 * min(max(0.7 - 0.3 * math.log10(signal / 1.4), 0.15), 0.9)
+
+
+def dense_share(expected: float) -> float:
+    """Return the share of the budget to be spent as the plan of least error spends it.
+
+    `expected` is the mean of ‖error‖₁/N over the unbiased tables of that plan. If it is tiny, all parts of
+    all tables are worth measuring, and distances have nothing to say.
+    """
+    return min(max(math.log(DENSE / max(expected, 1e-300)) / math.log(DENSE / DENSEST), 0.0), 1.0)
 
 
 def later_share(noise: float, total: float) -> float:

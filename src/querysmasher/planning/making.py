@@ -16,9 +16,10 @@ from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
 from querysmasher.planning.objectives.joining import Joined
-from querysmasher.planning.objectives.least import plan_least
-from querysmasher.planning.objectives.objective import plan_for, replace_targets
+from querysmasher.planning.objectives.least import at_cost, plan_least
 from querysmasher.planning.objectives.rounded import as_measured, at_measured_cost, missed_by, within_measured
+from querysmasher.planning.objectives.targets import gap_of
+from querysmasher.planning.objectives.within import plan_for, replace_targets
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
@@ -56,8 +57,32 @@ class Making:
                 asked, lambda fixed: plan_for(objective, asked, self._fresh(budget, fixed), insufficient)
             )
 
-        best = make(workload)
-        return within_measured(best, self.max_records, make) if objective == "mean" else best
+        if objective == "worst":
+            return make(workload)
+        try:
+            return within_measured(make(workload), self.max_records, make)
+        except PlanError:
+            scaled = self._least_scaled(workload, budget)
+            if scaled is None:
+                raise
+            return scaled
+
+    def _least_scaled(self, workload: Workload, budget: Budget) -> Plan | None:
+        """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices."""
+        options = [self.options]
+        if self.options.centering != "uniform":
+            options.append(replace(self.options, centering="uniform"))
+        for own in options:
+            try:
+                least = replace(self, options=own).least(workload, budget)
+            except PlanError:
+                continue
+            if least.budget.privacy_cost <= budget.privacy_cost:
+                plan = replace(at_cost(least, budget.privacy_cost * (1 - 1e-12)), budget=budget)
+                free = self._fresh(budget, least.centres)()(workload)
+                gap = gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2)
+                return replace(plan, gap=gap, objective="mean")
+        return None
 
     def least(self, workload: Workload, budget: Budget) -> Plan:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
@@ -111,13 +136,12 @@ class Making:
     def _fresh(self, budget: Budget, fixed: Centres | None) -> Fresh:
         """Return what starts planning with other weights."""
 
-        def split(asked: Workload, centres: Centres | None = None) -> Plan:
+        def split(asked: Workload, centres: Centres | None, tolerance: float, /) -> Plan:
             """Plan with all groups split, around given centres or the best ones."""
+            options = replace(self.options, tolerance=tolerance)
             if centres is None:
-                return plan_around_best(
-                    asked, budget, self.options, self.bases, self.far_apart, self.progress
-                )
-            return plan_at(centres, asked, budget, self.options, self.bases, self.progress)
+                return plan_around_best(asked, budget, options, self.bases, self.far_apart, self.progress)
+            return plan_at(centres, asked, budget, options, self.bases, self.progress)
 
         def fresh() -> Again:
             arranged, planned = (

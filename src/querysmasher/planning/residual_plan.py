@@ -49,10 +49,14 @@ def directions(schema: Schema, place: Place) -> int:
     return math.prod(schema.sizes[a] - 1 for a in place)
 
 
-def unit_cost(schema: Schema, place: Place, budget: Budget) -> float:
-    """Return the privacy cost at which the noise on a residual has variance 1 in every direction."""
+def cell_cost(schema: Schema, place: Place, budget: Budget) -> float:
+    """Return the privacy cost at which the noise on every cell of a residual has variance 1.
+
+    With variance s² in every direction of the residual, it costs Π(1 - 1/n)/s² for each change of a record,
+    and a cell has the variance s² Π(1 - 1/n).
+    """
     change = budget.unit.squared_change(total=not place)
-    return change * math.prod(1 - 1 / schema.sizes[a] for a in place)
+    return change * math.prod((1 - 1 / schema.sizes[a]) ** 2 for a in place)
 
 
 def residual_plan(

@@ -48,9 +48,13 @@ class CountedOnce:
         if not self._kept:
             found = zip(self._sets, self._counter.marginals(self._sets), strict=True)
             self._kept = dict(found)
-        covers = smallest_covers(self._schema, sets, self._sets)
+        others = [names for names in sets if names not in self._kept]
+        covers = smallest_covers(self._schema, others, self._sets)
         place = {names: own for own, asked in covers.items() for names in asked}
         for names in sets:
+            if names in self._kept:
+                yield self._kept[names]
+                continue
             own = place[names]
             ((_, counts),) = lower_marginals(own, self._kept[own], [names])
             yield counts

@@ -16,6 +16,7 @@ same noise, the vector of K distances has L2 sensitivity at most a·√(K·squar
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -88,5 +89,9 @@ def distances_cost(distances: Distances) -> Fraction:
     over all distances of (change)²/(noise variance) is at most the returned number.
     """
     change = distances.budget.unit.squared_change()
-    total = sum(math.ceil(Fraction(change * d.multiple**2) / d.variance * GRAIN) for d in distances.asked)
+    alike = Counter((one.multiple, one.variance) for one in distances.asked)
+    total = sum(
+        count * math.ceil(Fraction(change * multiple**2) / variance * GRAIN)
+        for (multiple, variance), count in alike.items()
+    )
     return Fraction(total, GRAIN)

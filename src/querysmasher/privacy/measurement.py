@@ -53,13 +53,13 @@ def measure_distances(
     counter: Counter,
     noise: NoiseSource,
     progress: bool | None = None,
-) -> Iterator[tuple[int, Numbers]]:
-    """Iterate over distances, in no particular order, with their noisy values.
+) -> Numbers:
+    """Return noisy distances, in the order asked.
 
     `targets` maps the index of a distance to the integers it is taken from. It must not depend on the table
     except through noisy results.
 
-    Formal guarantee: what is yielded satisfies the budget of the distances, for its neighbours, on the same
+    Formal guarantee: what is returned satisfies the budget of the distances, for its neighbours, on the same
     conditions as `measure_table`, for any targets.
     """
     spent, allowed = distances_cost(distances), Fraction(noise.distribution.allowed_cost(distances.budget))
@@ -71,10 +71,16 @@ def measure_distances(
         raise PrivacyError(msg)
     names = [distances.names(one) for one in distances.asked]
     tables = _counted(distances.schema, names, counter, distances.max_records, "Comparing", progress)
+    exact = np.zeros(len(names), dtype=np.int64)
     for number, counts in tables:
-        one = distances.asked[number]
-        exact = np.array([exact_distance(one, counts, targets(number))])
-        yield number, _add(exact, noise.draw(one.variance, 1))
+        exact[number] = exact_distance(distances.asked[number], counts, targets(number))
+    by_variance: dict[Fraction, list[int]] = {}
+    for number, one in enumerate(distances.asked):
+        by_variance.setdefault(one.variance, []).append(number)
+    drawn: Any = np.empty(len(names), dtype=noise.distribution.dtype)
+    for variance, own in by_variance.items():
+        drawn[own] = noise.draw(variance, len(own))
+    return _add(exact, drawn)
 
 
 def exact_distance(one: Distance, counts: Counts, target: Integers) -> int:

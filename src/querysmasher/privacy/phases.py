@@ -28,8 +28,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-import numpy as np
-
 from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import privacy_cost
@@ -90,9 +88,7 @@ class Phases:
         """Return noisy distances, in the order asked; `targets` maps an index to integers, without data."""
         self._check(asked)
         self._spend(distances_cost(asked))
-        found = dict(measure_distances(asked, targets, self._counter, self._noise, progress))
-        order = range(len(asked.asked))
-        return np.concatenate([found[number] for number in order]) if found else np.zeros(0, np.int64)
+        return measure_distances(asked, targets, self._counter, self._noise, progress)
 
     def _check(self, phase: IntegerPlan | Distances) -> None:
         """Refuse a phase for another domain, unit of privacy or number of records."""

@@ -21,6 +21,9 @@ from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.workload.storage import ragged, unragged, workload_to_data
 from querysmasher.workload.workload import Workload
 
+PAIRS = "distances of pairs"
+"""The name of the phase that measures how far pairs of attributes are from independence."""
+
 ERRORS = "errors of the estimate"
 """The name of the phase that measures how far the estimate is from the table."""
 
@@ -85,7 +88,15 @@ class Exploration:
     @property
     def errors(self) -> Comparison | None:
         """The measured errors of the estimate, or None if these were not bought."""
-        found = [p for p in self.phases if isinstance(p, Comparison) and p.name == ERRORS]
+        return self._comparison(ERRORS)
+
+    @property
+    def independence(self) -> Comparison | None:
+        """The measured distances of pairs from independence, or None if there are none."""
+        return self._comparison(PAIRS)
+
+    def _comparison(self, name: str) -> Comparison | None:
+        found = [p for p in self.phases if isinstance(p, Comparison) and p.name == name]
         return found[-1] if found else None
 
     def cost(self, plan: IntegerPlan) -> Fraction:

@@ -92,9 +92,10 @@ class Reconstruction:
             return True
         own = math.prod(self.plan.schema.sizes[a] - 1 for a in attributes)
         numbers = self._numbers.get(attributes)
-        blocks = () if numbers is None else self.plan.measured[numbers[0]].blocks
-        measured = math.prod(_rank(self.plan.strategies[n]) for _, n in blocks)
-        return own == 0 or (numbers is not None and measured == own)
+        if numbers is None or not own:
+            return own == 0
+        blocks = self.plan.measured[numbers[0]].blocks
+        return own == math.prod(_rank(self.plan.strategies[n]) for _, n in blocks)
 
     def _rebuild(self, numbers: tuple[int, ...]) -> Array:
         measured = self.plan.measured[numbers[0]]

@@ -16,7 +16,7 @@ from querysmasher.planning.large.multipliers import Multipliers
 from querysmasher.planning.large.worst import Replan, aims_of, for_workload, plan_worst, ratios_of
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.least import FREE, MOST_COST, at_cost
-from querysmasher.planning.objectives.objective import SLACK, missed_targets, refusal, replace_targets
+from querysmasher.planning.objectives.within import SLACK, missed_targets, refusal, replace_targets
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload

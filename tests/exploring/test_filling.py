@@ -1,0 +1,79 @@
+"""Precisions for parts of tables: the least of a convex error, found as by a general optimiser."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import querysmasher as qs
+from querysmasher.exploring.asked import Asked
+from querysmasher.exploring.direct import Direct
+from querysmasher.exploring.filling import filled
+from querysmasher.exploring.parts import Parts
+
+PARTS = ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2))
+
+
+@st.composite
+def problems(draw):
+    """Parts of up to four tables, each with a few classes of cells, and a budget."""
+    tables = draw(st.lists(st.sampled_from(PARTS), min_size=1, max_size=4, unique=True))
+    places = [part for part in PARTS if any(set(part) <= set(table) for table in tables)]
+    size = st.floats(0.1, 100)
+    variances = np.array([[draw(size) for _ in range(2)] for _ in places])
+    counts = np.array([[draw(st.integers(1, 9)) for _ in range(2)] for _ in places], dtype=float)
+    costs = np.array([draw(st.floats(0.2, 2)) for _ in places])
+    weights = {table: draw(st.floats(0.5, 2)) for table in tables}
+    return Parts(tuple(places), variances, counts), weights, costs, draw(st.floats(0.05, 5))
+
+
+def error(parts, tables, precisions):
+    own = dict(zip(parts.places, parts.after(precisions).errors, strict=True))
+    inside = {table: [own[part] for part in own if set(part) <= set(table)] for table in tables}
+    return sum(weight * np.linalg.norm(inside[table]) for table, weight in tables.items())
+
+
+@given(problems())
+@settings(max_examples=40, deadline=None)
+def test_filling_is_as_good_as_a_general_optimiser(problem):
+    parts, tables, costs, budget = problem
+    found = filled(parts, tables, costs, budget)
+    assert found.min() >= 0
+    np.testing.assert_allclose(found @ costs, budget, rtol=1e-6)
+
+    def value(shares):
+        return error(parts, tables, shares / costs)
+
+    start = np.full(len(costs), budget / len(costs))
+    best = minimize(
+        value,
+        start,
+        bounds=[(0, budget)] * len(costs),
+        constraints={"type": "eq", "fun": lambda shares: shares.sum() - budget},
+        method="SLSQP",
+        options={"maxiter": 300, "ftol": 1e-12},
+    )
+    assert error(parts, tables, found) <= 1.002 * best.fun
+
+
+def test_nothing_to_learn_is_not_measured():
+    parts = Parts(((0,),), np.zeros((1, 2)), np.ones((1, 2)))
+    assert filled(parts, {(0,): 1.0}, np.ones(1), 1.0).tolist() == [0.0]
+
+
+def test_what_the_plan_of_least_error_lacks_is_shared_in_proportion():
+    direct = Direct(0.5, {(): 1.0, (0,): 2.0, (1,): 5.0})
+    assert direct.missing({(0,): 2.5, (1,): 1.0}, 10.0) == {(): 2.0, (1,): 8.0}
+    assert direct.missing({}, 0.0) == {}
+    assert Direct().missing({}, 1.0) == {}
+
+
+def test_how_dense_a_table_is_depends_on_its_records():
+    schema = qs.Schema.of(a=3, b=4, c=2)
+    asked, budget = Asked(qs.marginals(schema, 3)), qs.ApproxDP(1.0, 1e-9)
+    weights = [
+        Direct.of(asked, budget, total, budget.privacy_cost).weight for total in (-5, 100, 25_000, 1e6)
+    ]
+    assert weights[:2] == [0, 0]
+    assert 0 < weights[2] < 1
+    assert weights[3] == 1
