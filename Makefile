@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
-.PHONY: setup demo test quick check fuzz bench docs clean
+.PHONY: setup demo test quick check style types suite fuzz bench docs clean
 
 setup: .venv/ready
 
@@ -16,12 +16,19 @@ setup: .venv/ready
 demo: setup
 	$(BIN)/python -m examples.demo
 
-check: setup
+check: style types
+
+style: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: setup
 	$(BIN)/mypy
 
-test: check
+test: style
+	$(MAKE) --jobs 2 types suite
+
+suite: setup
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 quick: setup  # for the inner loop: every layer, without what is slow, and few random cases of each kind

@@ -61,7 +61,7 @@ def main():
         "worst": [worst.worst],
         "targets": [worst_tables.caps, worst_tables.weighing],
         "worst_tables": [worst_tables.worst_tables],
-        "million": [million.million],
+        "million": [million.million, million.implicit, million.measured],
         "trees": [trees.trees, trees.drill],
         "cliffs": [cliffs.cliffs],
         "coverage": [coverage.coverage],

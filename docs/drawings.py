@@ -269,7 +269,7 @@ def targets() -> str:
     schema = qs.Schema(
         [
             qs.Categorical("sex", ["F", "M"]),
-            qs.Ordinal("age", range(100)),
+            qs.Ordinal("age", range(0, 100, 5)),
             qs.Categorical("region", ["north", "south", "east", "west"]),
         ]
     )

@@ -38,6 +38,10 @@ def limit_planning():
         yield lambda **changes: stack.enter_context(limited(**changes))
 
 
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""How Java runs: tests on small tables spend more on compiling well than that gains (a third of the time)."""
+
+
 @pytest.fixture(scope="session")
 def spark():
     """A real Spark of two threads."""
@@ -52,6 +56,7 @@ def spark():
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
@@ -61,7 +66,14 @@ def spark():
     session.stop()
 
 
-TOGETHER = {"spark": ["spark"], "browser": ["report/test_pages.py", "documentation/test_site.py"]}
+TOGETHER = {
+    "spark": ["spark"],
+    "browser": ["report/test_pages.py", "documentation/test_site.py"],
+    "mechanisms": ["planning/test_mechanisms.py"],  # which share plans
+    "least": ["objectives/test_least.py"],
+    "compare": ["comparison/test_compare.py"],
+    "sources": ["tests/test_layers.py", "tests/test_imports.py"],  # which share parsed files
+}
 """What the names of tests have in common that are run by one process, one after the other."""
 
 SLOW_FIXTURES = {"spark", "browser"}
@@ -69,7 +81,7 @@ SLOW_FIXTURES = {"spark", "browser"}
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Keep what needs Spark, or a browser, in one process, so that one is started and not one per process."""
+    """Keep what needs Spark, a browser or the same plans in one process, so that none is made twice."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Together(LoadScopeScheduling):

@@ -1,5 +1,7 @@
 """How Hypothesis draws: the same cases every time, or, to hunt for new ones, others every time."""
 
+import math
+
 from hypothesis import HealthCheck, settings
 
 COMMON = {
@@ -11,3 +13,8 @@ COMMON = {
 settings.register_profile("fixed", derandomize=True, **COMMON)  # a failure in CI is a failure here
 settings.register_profile("quick", derandomize=True, max_examples=10, **COMMON)
 settings.register_profile("fuzz", derandomize=False, max_examples=500, **COMMON)
+
+
+def fewer(examples):
+    """Draw so many cases instead of a hundred, and in proportion to the others when hunting for new ones."""
+    return settings(max_examples=math.ceil(examples * settings.default.max_examples / 100))

@@ -102,3 +102,22 @@ def test_roots_of_tame_matrices(size, power, seed):
 def test_no_root_of_a_singular_matrix():
     assert arrays.tame_root(np.ones((3, 3))) is None
     assert arrays.tame_root(np.array([[1.0, 2.0], [2.0, 1.0]])) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), rows=SIZES, columns=SIZES, zero=st.booleans())
+def test_pivots(data, rows, columns, zero):
+    """Against scipy: the rests have the same lengths, and come in an order that gives them."""
+    entries = st.just(0.0) if zero else ENTRIES
+    matrix = np.array(data.draw(st.lists(entries, min_size=rows * columns, max_size=rows * columns)))
+    matrix = matrix.reshape(rows, columns)
+    sizes, order = arrays.pivoted(matrix)
+    triangle = scipy.linalg.qr(matrix[:, order], mode="r")[0]
+    np.testing.assert_allclose(sizes, np.abs(np.diagonal(triangle)), atol=1e-12)
+    assert sorted(order) == list(range(columns))
+    assert np.all(np.diff(sizes) <= 1e-12)
+    if len(sizes):
+        np.testing.assert_allclose(sizes[0], np.linalg.norm(matrix, axis=0).max())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "SMALL_PIVOTS", 0)
+        np.testing.assert_allclose(np.prod(arrays.pivoted(matrix)[0]), np.prod(sizes), atol=1e-9)

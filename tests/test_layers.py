@@ -15,7 +15,7 @@ from querysmasher.privacy.noise import SOURCES
 ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
-    {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras"},
+    {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras", "indexes"},
     {"labels", "attributes", "names", "conditions", "schema"},
     {"workload"},
     {
@@ -105,6 +105,7 @@ def within(module, folder):
     return module == folder or module.startswith(folder + ".")
 
 
+@cache
 def layer(module):
     """The place of a module in the pipeline: that of the longest name in LAYERS that holds it."""
     if module == "privacy":  # an empty package around the budget
@@ -117,26 +118,31 @@ def layer(module):
 @cache
 def nodes(source):
     """All that a source text consists of."""
-    return tuple(ast.walk(ast.parse(source)))
+    return tuple(ast.walk(parsed(source)))
 
 
-def imports(source, path, modules):
-    """The modules of this package that a source text imports, wherever in it the import stands."""
+@cache
+def imported(source, path):
+    """What a source text imports, wherever the import stands: modules, and names in them or none."""
+    targets = []
     for node in nodes(source):
         if isinstance(node, ast.Import):
-            targets = [(alias.name, "") for alias in node.names]
+            targets += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             folder = ["querysmasher", *path.split("/")[:-1]]
             base = folder[: len(folder) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
-            targets = [(origin, alias.name) for alias in node.names]
-        else:
-            continue
-        for origin, name in targets:
-            package, _, inner = origin.partition(".")
-            deeper = f"{inner}.{name}".strip(".")
-            if package == "querysmasher":
-                yield deeper if deeper in modules else inner
+            targets += [(origin, alias.name) for alias in node.names]
+    return tuple(targets)
+
+
+def imports(source, path, modules):
+    """The modules of this package that a source text imports, wherever in it the import stands."""
+    for origin, name in imported(source, path):
+        package, _, inner = origin.partition(".")
+        deeper = f"{inner}.{name}".strip(".")
+        if package == "querysmasher":
+            yield deeper if deeper in modules else inner
 
 
 def module_name(path):
@@ -200,15 +206,15 @@ CLOSED = {kind.__name__ for kind in (*KINDS.values(), *STRATEGIES.values(), *SOU
 }
 
 
+@cache
+def kinds_asked(source):
+    """The kinds of factors, strategies and noises that a source text asks for, in order."""
+    return [n for node in nodes(source) for n in sorted(names_asked(node) & CLOSED | noises_compared(node))]
+
+
 def asked_by_kind(sources):
     """Where the kind of a factor, strategy or noise is asked for, instead of asking the object itself."""
-    found = []
-    for path, source in sorted(sources.items()):
-        for node in nodes(source):
-            found += [
-                f"{path}: {name}" for name in sorted(names_asked(node) & CLOSED | noises_compared(node))
-            ]
-    return found
+    return [f"{path}: {name}" for path, source in sorted(sources.items()) for name in kinds_asked(source)]
 
 
 @pytest.mark.slow

@@ -118,3 +118,13 @@ def test_the_page_shows_labels(tmp_path):
     page = release.report(tmp_path / "x.html").read_text(encoding="utf-8")
     assert '"Female"' in page
     assert np.isfinite(release.mean("income", by="sex").values).all()
+
+
+def test_the_plan_page_shows_titles_beside_names(tmp_path):
+    plan = qs.plan(qs.marginals(SCHEMA, 1), qs.zCDP(0.5), **UNIFORM)
+    page = plan.report(tmp_path / "plan.html").read_text(encoding="utf-8")
+    listed = page[page.index('class="schema"') :]
+    assert [cell in listed[:1500] for cell in ("Title", ">Sex<", "income (€)", "Male")] == [True] * 4
+    bare = qs.plan(qs.marginals(qs.Schema.of(a=3), 1), qs.zCDP(0.5), **UNIFORM)
+    page = bare.report(tmp_path / "bare.html").read_text(encoding="utf-8")
+    assert "Title" not in page[page.index('class="schema"') :][:300]

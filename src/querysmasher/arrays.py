@@ -30,6 +30,9 @@ TAME = 1e3
 CLEARLY = 2.0
 """An estimated condition number must be this many times smaller."""
 
+SMALL_PIVOTS = 200
+"""Maximum number of steps of a pivoted QR decomposition that is not left to scipy."""
+
 POWERS = 10
 """Number of powers from which eigenvalues are estimated."""
 
@@ -159,6 +162,35 @@ def _growth(apply: Callable[[Array], Array], start: Array) -> float:
         length = float(np.linalg.norm(vector))
         vector, logarithm = vector / length, logarithm + math.log(length)
     return math.exp(logarithm / POWERS)
+
+
+def pivoted(matrix: Array) -> tuple[Array, NDArray[np.intp]]:
+    """Return what is left of every column after those before it, and the order: the longest rest is next.
+
+    These are the sizes on the diagonal of the triangle of a pivoted QR decomposition, and its pivots.
+    """
+    if min(matrix.shape) > SMALL_PIVOTS:
+        import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
+
+        triangle, pivots = scipy.linalg.qr(matrix, mode="r", pivoting=True, check_finite=False)
+        return np.abs(np.diagonal(triangle)), np.asarray(pivots)
+    left = np.array(matrix, dtype=float)
+    order = np.arange(left.shape[1])
+    sizes = np.zeros(min(left.shape))
+    for step in range(len(sizes)):
+        rest = left[step:, step:]
+        lengths = np.sqrt(np.einsum("ij,ij->j", rest, rest))
+        longest = int(lengths.argmax())
+        sizes[step] = lengths[longest]
+        if not sizes[step]:
+            break
+        swap, back = [step, step + longest], [step + longest, step]
+        left[:, swap], order[swap] = left[:, back], order[back]
+        mirror = rest[:, 0].copy()  # Householder's reflection takes the column to the first unit vector
+        mirror[0] += math.copysign(sizes[step], mirror[0])
+        mirror /= np.linalg.norm(mirror)
+        rest -= np.outer(2 * mirror, mirror @ rest)
+    return sizes, order
 
 
 def pseudo_inverse(matrix: Array) -> Array:

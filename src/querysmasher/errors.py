@@ -5,8 +5,10 @@
     QuerySmasherError
     ├── SchemaError              (ValueError)   an invalid attribute or schema
     ├── UnknownAttributeError    (KeyError)     a name that is not in the schema
+    ├── UnknownQueryError        (KeyError)     a query that is not among the answers
     ├── WorkloadError            (ValueError)   an invalid workload
-    │   └── PredicateError       (ValueError)   an invalid predicate
+    │   ├── PredicateError       (ValueError)   an invalid predicate
+    │   └── OutOfRangeError      (IndexError)   an index of a figure or an answer that does not exist
     ├── BudgetError              (ValueError)   an invalid privacy budget
     ├── PlanError                (ValueError)   an invalid option of `plan`
     │   └── TooLargeError        (ValueError)   a workload or a result that is too large
@@ -85,6 +87,10 @@ class UnknownQueryError(QuerySmasherError, KeyError):
 
 class WorkloadError(QuerySmasherError, ValueError):
     """An invalid workload."""
+
+
+class OutOfRangeError(WorkloadError, IndexError):
+    """An index of a figure or an answer that does not exist."""
 
 
 class PredicateError(WorkloadError):

@@ -1,11 +1,13 @@
 """A folder with a small spec and a table, and a way to run commands in it."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 from typer.testing import CliRunner
 
 from querysmasher.cli.app import app
+from querysmasher.spec.spec import Spec
 from tests.spec.files import SMALL
 
 PEOPLE = "sex,age,hour,income\n" + "".join(
@@ -26,6 +28,26 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "release.toml").write_text(SPEC)
     (tmp_path / "people.csv").write_text(PEOPLE)
     return tmp_path
+
+
+PLANNED = {}
+"""Plans by the text of their spec."""
+
+
+@contextmanager
+def planned_once():
+    """Plan each spec once, however many commands ask for it: planning the example takes seconds."""
+    anew = Spec.plan
+
+    def plan(self, progress=None):
+        key = self.path.read_text(), self.workload, self.budget
+        if key not in PLANNED:
+            PLANNED[key] = anew(self, progress)
+        return PLANNED[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Spec, "plan", plan)
+        yield
 
 
 class Ran:

@@ -258,7 +258,7 @@ def start(folder, *arguments, stage="", marker="", limit=None):
 
 
 def wait_for(marker, process):
-    for _ in range(600):
+    for _ in range(2_400):  # two minutes, for machines with much else to do
         if marker.exists() or process.poll() is not None:
             break
         time.sleep(0.05)

@@ -9,18 +9,9 @@ import pytest
 
 import querysmasher as qs
 from tests.cli.conftest import names
+from tests.spec.files import AGE, SEX
 
-SPEC = """
-[[schema]]
-name = "sex"
-kind = "categorical"
-values = ["F", "M"]
-
-[[schema]]
-name = "age"
-kind = "ordinal"
-range = [0, 9]
-
+SPEC = f"""{SEX}{AGE}
 [[schema]]
 name = "hour"
 kind = "ordinal"
@@ -33,10 +24,10 @@ k = [2, 3]
 [budget]
 epsilon = 2.0
 delta = 1e-6
-{budget}
+{{budget}}
 [data]
 path = "people.csv"
-{more}
+{{more}}
 """
 
 

@@ -4,6 +4,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.spec import read_spec, template
+from tests.cli.conftest import planned_once
 
 
 @pytest.mark.slow
@@ -13,8 +14,9 @@ def test_the_tour_of_the_help_runs_as_printed(run, tmp_path, monkeypatch):
     assert ran.out.startswith("Written: release.toml, people.csv\nNext: edit release.toml")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["people.csv", "release.toml"]
     assert (tmp_path / "release.toml").read_text() == template()
-    assert "Expected error" in run("plan").out
-    assert "Every measurement spends the budget again" in run("release").words
+    with planned_once():
+        assert "Expected error" in run("plan").out
+        assert "Every measurement spends the budget again" in run("release").words
     assert "age >= 18" in run("answer", "out", "age >= 18").out
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "people.csv", "release.toml"]
 

@@ -13,16 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from querysmasher.privacy import measurement
+from tests.spec.files import SEX
 
 COUNTS = {("F", 0): 1_009, ("F", 1): 7_919, ("M", 0): 2_003, ("M", 1): 93_798}
 TOTAL = sum(COUNTS.values())
 EXACT = {*COUNTS.values(), TOTAL, 1_009 + 7_919, 2_003 + 93_798, 1_009 + 2_003, 7_919 + 93_798}
-SPEC = """
-[[schema]]
-name = "sex"
-kind = "categorical"
-values = ["F", "M"]
-[[schema]]
+SPEC = f"""{SEX}[[schema]]
 name = "home"
 kind = "ordinal"
 range = [0, 1]

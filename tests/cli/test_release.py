@@ -85,6 +85,21 @@ def test_who_publishes_what_and_when(run, folder):
     )
 
 
+@pytest.mark.parametrize("day", ["2024-03-01", '"2024-03-01"'])
+def test_the_spec_states_date_level_thresholds_and_suppression(run, folder, day):
+    """A date of TOML, or text; all of it is verified."""
+    chosen = "[output]\nlevel = 0.8\nthresholds = [0.05, 0.5]\nsuppress = 0.6\n"
+    (folder / "release.toml").write_text(f"{SPEC}{chosen}[about]\ndate = {day}\n")
+    run("release", "--answers", "csv")
+    assert json.loads((folder / "out" / "summary.json").read_text())["date"] == "2024-03-01"
+    answers = qs.Release.load("out/release.qs").answer()
+    expected = answers.to_frame("pandas", 0.8, thresholds=(0.05, 0.5), suppress=0.6)
+    table = pyarrow.csv.read_csv("out/answers.csv").to_pandas()
+    assert table["flag"].tolist() == expected["flag"].tolist()
+    np.testing.assert_allclose(table["low"], expected["low"], atol=1e-2)
+    assert run("verify", "out").out.startswith("VERIFIED")
+
+
 def test_every_source(run, folder):
     people = pyarrow.csv.read_csv("people.csv")
     pq.write_table(people, "people.parquet")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from querysmasher.cli.app import app
-from tests.cli.conftest import Ran
+from tests.cli.conftest import Ran, planned_once
 
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
@@ -48,7 +48,8 @@ def run_commands(text):
     for line in text.splitlines():
         prompt, name, *arguments = shlex.split(line)
         assert (prompt, name) == ("$", "querysmasher"), f"cannot run {line!r}"
-        ran = Ran(CliRunner().invoke(app, arguments))
+        with planned_once():
+            ran = Ran(CliRunner().invoke(app, arguments))
         assert ran.code == 0, f"{line}\n{ran.err}"
 
 

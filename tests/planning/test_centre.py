@@ -59,3 +59,18 @@ def test_a_centre_cannot_be_changed():
 def test_a_centre_that_is_none_is_refused(make, word, refuses):
     with refuses(PlanError, ValueError, "centre", word):
         make()
+
+
+@given(st.lists(st.integers(1, 1000), min_size=2, max_size=12), st.sampled_from([16, 64, 256]))
+def test_rounded_centres_are_near(weights, fineness):
+    """At least as near as the weights scaled to the largest integer allowed, and exact where they can be."""
+    weights = np.array(weights) / np.sum(weights)
+    found = Centre.near(weights, fineness)
+    assert np.abs(found.exact).max() <= fineness
+    plain = np.round(weights * (fineness / weights.max()))
+    distance = np.linalg.norm(found.weights - weights)
+    assert distance <= np.linalg.norm(plain / plain.sum() - weights) + 1e-15
+
+
+def test_a_finer_multiple_is_not_always_nearer():
+    assert Centre.near(np.array([3, 3, 5]) / 11, 16).exact.tolist() == [3, 3, 5]

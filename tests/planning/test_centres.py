@@ -261,7 +261,7 @@ def test_symmetric_attributes_stay_uniform_among_others():
 
 @pytest.mark.slow
 def test_alike_attributes_share_a_role_and_a_centre():
-    schema = cube(5, 6)
+    schema = cube(4, 4)
     workload = qs.all_kway(schema, [1, 2], "prefix") + pairs(schema, qs.affine)
     assert len(find_roles(workload).sizes) == 1
     plan = qs.plan(workload, COST, centering="optimized")

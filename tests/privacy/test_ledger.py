@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -258,6 +259,31 @@ KINDS_OF_EDITS = (
     "bytes",
     "nothing",
 )
+
+
+@pytest.mark.slow
+def test_no_changed_byte_makes_another_history(ledger, path):
+    """A ledger with any one byte changed is refused, or has the same entries as before."""
+    for cost in (1, 2, 3):
+        ledger.charge(costing(Fraction(cost, 100)), ROUNDED)
+    before, data = ledger.verify(), path.read_bytes()
+    page = 4096
+    heads = [start + i for start in range(0, len(data), page) for i in range(16)]  # where cells are counted
+    some = random.Random(1).sample([i for i, byte in enumerate(data) if byte], 120)  # noqa: S311
+    refused = 0
+    for place in [*heads, *some]:
+        changed = bytearray(data)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        try:
+            assert ledger.verify() == before
+        except (FileError, PrivacyError):
+            refused += 1
+        for left in path.parent.glob(f"{path.name}-*"):
+            left.unlink()
+    path.write_bytes(data)
+    assert ledger.verify() == before
+    assert refused > 100
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_EDITS)

@@ -2,17 +2,19 @@
 
 from querysmasher.spec import read_spec
 
-HEAD = """\
+SEX = """\
 [[schema]]
 name = "sex"
 kind = "categorical"
 values = ["F", "M"]
-
+"""
+AGE = """
 [[schema]]
 name = "age"
 kind = "ordinal"
 range = [0, 9]
-
+"""
+HEAD = f"""{SEX}{AGE}
 [[schema]]
 name = "hour"
 kind = "cyclic"

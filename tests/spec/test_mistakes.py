@@ -101,6 +101,17 @@ MISTAKES = [
         SMALL.replace("range = [0, 9]", "values = [2024-01-02T12:00:00]"),
         "line 9: schema[1].values: values of attribute 'age': expected dates without time or time zone, got 2024-01-02 12:00:00",
     ),
+    (SMALL + '[about]\ndate = "soon"', "line 28: about.date: expected a date such as 2024-03-01, got 'soon'"),
+    (
+        SMALL + "[about]\ndate = 2024-03-01T12:00:00",
+        'line 28: about.date: expected a date such as 2024-03-01, got "2024-03-01 12:00:00"',
+    ),
+    (SMALL + "[output]\nlevel = 95", "line 28: output.level: expected a number between 0 and 1, got 95"),
+    (
+        SMALL + "[output]\nthresholds = [0.2, 0.1]",
+        "line 28: output.thresholds: expected a list of increasing positive numbers, got [0.2, 0.1]",
+    ),
+    (SMALL + "[output]\nsuppress = 0", "line 28: output.suppress: expected a positive number, got 0"),
     (SMALL.replace('"age"', '"sex"'), "line 1: schema: attributes: the name 'sex' is used more than once"),
     (SMALL.replace('"age"', "5"), "line 7: schema[1].name: expected a name as a string, got 5"),
     (
@@ -138,7 +149,27 @@ MISTAKES = [
     ),
     (
         entry('kind = "queries"\nfamilies = {age = 3}'),
-        "line 27: workload[1].families.age: expected a name, a list of rows, {rows = …}, or {hierarchy = …}, got 3",
+        "line 27: workload[1].families.age: expected a name, a list of rows, {rows = …}, {ranges = …}, or {hierarchy = …}, got 3",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age.ranges = [[0, 4], [3]]}'),
+        "line 27: workload[1].families.age: ranges: expected a list of pairs of values, [first, last], or the name of a CSV file, got [[0, 4], [3]]",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age.ranges = [[0, 99]]}'),
+        "line 27: workload[1].families.age: ranges: attribute 'age' has no value 99",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age.ranges = [[0, 3], [5, 4]]}'),
+        "line 27: workload[1].families.age: ranges: the first value of range 2 comes after its last one",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age = {ranges = [[0, 3]], weights = [-1]}}'),
+        "line 27: workload[1].families.age: weights: expected positive finite numbers, got -1.0 (omit the query instead)",
+    ),
+    (
+        entry('kind = "queries"\nfamilies = {age = {ranges = [[0, 3]], weights = [1, 2]}}'),
+        "line 27: workload[1].families.age: weights: expected 1, one per range, got 2",
     ),
     (
         entry('kind = "queries"\nfamilies = {sex = [[1, 2, 3]]}'),
@@ -308,3 +339,24 @@ def test_the_mistakes_of_a_hierarchy_file_are_told_without_its_values(tmp_path, 
     assert f"'levels.csv', {problem}" in str(caught.value) or f"'levels.csv': {problem}" in str(caught.value)
     assert PRIVATE not in str(caught.value)
     assert "'M'" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        (["from,to", "F,M,3"], ", line 2: expected 2 columns, as in the header, got 3"),
+        (["from,to", "F,M", f"F,{PRIVATE}"], ", line 3: expected two values of attribute 'sex'"),
+        (["from,to,weight", f"F,M,{PRIVATE}"], ", line 2: expected a number as weight"),
+        ([PRIVATE], ": expected a header, then in each line a first value, a last one and perhaps a weight"),
+        (
+            ["from,to"],
+            ": expected a header, then in each line a first value, a last one and perhaps a weight",
+        ),
+    ],
+)
+def test_the_mistakes_of_a_file_of_ranges_are_told_without_its_values(tmp_path, lines, problem):
+    (tmp_path / "spans.csv").write_text("\n".join(lines))
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, entry('kind = "queries"\nfamilies.sex = {ranges = "spans.csv"}'))
+    assert f"'spans.csv'{problem}" in str(caught.value)
+    assert PRIVATE not in str(caught.value)

@@ -60,6 +60,14 @@ def test_a_range_may_have_a_step_and_be_of_decimals(tmp_path):
             qs.queries(SCHEMA, age=qs.hierarchy(SCHEMA, "age", HALVES, leaves=False)),
         ),
         (
+            'kind = "queries"\nfamilies.age = {ranges = [[0, 4], [2, 9]], weights = [1, 2]}',
+            qs.queries(SCHEMA, age=qs.ranges(SCHEMA, "age", [0, 2], [4, 9], [1.0, 2.0])),
+        ),
+        (
+            'kind = "queries"\nfamilies.hour.ranges = "spans.csv"',
+            qs.queries(SCHEMA, hour=qs.ranges(SCHEMA, "hour", [0, 1], [1, 3], [1.0, 0.5])),
+        ),
+        (
             'kind = "queries"\nfamilies.hour.hierarchy = [{0 = "am", 6 = "am", 12 = "pm", 18 = "pm"}]',
             qs.queries(SCHEMA, hour=qs.hierarchy(SCHEMA, "hour", ["am", "am", "pm", "pm"])),
         ),
@@ -109,6 +117,7 @@ def test_a_range_may_have_a_step_and_be_of_decimals(tmp_path):
 def test_every_kind_of_workload(tmp_path, table, expected):
     (tmp_path / "two.csv").write_text("1,1\n0,0.5\n")
     (tmp_path / "hours.csv").write_text("hour,half,day\n18,b,x\n0,a,x\n6,a,x\n12,b,x\n")
+    (tmp_path / "spans.csv").write_text("from,to,weight\n0,6,1\n6,18,0.5\n")
     assert read(tmp_path, HEAD + "[[workload]]\n" + table + BUDGET).workload == expected
 
 

@@ -8,18 +8,10 @@ import querysmasher as qs
 from querysmasher.errors import SpecError
 from querysmasher.spec import read_spec
 from querysmasher.spec.template import template
+from tests.spec import files
+from tests.spec.files import AGE, SEX
 
-TEXT = """
-[[schema]]
-name = "sex"
-kind = "categorical"
-values = ["F", "M"]
-
-[[schema]]
-name = "age"
-kind = "ordinal"
-range = [0, 9]
-
+TEXT = f"""{SEX}{AGE}
 [[workload]]
 kind = "all_kway"
 k = 1
@@ -38,9 +30,7 @@ rho = 0.05
 
 
 def read(tmp_path, text=TEXT):
-    path = tmp_path / "release.toml"
-    path.write_text(text)
-    return read_spec(path)
+    return files.read(tmp_path, text)
 
 
 def test_targets_and_weighting_are_read(tmp_path):

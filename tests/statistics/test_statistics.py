@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import (
+    OutOfRangeError,
     OutsideMeasuredSpaceError,
     PredicateError,
     UnknownAttributeError,
@@ -293,6 +294,16 @@ def test_mistakes(refuses):
         (WorkloadError, "suppress", lambda: release.table("sex", suppress=-1)),
         (WorkloadError, "value: there are 2", lambda: float(release.mean("age", by="sex"))),
         (PredicateError, "age", lambda: release.share("age")),
+        (PredicateError, "predicate: expected", lambda: release.share(3)),
+        (PredicateError, "of: expected", lambda: release.share("age > 20", of=3)),
+        (PredicateError, "of: expected", lambda: release.share("age > 20", of="")),
+        (PredicateError, "where: expected", lambda: release.mean("age", where=3)),
+        (PredicateError, "where: expected", lambda: release.total_of("age", where=" ")),
+        (PredicateError, "where: expected", lambda: release.quantile("age", 0.5, where=3)),
+        (WorkloadError, "attributes: expected names one by one", lambda: release.table(["sex", "age"])),
+        (WorkloadError, "totals: expected True or False", lambda: release.table("sex", totals="yes")),
+        (WorkloadError, "expected an integer, got 'sex'", lambda: release.mean("age")["sex"]),
+        (OutOfRangeError, "from -1 to 0, got 3", lambda: release.mean("age")[3]),
     ]
     for error, word, call in cases:
         with refuses(error, ValueError, word):
@@ -340,6 +351,34 @@ def test_groups_are_compared_with_what_they_are_part_of(release):
     np.testing.assert_allclose(
         counts.values.reshape(2, 4), -release.table("sex", "age", totals=False).values[::-1]
     )
+
+
+def test_conditions_that_nobody_meets():
+    """No records, without noise: nothing bounds a mean or a quantile, and a total is zero."""
+    release = Dense(SCHEMA, np.ones(SIZE), np.eye(SIZE))
+    never = "age > 50 and age < 40"
+    for found in (
+        release.mean("age", where=never),
+        release.share("sex == 'F'", of=never),
+        release.quantile("age", 0.5, where=never),
+        release.quantile("income", 0.5, where=never),
+        release.ratio("sex == 'F'", never),
+    ):
+        assert np.isnan(found.values[0])
+        assert np.isnan(found.std[0])
+        assert [end[0] for end in found.interval()] == [-np.inf, np.inf]
+        assert found.flags().tolist() == ["unreliable"]
+        assert "nan" not in repr(found)
+    assert release.total_of("age", where=never).value == 0
+    assert release.share(never).value == 0
+
+
+def test_numbers_of_numpy_are_numbers():
+    release = Dense(SCHEMA, np.ones(SIZE), np.eye(SIZE))
+    found = release.table("sex", thresholds=np.array([0.1, 0.2]), suppress=np.float32(0.5))
+    assert found.rules.thresholds == (0.1, 0.2)
+    level = np.float32(0.5)
+    np.testing.assert_array_equal(found.interval(level), found.interval(float(level)))
 
 
 def test_unreliable_where_the_denominator_is_near_zero():

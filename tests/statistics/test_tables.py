@@ -199,6 +199,8 @@ def test_predicates_are_answered(measured):
     assert [a.query for a in both] == ["age < 30", "sex == 'F'"]
     with pytest.raises(WorkloadError):
         measured.answer("age <")
+    with pytest.raises(WorkloadError, match="got 3"):
+        measured.answer(["age < 30", 3])
 
 
 def test_answers_by_index_and_in_words(measured):
@@ -215,6 +217,8 @@ def test_answers_by_index_and_in_words(measured):
     assert float(answers[0]) == answers.values[0]
     with pytest.raises(IndexError):
         answers[len(answers)]
+    with pytest.raises(WorkloadError, match=r"expected an integer, got 1\.5"):
+        answers[1.5]
     with pytest.raises(UnknownQueryError, match="ask release"):
         answers["age == 31"]
 
@@ -227,6 +231,8 @@ def test_a_marginal_is_an_array_with_labels(measured):
     assert frame.columns.tolist() == ["age", "sex", *COLUMNS[2:]]
     np.testing.assert_allclose(frame["value"], both.ravel())
     np.testing.assert_allclose(both.sum(axis=1), measured.marginal("age"), rtol=1e-9)
+    (total,) = measured.marginal().to_frame().to_pylist()
+    assert total["value"] == pytest.approx(float(measured.marginal()))
     for made in (both[0], both * 2, both.sum(axis=0)):
         with pytest.raises(WorkloadError, match="labels"):
             made.to_frame()

@@ -10,7 +10,7 @@ import typer
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, print_pairs, say
-from querysmasher.cli.publishing import check_left_over, command_line, described, publish, summary_of
+from querysmasher.cli.publishing import check_left_over, command_line, described, publish, write_answers
 from querysmasher.cli.release import SPENT, AnswerFormat, check_ledger, with_data
 from querysmasher.cli.words import SPEC, AsJson, DataPath, Force, OutPath, Resume, Seed, SpecPath, examples
 from querysmasher.errors import SpecError
@@ -102,6 +102,8 @@ def explore(
 
 def _summary(measured: Release) -> dict[str, Any]:
     """Return a summary of an exploration, all of it public."""
+    from querysmasher.release.summary import summary_of
+
     assert measured.exploration is not None  # noqa: S101 - the command explores
     estimate, plan = measured.estimate(), measured.plan
     error = estimate.error()
@@ -118,19 +120,16 @@ def _summary(measured: Release) -> dict[str, Any]:
         "phases": [
             {"name": phase.name, "cost": float(phase.cost(plan))} for phase in measured.exploration.phases
         ],
-        "schema": plan.schema.to_json(),
     }
 
 
 def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
-    from querysmasher.cli.folder import ANSWERS, DESCRIPTION, RELEASE, SUMMARY
+    from querysmasher.cli.folder import RELEASE, SUMMARY
 
     summary = _summary(measured)
     names = [RELEASE, SUMMARY]
-    if form != "none":
-        names += [f"{ANSWERS}.{form}", DESCRIPTION]
-        measured.write(measured.workload, draft.folder / names[-2])
+    names += write_answers(draft, read, measured, form)
     own = read.estimate.answers if read.estimate is not None else None
     names += write_estimates(measured.estimate(), draft.folder, own or form)
     publish(draft, summary)

@@ -19,35 +19,25 @@ if TYPE_CHECKING:
 
 
 def described(measured: Release, read: Spec, plan: Path | None = None) -> Release:
-    """Return the release with the words of the spec, today's date and the digests of spec and plan."""
+    """Return the release with the words of the spec, today's date if it has none, and digests."""
     from querysmasher.release.comparing import sha256
 
     return measured.described(
-        **read.about.model_dump(exclude_none=True),
-        date=datetime.now(UTC).date(),
+        **{"date": datetime.now(UTC).date(), **read.about.model_dump(exclude_none=True)},
         spec_digest=sha256(read.path),
         **({} if plan is None else {"plan_digest": sha256(plan)}),
     )
 
 
-def summary_of(measured: Release) -> dict[str, Any]:
-    """Return a summary of a release, all of it public."""
-    from querysmasher import __version__
-    from querysmasher.privacy.digests import plan_digest
+def write_answers(draft: Draft, read: Spec, measured: Release, form: str) -> list[str]:
+    """Write the answers as the spec asks for them, if at all; return the names of the files."""
+    from querysmasher.cli.folder import ANSWERS, DESCRIPTION
 
-    return {
-        "querysmasher": __version__,
-        **measured.provenance.to_json(),
-        "guarantee": measured.guarantee,
-        "private": measured.noise.is_private,
-        "budget": measured.plan.budget.to_json(),
-        "noise": measured.noise.description,
-        "person": measured.person,
-        "record": measured.record,
-        "ledger": None if measured.entry is None else measured.entry.to_data(),
-        "integer_plan_digest": plan_digest(measured.plan),
-        "queries": measured.workload.query_count,
-    }
+    if form == "none":
+        return []
+    name = f"{ANSWERS}.{form}"
+    measured.write(measured.workload, draft.folder / name, **read.output.reliability)
+    return [name, DESCRIPTION]
 
 
 def publish(draft: Draft, summary: dict[str, Any]) -> None:

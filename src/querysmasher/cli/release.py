@@ -12,7 +12,7 @@ import typer
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
-from querysmasher.cli.publishing import check_left_over, command_line, described, publish, summary_of
+from querysmasher.cli.publishing import check_left_over, command_line, described, publish, write_answers
 from querysmasher.cli.words import SPEC, AsJson, DataPath, Force, OutPath, Resume, Seed, SpecPath, examples
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.extras import check_excel
@@ -184,21 +184,19 @@ def _finish(
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.expectations import Expectations
-    from querysmasher.cli.folder import ANSWERS, DESCRIPTION, PLAN, RELEASE, SUMMARY
+    from querysmasher.cli.folder import PLAN, RELEASE, SUMMARY
+    from querysmasher.release.summary import summary_of
 
     expected = Expectations(planned, read)
     summary = {
         **summary_of(measured),
         "expected_error": expected.rmse,
         "gap": expected.plan.gap,
-        "schema": measured.plan.schema.to_json(),
     }
     names = [RELEASE, PLAN, SUMMARY]
     if not (draft.folder / PLAN).is_file():
         planned.save(draft.folder / PLAN)
-    if form != "none":
-        names += [f"{ANSWERS}.{form}", DESCRIPTION]
-        measured.write(measured.workload, draft.folder / names[-2])
+    names += write_answers(draft, read, measured, form)
     if read.estimate is not None:
         names += write_estimates(measured.estimate(), draft.folder, read.estimate.answers or form)
     publish(draft, summary)

@@ -65,9 +65,15 @@ class Places:
         groups: dict[type, dict[Any, int]] = {}
         if isinstance(self.attribute, Binned):
             return groups
-        for place, label in enumerate(self.attribute.values):
-            kind = next((k for k in (str, bool, date) if isinstance(label, k)), float)
-            groups.setdefault(kind, {})[label] = place
+        labels = self.attribute.values
+        kinds = {
+            own: next((k for k in (str, bool, date) if issubclass(own, k)), float)
+            for own in dict.fromkeys(map(type, labels))
+        }
+        if len(kinds) == 1:  # a million labels of one type take no loop
+            return {kind: dict(zip(labels, range(len(labels)), strict=True)) for kind in kinds.values()}
+        for place, label in enumerate(labels):
+            groups.setdefault(kinds[type(label)], {})[label] = place
         return groups
 
     @property
@@ -90,9 +96,12 @@ class Places:
     @cached_property
     def integers(self) -> dict[int, int]:
         """The labels that are integers, as `int` or as small `float`, with their indexes."""
+        labels = self.by_kind.get(float, {})
+        if self._only_integers:
+            return labels
         return {
             int(label): place
-            for label, place in self.by_kind.get(float, {}).items()
+            for label, place in labels.items()
             if isinstance(label, int) or (abs(label) < EXACT_FLOATS and label.is_integer())
         }
 
@@ -126,7 +135,14 @@ class Places:
     def has_large_floats(self) -> bool:
         """Whether a label is a finite float so large that several integers equal it."""
         labels = self.by_kind.get(float, {})
+        if self._only_integers:
+            return False
         return any(isinstance(v, float) and EXACT_FLOATS <= abs(v) < math.inf for v in labels)
+
+    @cached_property
+    def _only_integers(self) -> bool:
+        """Whether all labels that are numbers are integers."""
+        return set(map(type, self.by_kind.get(float, {}))) == {int}
 
     def place(self, value: Any) -> int:
         """Return the index of one Python value, or the code for why it has none."""

@@ -18,6 +18,9 @@ from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
 from querysmasher.schema import Schema
 
+MULTIPLES = 65
+"""Number of multiples of weights that are tried when they are rounded."""
+
 LARGEST = 256
 """Maximum size of a centre's integers: exact measurement needs small ones."""
 
@@ -68,8 +71,15 @@ class Centre:
 
     @classmethod
     def near(cls, weights: Array, fineness: int) -> Centre:
-        """Return a nearby centre that is a ratio of integers of at most `fineness`."""
-        return cls.ratio(np.round(weights * (fineness / np.abs(weights).max())).astype(np.int64))
+        """Return a nearby centre that is a ratio of integers of at most `fineness`.
+
+        Of the integers nearest to some multiples of the weights, it takes those in the most similar ratios.
+        """
+        largest = np.linspace(fineness, fineness / 2, MULTIPLES)
+        rounded = np.round(weights * (largest / np.abs(weights).max())[:, None])
+        usable = rounded[rounded.sum(axis=1) > 0]
+        distances = np.linalg.norm(usable / usable.sum(axis=1, keepdims=True) - weights, axis=1)
+        return cls.ratio(usable[distances.argmin()].astype(np.int64))
 
     @classmethod
     def of(cls, weights: Array) -> Centre:

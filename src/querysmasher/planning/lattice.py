@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, triangle_of
+from querysmasher.arrays import Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import FAR, lengths
 from querysmasher.workload.family import Family
@@ -155,10 +155,10 @@ def _pivots(rows: Integers, scales: Array, *, wide: bool) -> NDArray[np.intp]:
 
     Pivots of wide rows are those of their Gram matrix, or else of its root, which is found by pieces.
     """
-    import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
-
     columns: Array
     if wide:
+        import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
+
         step = max(8 * len(rows), CHUNK // len(rows))
         starts = range(0, rows.shape[1], step)
         gram = np.zeros((len(rows), len(rows)))
@@ -172,6 +172,5 @@ def _pivots(rows: Integers, scales: Array, *, wide: bool) -> NDArray[np.intp]:
         columns = triangle_of((rows[:, i : i + step].T / scales for i in starts), len(rows))
     else:
         columns = rows.T / scales
-    triangle, pivots = scipy.linalg.qr(columns, mode="r", pivoting=True, check_finite=False)
-    sizes = np.abs(np.diagonal(triangle))
-    return np.asarray(pivots[: int(np.sum(sizes > RANK * sizes[0]))])
+    sizes, pivots = pivoted(columns)
+    return pivots[: int(np.sum(sizes > RANK * sizes[0]))]

@@ -123,11 +123,11 @@ class PlanningLimits:
     """Maximum change of the weight of the total, as a fraction, in the last round of designs."""
     search_steps: int = 60
     """Maximum number of steps of the search."""
-    heavy_steps: int = 8
+    heavy_steps: int = 10
     """The same where evaluations are heavy."""
     search_gain: float = 2e-6
     """The search ends when a step gains less than this fraction."""
-    heavy_gain: float = 2e-4
+    heavy_gain: float = 2e-5
     """The same where evaluations are heavy."""
     first_step: float = 0.3
     """Length of the first step, as a fraction of the uniform centre's length."""

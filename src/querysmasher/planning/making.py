@@ -10,19 +10,25 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.around import plan_around_best, plan_at
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.large import within as large_within
+from querysmasher.planning.large import worst as large_worst
 from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
 from querysmasher.planning.objectives.joining import Joined
-from querysmasher.planning.objectives.least import plan_least
-from querysmasher.planning.objectives.objective import plan_for
-from querysmasher.planning.objectives.rounded import at_measured_cost, within_measured
+from querysmasher.planning.objectives.least import at_cost, plan_least
+from querysmasher.planning.objectives.rounded import as_measured, at_measured_cost, missed_by, within_measured
+from querysmasher.planning.objectives.targets import gap_of
+from querysmasher.planning.objectives.within import plan_for, replace_targets
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.unsplit import Planned, best_arrangement, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
+
+TIGHTER = 1.05
+"""Rounding to integers may raise errors by up to this factor; targets are then tightened by it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +46,7 @@ class Making:
     def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error."""
         if self.large:
-            planner = LargePlanner(workload, budget, self.options, self.large, self.progress)
-            return planner.plan(self.max_records)
+            return self._large(workload, budget, objective, insufficient)
         if objective == "mean" and not workload.has_targets:
             joined = Joined.of(workload)
             planned = partial(self._planned, joined.workload, budget)
@@ -52,16 +57,68 @@ class Making:
                 asked, lambda fixed: plan_for(objective, asked, self._fresh(budget, fixed), insufficient)
             )
 
-        best = make(workload)
-        return within_measured(best, self.max_records, make) if objective == "mean" else best
+        if objective == "worst":
+            return make(workload)
+        try:
+            return within_measured(make(workload), self.max_records, make)
+        except PlanError:
+            scaled = self._least_scaled(workload, budget)
+            if scaled is None:
+                raise
+            return scaled
+
+    def _least_scaled(self, workload: Workload, budget: Budget) -> Plan | None:
+        """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices."""
+        options = [self.options]
+        if self.options.centering != "uniform":
+            options.append(replace(self.options, centering="uniform"))
+        for own in options:
+            try:
+                least = replace(self, options=own).least(workload, budget)
+            except PlanError:
+                continue
+            if least.budget.privacy_cost <= budget.privacy_cost:
+                plan = replace(at_cost(least, budget.privacy_cost * (1 - 1e-12)), budget=budget)
+                free = self._fresh(budget, least.centres)()(workload)
+                gap = gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2)
+                return replace(plan, gap=gap, objective="mean")
+        return None
 
     def least(self, workload: Workload, budget: Budget) -> Plan:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
+        if self.large:
+            best = large_within.plan_least(
+                workload, budget, self._large_again(budget), self.options.tolerance
+            )
+            return at_measured_cost(best, self.max_records)
         best = self._measurable(
             workload,
             lambda fixed: plan_least(workload, budget, lambda cost: self._fresh(cost, fixed)),
         )
         return at_measured_cost(best, self.max_records)
+
+    def _large(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
+        """Return the plan of least error where some attributes are not split."""
+        again, tolerance = self._large_again(budget), self.options.tolerance
+        if objective == "worst":
+            return large_worst.plan_worst(workload, large_worst.aims_of(workload), again, tolerance).plan
+        if not workload.has_targets:
+            return again(workload, None)
+        best = large_within.plan_within(workload, again, tolerance, insufficient)
+        missed = missed_by(as_measured(best, self.max_records))
+        if not 1 < missed < TIGHTER or missed_by(best) > 1:
+            return best
+        tighter = replace_targets(workload, 1 / missed)
+        return replace(large_within.plan_within(tighter, again, tolerance, insufficient), workload=workload)
+
+    def _large_again(self, budget: Budget) -> large_worst.Replan:
+        """Return what plans with other weights where some attributes are not split."""
+
+        def again(asked: Workload, centres: Centres | None) -> Plan:
+            planner = LargePlanner(asked, budget, self.options, self.large, self.progress)
+            return planner.plan(self.max_records) if centres is None else planner.at(centres)
+
+        return again
 
     def _measurable(self, workload: Workload, make: Callable[[Centres | None], Plan]) -> Plan:
         """Return a plan, around uniform centres if it cannot be measured around others."""
@@ -79,13 +136,12 @@ class Making:
     def _fresh(self, budget: Budget, fixed: Centres | None) -> Fresh:
         """Return what starts planning with other weights."""
 
-        def split(asked: Workload, centres: Centres | None = None) -> Plan:
+        def split(asked: Workload, centres: Centres | None, tolerance: float, /) -> Plan:
             """Plan with all groups split, around given centres or the best ones."""
+            options = replace(self.options, tolerance=tolerance)
             if centres is None:
-                return plan_around_best(
-                    asked, budget, self.options, self.bases, self.far_apart, self.progress
-                )
-            return plan_at(centres, asked, budget, self.options, self.bases, self.progress)
+                return plan_around_best(asked, budget, options, self.bases, self.far_apart, self.progress)
+            return plan_at(centres, asked, budget, options, self.bases, self.progress)
 
         def fresh() -> Again:
             arranged, planned = (

@@ -15,6 +15,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.large.extremes import large_extremes
 from querysmasher.planning.limit import Limit, dimension, root_loss_bound
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
@@ -111,6 +112,9 @@ class Plan:
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
+        if any(solution.strategy.unsplit for solution in self.solutions):
+            found = large_extremes(self)
+            return None if found is None else tuple(found)
         families = (family for group in self.workload for family in group.families)
         if not all(family.fits_memory or family.is_tree for family in families):
             return None

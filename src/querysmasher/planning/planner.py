@@ -10,7 +10,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.asking import check_asked, check_scales, check_sizes
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
-from querysmasher.planning.large.asked import check_cells, large_attributes
+from querysmasher.planning.large.asked import check_cells, large_attributes, searched_without_matrices
 from querysmasher.planning.making import Making
 from querysmasher.planning.mechanisms.basis import choose_bases
 from querysmasher.planning.objectives.least import check_aimed
@@ -151,8 +151,10 @@ def _making(
         msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
         raise PlanError(msg)
     large: tuple[int, ...] = ()
-    if options.plans_large and objective == "mean" and not workload.has_targets:
+    if options.plans_large:
         large = large_attributes(workload)
+    if objective != "mean" or workload.has_targets:
+        large = searched_without_matrices(workload, large)
     check_sizes(workload, large)
     check_cells(workload, large)
     far_apart = check_scales(workload)

@@ -189,7 +189,7 @@ class Predictor:
         """
         loose = [share for share in shares if not share.kept]
         for share in loose:
-            yield (share.place,), share.rows[:, 0] ** 2
+            yield (share.place,), self._known.setdefault((share.key, ()), share.rows[:, 0] ** 2)
         axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
         open_shares = [share for share in shares if share.kept]
         open_blocks = list(measured.blocks)

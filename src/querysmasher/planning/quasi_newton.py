@@ -27,6 +27,9 @@ DECREASE, CURVATURE = 1e-3, 0.9
 TRIALS = 20
 """Maximum number of points tried along one direction."""
 
+LITTLE = 20
+"""A stuck search has converged if the estimated curvature promises at most this many times `gain`."""
+
 STRETCH = 4.0
 """Factor by which the search extends a step that still descends steeply."""
 
@@ -66,7 +69,8 @@ def minimize(
     """Search for a minimum, downhill from `start`.
 
     The search ends when a step gains less than `gain`, relative to the value or to 1, whichever is larger, or
-    when no entry of the gradient exceeds `gradient`. After `steps` steps, or if stuck, it fails.
+    when no entry of the gradient exceeds `gradient`. It fails after `steps` steps, or if it
+    is stuck far from the minimum.
     The first trial lies at distance one from `start`.
     """
     x = np.array(start, dtype=float)
@@ -76,8 +80,11 @@ def minimize(
         if np.abs(slope).max(initial=0.0) <= gradient:
             return Minimum(x, value, True, done)
         found = _next(objective, x, value, slope, past)
-        if found is None and past:  # the estimated curvature misleads
-            past.clear()
+        if found is None and past:
+            promised = float(slope @ _inverse_hessian_times(slope, past)) / 2
+            if promised <= LITTLE * gain * max(abs(value), 1.0):
+                return Minimum(x, value, True, done)
+            past.clear()  # the estimated curvature misleads
             found = _next(objective, x, value, slope, past)
         if found is None:
             return Minimum(x, value, False, done)

@@ -122,7 +122,11 @@ def chain_of(connection: sqlite3.Connection, file: Path) -> Chain:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         msg = f"ledger: {str(file)!r} is not a ledger"
         raise FileError(msg)
-    return Chain.of(connection.execute("SELECT * FROM entries ORDER BY number"), str(file))
+    chain = Chain.of(connection.execute("SELECT * FROM entries ORDER BY number"), str(file))
+    if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":  # or the last entry may be lost
+        msg = f"ledger: {str(file)!r} is damaged; the ledger can no longer be trusted"
+        raise FileError(msg)
+    return chain
 
 
 @contextmanager
@@ -136,6 +140,8 @@ def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         cause = str(error)
+    except UnicodeDecodeError:  # in the text of a statement, or of an error about it
+        cause = "it is damaged"
     else:
         return
     if _is_busy(cause):

@@ -13,6 +13,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import UnknownQueryError, WorkloadError
 from querysmasher.formatting import count
 from querysmasher.html import element, notebook, table
+from querysmasher.indexes import index_in
 from querysmasher.release.frame import frame_of
 from querysmasher.release.tidy import Tidy, plain
 from querysmasher.statistics.critical import pointwise
@@ -116,7 +117,7 @@ class Answers:
         if isinstance(key, slice):
             chosen = range(len(self))[key]
             return [self[i] for i in chosen] if len(chosen) < 10 else [*self][key]
-        place = range(len(self))[key]  # also refuses an index out of range
+        place = index_in(len(self), key, "answers")
         label = next(islice(self.workload.labels(), place, None))
         return Answer(label, float(self.values[place]), float(self.std[place]))
 

@@ -19,6 +19,9 @@ from querysmasher.release.tidy import plain
 SHEET_ROWS = 1_048_575
 """Maximum number of rows of a sheet of Excel, below its header."""
 
+NOTES = "Notes"
+"""The sheet of a workbook that says where the figures come from."""
+
 About = Mapping[str, Any]
 """Where the figures come from, as plain data."""
 
@@ -144,7 +147,7 @@ class ExcelWriter(Writer):
         self._head = self._book.add_format({"bold": True})
         self._number = self._book.add_format({"num_format": "#,##0.0###"})
         wrapped = self._book.add_format({"text_wrap": True, "valign": "top"})
-        notes = self._book.add_worksheet(self._title("Notes"))
+        notes = self._book.add_worksheet(self._title(NOTES))
         notes.set_column(0, 0, 22)
         notes.set_column(1, 1, 100)
         for row, (key, value) in enumerate(about.items()):

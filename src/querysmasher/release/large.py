@@ -11,28 +11,14 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning.centre import Centres
-from querysmasher.planning.large.predictor import NOWHERE, LargePredictor, Places
+from querysmasher.planning.large.block import Places
+from querysmasher.planning.large.predictor import NOWHERE, LargePredictor
 from querysmasher.planning.lifting import centred, lifted, subsets
-from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.release.reconstruction import Reconstruction
-from querysmasher.release.store import Store
+from querysmasher.release.reconstruction import PredictedReconstruction
 
 
-class LargeReconstruction(Reconstruction):
+class LargeReconstruction(PredictedReconstruction[LargePredictor]):
     """Reconstructs marginals where some attributes are not split."""
-
-    def __init__(
-        self,
-        plan: IntegerPlan,
-        centres: Centres,
-        store: Store,
-        public_total: int | None,
-        predictor: LargePredictor,
-    ) -> None:
-        """Take what was measured, and how blocks share totals."""
-        super().__init__(plan, centres, store, public_total)
-        self._predictor = predictor
 
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order."""

@@ -11,6 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from querysmasher.release.repeats import combined_answers, repeats
 from querysmasher.release.store import Store
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
+
+Known = TypeVar("Known")
+"""A kind of predictor."""
 
 KEPT = 30_000_000
 """Maximum number of values of residuals cached for reuse."""
@@ -153,21 +157,19 @@ class WholeReconstruction(Reconstruction):
         return strategy_of_integers(self.plan.strategies[number]).contains(factors)
 
 
-class CombinedReconstruction(Reconstruction):
-    """Reconstructs marginals from residuals, corrected by what was measured of queries that are not split."""
+class PredictedReconstruction(Reconstruction, Generic[Known]):
+    """Reconstructs marginals with what a predictor knows about the measurements."""
 
     def __init__(
-        self,
-        plan: IntegerPlan,
-        centres: Centres,
-        store: Store,
-        public_total: int | None,
-        predictor: CombinedPredictor,
+        self, plan: IntegerPlan, centres: Centres, store: Store, public_total: int | None, predictor: Known
     ) -> None:
-        """Take what was measured, and the best way to combine it."""
+        """Take what was measured, and what predicts its errors."""
         super().__init__(plan, centres, store, public_total)
         self._predictor = predictor
-        self._corrected: dict[tuple[int, ...], Array | None] = {}
+
+
+class CombinedReconstruction(PredictedReconstruction[CombinedPredictor]):
+    """Reconstructs marginals from residuals, corrected by what was measured of queries that are not split."""
 
     def residual(self, attributes: tuple[int, ...]) -> Array | None:
         """Return the corrected residual of a set, or None if nothing is measured of it."""

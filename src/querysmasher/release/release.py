@@ -26,6 +26,7 @@ from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
+from querysmasher.statistics.table import cells
 from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
@@ -49,7 +50,7 @@ class Release(Measurements, Statistical):
         It is an array; its `to_frame()` returns it with labels, standard errors and intervals.
         """
         values = self.reconstruction.marginal(self.plan.schema.positions(attributes))
-        return Marginal.of(values, lambda: self.table(*attributes, totals=False).figures)
+        return Marginal.of(values, lambda: cells(self, attributes))
 
     def at(self, level: str, groups: Any = None) -> CoarseRelease:
         """Return the release at a level of a hierarchy, for marginals and statistics of groups of values.

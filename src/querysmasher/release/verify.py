@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count
-from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.release.comparing import difference, sha256
+from querysmasher.release.comparing import sha256
+from querysmasher.release.description import NAME as DESCRIPTION
 from querysmasher.release.exploration import spent
+from querysmasher.release.redone import redone
 from querysmasher.release.release import Release
+from querysmasher.release.summary import VERSION, summary_of
 from querysmasher.text import shown
 
 RELEASE, SUMMARY = "release.qs", "summary.json"
@@ -83,14 +83,19 @@ class Verdict:
         return shown("\n".join([*lines, BEYOND]))
 
 
-def verify(folder: str | os.PathLike[str], ledger: Ledger | None = None) -> Verdict:
+def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[str] | None = None) -> Verdict:
     """Check a published release; read neither data nor a plan.
 
     Args:
         folder: a folder that `querysmasher release` wrote, or a file that `Release.save` wrote.
-        ledger: where the cost should be recorded. Without it, the entry that the release names is not looked
-            up.
+        ledger: where the cost should be recorded, or its path. Without it, the entry that the release names
+            is not looked up.
     """
+    if not isinstance(folder, str | os.PathLike):
+        msg = f"folder: expected the path of a release folder or of a release, got {folder!r}"
+        raise FileError(msg)
+    if ledger is not None and not isinstance(ledger, Ledger):
+        ledger = Ledger(ledger)
     path = Path(folder)
     file = path / RELEASE if path.is_dir() else path
     if not file.is_file():
@@ -167,17 +172,7 @@ def _stated(release: Release, summary: Mapping[str, Any] | None) -> Finding:
     """Compare what the summary says about the release with what follows from it."""
     if summary is None:
         return Finding(SUMMARY, FAILED, "missing, or not valid JSON")
-    entry = release.entry
-    expected = {
-        "guarantee": release.guarantee,
-        "private": release.noise.is_private,
-        "budget": release.plan.budget.to_json(),
-        "schema": release.plan.schema.to_json(),
-        "queries": release.workload.query_count,
-        "integer_plan_digest": plan_digest(release.plan),
-        "record": release.record,
-        "ledger": None if entry is None else entry.to_data(),
-    }
+    expected = {key: value for key, value in summary_of(release).items() if key != VERSION}
     expected = json.loads(json.dumps(expected))
     wrong = [key for key, value in expected.items() if key in summary and summary[key] != value]
     if wrong:
@@ -195,16 +190,8 @@ def _answers(release: Release, folder: Path) -> Iterator[Finding]:
     if not any(file.name.startswith("answers.") for file in given):
         yield Finding("answers", OPEN, "none are published")
     for file in filter(Path.is_file, given):
-        source: Release | Estimate = release
-        if file.name.startswith("estimates."):
-            source = release.estimate()
-        with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
-            fresh = Path(made) / file.name
-            try:
-                source.write(source.workload, fresh, progress=False)
-                found = difference(file, fresh)
-            except QuerySmasherError as error:
-                found = str(error)
+        source = release if file.name.startswith("answers.") else release.estimate()
+        found, description = redone(source, file)
         if found is None:
             yield Finding(file.name, OPEN, "this format is not compared")
         elif found:
@@ -214,6 +201,8 @@ def _answers(release: Release, folder: Path) -> Iterator[Finding]:
             yield Finding(
                 file.name, OK, f"{source.workload.query_count:,} {what} follow from the noisy numbers"
             )
+        if description:
+            yield Finding(DESCRIPTION, FAILED, description)
 
 
 def _recorded(release: Release, ledger: Ledger | None) -> Finding:

@@ -86,11 +86,16 @@ def ways_words(ways: int) -> str:
 def schema_table(schema: Schema) -> Html:
     """List the attributes; those beyond `MOST` are collapsed."""
     header = ["Attribute", "Kind", "Values", "Examples"]
-    rows = [(a.name, KINDS[a.kind], f"{a.size:,}", _such_as(a)) for a in schema]
-    first = table(header, rows[:MOST], numbers=[2], class_="schema")
+    rows = [[a.name, KINDS[a.kind], f"{a.size:,}", _such_as(a)] for a in schema]
+    if any(a.heading != a.name for a in schema):
+        header.insert(1, "Title")
+        for row, attribute in zip(rows, schema, strict=True):
+            row.insert(1, attribute.heading)
+    numbers = [header.index("Values")]
+    first = table(header, rows[:MOST], numbers=numbers, class_="schema")
     if len(rows) <= MOST:
         return scrolling(first)
-    rest = table(header, rows[MOST:], numbers=[2], class_="schema")
+    rest = table(header, rows[MOST:], numbers=numbers, class_="schema")
     summary = element("summary", f"{len(rows) - MOST:,} more attributes")
     return join([scrolling(first), element("details", summary, scrolling(rest))])
 

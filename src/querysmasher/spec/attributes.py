@@ -12,7 +12,8 @@ from querysmasher.errors import SchemaError
 from querysmasher.labels import Label, literal
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Place, shown, within
-from querysmasher.spec.model import ATTRIBUTES, Bins, Section, Values
+from querysmasher.spec.model import ATTRIBUTES, Bins, Values
+from querysmasher.spec.section import Section
 
 MAX_VALUES = 1_000_000
 """Maximum number of values of a range; a longer one is taken for a mistake."""

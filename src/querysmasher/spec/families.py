@@ -1,4 +1,4 @@
-"""The family of one attribute in a spec file: a name, rows, or a hierarchy."""
+"""The family of one attribute in a spec file: a name, rows, chosen ranges, or a hierarchy."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import SchemaError, WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import not_one_of, shown, suggestion
+from querysmasher.workload.checks import check_weights
 from querysmasher.workload.choice import family_for
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family
 from querysmasher.workload.hierarchy import titled_hierarchy
+from querysmasher.workload.intervals import Intervals
 
 HIERARCHY_KEYS = {"hierarchy", "leaves", "weights", "codebook"}
 
-FORMS = "a name, a list of rows, {rows = …}, or {hierarchy = …}"
+FORMS = "a name, a list of rows, {rows = …}, {ranges = …}, or {hierarchy = …}"
 
 
 def read_family(schema: Schema, name: str, given: Any, folder: Path) -> Family:
@@ -33,6 +37,8 @@ def read_family(schema: Schema, name: str, given: Any, folder: Path) -> Family:
     if isinstance(given, Mapping) and set(given) == {"rows"}:
         rows = given["rows"]
         return family_for(attribute, read_rows(folder, rows) if isinstance(rows, str) else rows)
+    if isinstance(given, Mapping) and "ranges" in given and set(given) <= {"ranges", "weights"}:
+        return _ranges(attribute, given["ranges"], given.get("weights"), folder)
     if isinstance(given, Mapping) and "hierarchy" in given and set(given) <= HIERARCHY_KEYS:
         return _hierarchy(attribute, given, folder)
     msg = f"expected {FORMS}, got {shown(given)}"
@@ -55,6 +61,68 @@ def _hierarchy(attribute: Attribute, given: Mapping[str, Any], folder: Path) -> 
         weights=given.get("weights"),
         codebook=None if codebook is None else folder / codebook,
     )
+
+
+def _ranges(attribute: Attribute, given: Any, weights: Any, folder: Path) -> Family:
+    """Return chosen ranges, each from a first value to a last one."""
+    if isinstance(given, str):
+        if weights is not None:
+            msg = "weights: a file of ranges has them in its third column"
+            raise WorkloadError(msg)
+        pairs, weights = _file_ranges(attribute, _lines(folder, given), given)
+    elif isinstance(given, list) and given and all(isinstance(p, list) and len(p) == 2 for p in given):
+        pairs = [(_place(attribute, first), _place(attribute, last)) for first, last in given]
+    else:
+        msg = (
+            "ranges: expected a list of pairs of values, [first, last], or the name of a CSV file, got "
+            f"{shown(given)}"
+        )
+        raise WorkloadError(msg)
+    wrong = next((number for number, (first, last) in enumerate(pairs, start=1) if first > last), None)
+    if wrong is not None:
+        msg = f"ranges: the first value of range {wrong:,} comes after its last one"
+        raise WorkloadError(msg)
+    first, last = np.array(pairs).T
+    if weights is not None:
+        check_weights("weights", weights)
+        weights = np.asarray(weights, dtype=float)
+    return Intervals((attribute.size,), first, last, weights)
+
+
+def _place(attribute: Attribute, value: Any) -> int:
+    """Return the index of a value."""
+    try:
+        return attribute.position(value)
+    except SchemaError:
+        msg = f"ranges: attribute {attribute.name!r} has no value {shown(value)}"
+        raise WorkloadError(msg) from None
+
+
+def _file_ranges(
+    attribute: Attribute, lines: list[tuple[int, list[str]]], name: str
+) -> tuple[list[tuple[int, int]], list[float] | None]:
+    """Return the ranges of a file, and their weights if it has them. Messages do not quote it."""
+    width = len(lines[0][1]) if lines else 0
+    if width not in (2, 3) or len(lines) < 2:
+        msg = f"{name!r}: expected a header, then in each line a first value, a last one and perhaps a weight"
+        raise WorkloadError(msg)
+    places = {label: place for place, label in enumerate(attribute.labels)}
+    pairs: list[tuple[int, int]] = []
+    weights: list[float] = []
+    for number, line in lines[1:]:
+        if len(line) != width:
+            msg = f"{name!r}, line {number}: expected {width} columns, as in the header, got {len(line)}"
+            raise WorkloadError(msg)
+        if line[0] not in places or line[1] not in places:
+            msg = f"{name!r}, line {number}: expected two values of attribute {attribute.name!r}"
+            raise WorkloadError(msg)
+        pairs.append((places[line[0]], places[line[1]]))
+        try:
+            weights += map(float, line[2:])
+        except ValueError:
+            msg = f"{name!r}, line {number}: expected a number as weight"
+            raise WorkloadError(msg) from None
+    return pairs, weights or None
 
 
 def read_rows(folder: Path, name: str) -> list[list[float]]:

@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 from querysmasher.errors import QuerySmasherError, SpecError
 from querysmasher.labels import literal
 from querysmasher.spec.lines import line_of
-from querysmasher.spec.model import SECTIONS, Section
+from querysmasher.spec.model import SECTIONS
+from querysmasher.spec.section import Section
 
 Place = tuple[str | int, ...]
 """The path to a key: ("workload", 2, "family")."""
@@ -143,7 +144,7 @@ def shown(value: object) -> str:
     """Return a value approximately as written, shortened."""
     text = (
         literal(value)
-        if isinstance(value, str | date)
+        if isinstance(value, str) or type(value) is date  # not a time
         else json.dumps(value, default=str, ensure_ascii=False)
     )
     return text if len(text) <= 60 else text[:57] + "..."

@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from querysmasher.planning.estimating import PURPOSES
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.options import CENTERINGS, named
 from querysmasher.planning.solvers import SOLVERS
+from querysmasher.spec.publication import AboutSection, EstimateSection, OutputSection
+from querysmasher.spec.section import PATH, Section, amount, path, positive, words
 from querysmasher.workload.workload import WEIGHINGS
 
 if TYPE_CHECKING:
@@ -34,22 +36,10 @@ else:  # the names that planning accepts
 ways = Field(description="an integer number of attributes, or a list of them")
 names = Field(description="a list of names of attributes")
 pair = Field(description="a list of two names of attributes", min_length=2, max_length=2)
-positive = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
-amount = Field(default=None, description="a positive number", gt=0, allow_inf_nan=False)
-PATH = r"\A[^\x00]+\z"
-path = Field(default=None, description="a path as a string", pattern=PATH)
-
 stand_in = Field(default=None, description="one of the values, which missing ones count as")
-words = Field(default=None, description="a non-empty string", min_length=1)
 value_labels = Field(
     default=None, description="a list of strings, one per value, or a table of values and labels"
 )
-
-
-class Section(BaseModel):
-    """A table of a spec file: unknown keys and values of other types are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class File(Section):
@@ -249,30 +239,6 @@ class MeasureSection(Section):
     unknown: Literal["refuse", "drop"] = "refuse"
     max_records: int = Field(default=100_000_000, description="an integer from 1 to 2^40", ge=1, le=2**40)
     person: str | None = Field(default=None, description="the name of a column", min_length=1)
-
-
-class OutputSection(Section):
-    """The output files and their folder."""
-
-    folder: str = Field(default="out", description="a path as a string", pattern=PATH)
-    answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] = "parquet"
-
-
-class EstimateSection(Section):
-    """Estimates beside the unbiased answers."""
-
-    answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] | None = None
-    error_share: float = Field(default=0.02, description="a number from 0 to 0.5", ge=0, le=0.5)
-
-
-class AboutSection(Section):
-    """Who publishes the release, from which data: words for its readers."""
-
-    title: str | None = words
-    organisation: str | None = words
-    contact: str | None = words
-    data: str | None = words
-    version: str | None = words
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -21,16 +21,14 @@ from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unk
 from querysmasher.spec.ledger import LedgerPlace
 from querysmasher.spec.model import (
     SECTIONS,
-    AboutSection,
     BudgetSection,
     DataSection,
-    EstimateSection,
     File,
     LedgerSection,
     MeasureSection,
-    OutputSection,
     PlanSection,
 )
+from querysmasher.spec.publication import AboutSection, EstimateSection, OutputSection
 from querysmasher.spec.source import Source
 from querysmasher.spec.spec import Spec
 from querysmasher.spec.workloads import Entry, build_entries

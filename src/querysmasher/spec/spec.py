@@ -17,7 +17,8 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.spec.ledger import LedgerPlace
-from querysmasher.spec.model import AboutSection, EstimateSection, MeasureSection, OutputSection, PlanSection
+from querysmasher.spec.model import MeasureSection, PlanSection
+from querysmasher.spec.publication import AboutSection, EstimateSection, OutputSection
 from querysmasher.spec.source import Source
 from querysmasher.spec.workloads import Entry
 from querysmasher.workload.workload import Workload

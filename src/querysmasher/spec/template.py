@@ -90,6 +90,9 @@ max_records = 100000000           # a public cap on the number of records
 [output]
 folder = "out"
 answers = "parquet"               # answers to all queries: parquet, csv, csv.gz, arrow, json, xlsx or none
+# level = 0.95                    # of the intervals
+# thresholds = [0.1, 0.2, 0.3]    # coefficients of variation at which answers are flagged
+# suppress = 0.3                  # leaves out answers above this one, which biases those that remain
 
 # [estimate]                      # estimates beside the answers: non-negative and shrunk, not unbiased
 # answers = "csv"                 # their format, if it differs
@@ -100,6 +103,8 @@ answers = "parquet"               # answers to all queries: parquet, csv, csv.gz
 # organisation = "Example Institute"
 # contact = "counts@example.org"
 # data = "register of members, 2024"
+# version = "1.0"
+# date = 2024-03-01               # of the release; by default today
 """
 
 

@@ -147,7 +147,8 @@ def ratio(source: Source, a: Operand, b: Operand) -> Quotients:
     left, right, correlation, columns = _pair(source, a, b)
     with np.errstate(divide="ignore", invalid="ignore"):
         R = np.where(right.values == 0, np.nan, left.values / right.values)
-        std = _together(left.std, np.abs(R) * right.std, np.sign(R) * correlation) / np.abs(right.values)
+        errors = _together(left.std, np.abs(R) * right.std, np.sign(R) * correlation)
+        std = np.where(np.isnan(R), np.nan, errors / np.abs(right.values))
 
     def linear() -> Linear:
         return left.errors().plus(right.errors(), 1 / right.values, -R / right.values)

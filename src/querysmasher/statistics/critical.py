@@ -25,7 +25,7 @@ DRAWS, FEWER_DRAWS = 50_000, 20_000
 
 def checked_level(level: object) -> float:
     """Return a level; refuse what is not a number between 0 and 1."""
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+    if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
         msg = f"level: expected a number between 0 and 1, got {level!r}"
         raise WorkloadError(msg)
     return float(level)

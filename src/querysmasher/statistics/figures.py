@@ -17,6 +17,7 @@ from querysmasher.formatting import columns as aligned
 from querysmasher.formatting import figure
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
+from querysmasher.indexes import index_in
 from querysmasher.release.frame import column_names, frame, value_column
 from querysmasher.statistics.critical import MAX_JOINT, pointwise, simultaneous
 from querysmasher.statistics.linear import Linear
@@ -185,7 +186,7 @@ class Figures:
 
     def __getitem__(self, place: int) -> Figure:
         """Return the figure at an index, in row-major order."""
-        place = range(len(self))[place]  # also refuses an index out of range
+        place = index_in(len(self), place, "figures")
         about = {column.name: column[place] for column in self.columns}
         value, std = (float(array.ravel()[place]) for array in (self.values, self.std))
         return Figure(about, value, std, bool(self.reliable.ravel()[place]), (self, place))

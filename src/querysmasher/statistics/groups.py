@@ -61,12 +61,10 @@ class Grouped:
         return tuple(Column.of(schema[n], own.tolist()) for n, own in zip(self.by, places, strict=True))
 
 
-def grouped(
-    source: Source, factor: Factor, by: tuple[str, ...], where: str | Sequence[Factor] | None
-) -> Grouped:
+def grouped(source: Source, factor: Factor, by: tuple[str, ...], where: str | list[Factor] | None) -> Grouped:
     """Ask the rows of a factor, whose only axis is `ROWS`, by group and among the records of a condition."""
     schema = source.workload.schema
-    condition = among(schema, where) if where is None or isinstance(where, str) else list(where)
+    condition = where if isinstance(where, list) else among(schema, where)
     factors = [factor, *each_value(schema, by), *condition]
     return Grouped(source, select(schema, factors, (ROWS, *by)), by)
 

@@ -77,10 +77,15 @@ class Crossings:
         first = np.where(is_up.any(axis=1), is_up.argmax(axis=1), last)
         final = np.where(is_low.any(axis=1), last - is_low[:, ::-1].argmax(axis=1), -1)  # last below zero
         if not self.continuous:
-            return self.points[first], self.points[np.minimum(final + 1, last)]
+            return self._bounded(self.points[first], self.points[np.minimum(final + 1, last)])
         low = np.where(first > 0, self._within(np.maximum(first - 1, 0), reach), self.points[0])
         high = np.where(final < last, self._within(np.clip(final, 0, last - 1), -reach), self.points[-1])
-        return low, np.where(final < 0, self.points[0], high)
+        return self._bounded(low, np.where(final < 0, self.points[0], high))
+
+    def _bounded(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """Return the ends of intervals; where there are no records, without noise, nothing bounds them."""
+        somebody = (self.g != 0).any(axis=1) | (self.variances > 0).any(axis=1)
+        return np.where(somebody, low, -np.inf), np.where(somebody, high, np.inf)
 
     def _within(self, k: NDArray[np.int64], reach: float) -> Array:
         """Return where g + reach × s passes zero between points k and k + 1.
@@ -120,7 +125,8 @@ class Quantiles(Figures):
 
     def _number(self, value: float, std: float) -> str:
         """Return one of the values of the attribute as it is."""
-        return super()._number(value, std) if self.crossings.continuous else f"{value:,.12g}"
+        between = self.crossings.continuous or not np.isfinite(value)
+        return super()._number(value, std) if between else f"{value:,.12g}"
 
 
 def quantile(
@@ -160,7 +166,7 @@ def quantile(
         *answers.columns(len(p)),
         Column("probability", tuple(p.tolist()), tuple(range(len(p))) * groups),
     )
-    std = (high - low) / 2
+    std = np.where(np.isfinite(low), (high - low) / 2, np.nan)
 
     def linear() -> Linear:
         x = np.nan_to_num(values, nan=points[0]).reshape(groups, len(p), 1)

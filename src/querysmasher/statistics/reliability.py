@@ -42,7 +42,8 @@ class Rules:
     def __post_init__(self) -> None:
         """Check that thresholds increase and are positive."""
         given = self.thresholds
-        if isinstance(given, str) or not isinstance(given, Sequence) or not all(map(_positive, given)):
+        is_list = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+        if not is_list or not all(map(_positive, given)):
             msg = f"thresholds: expected positive numbers such as (0.1, 0.2, 0.3), got {given!r}"
             raise WorkloadError(msg)
         if any(a >= b for a, b in pairwise(given)):
@@ -80,4 +81,5 @@ class Rules:
 
 
 def _positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+    is_number = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+    return is_number and 0 < float(value) < float("inf")  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
-from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.errors import PredicateError, TooLargeError, WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import MAX_MATRIX_ENTRIES, Family
@@ -146,10 +146,13 @@ def family_on(schema: Schema, name: str, axis: str, family: Family) -> Factor:
     return Factor((axis,), (schema.position(name),), np.empty((family.rows, 0)), family)
 
 
-def among(schema: Schema, predicate: str | None) -> list[Factor]:
-    """Return the factors of a condition, without axes."""
+def among(schema: Schema, predicate: str | None, name: str = "where") -> list[Factor]:
+    """Return the factors of a condition, without axes; `name` is the argument that states it."""
     if predicate is None:
         return []
+    if not isinstance(predicate, str) or not predicate.strip():
+        msg = f"{name}: expected a predicate such as 'age >= 18', got {predicate!r}"
+        raise PredicateError(msg)
     return [Factor((), places, mask.astype(float)) for places, mask in conditions(schema, predicate)]
 
 

@@ -17,7 +17,7 @@ def share(source: Source, predicate: str, of: str | None = None, by: By = None) 
     """Return the share of the records that satisfy a predicate, among those that satisfy `of`, by group."""
     schema = schema_of(source)
     names = groups_by(schema, by)
-    tied = among(schema, predicate)
+    tied = among(schema, predicate, "predicate")
     if not tied:
         msg = f"predicate: expected a condition such as 'age >= 18', got {predicate!r}"
         raise PredicateError(msg)
@@ -29,8 +29,9 @@ def share(source: Source, predicate: str, of: str | None = None, by: By = None) 
     def rows(*asked: Array) -> Factor:
         return Factor((ROWS,), mask.places, np.stack(asked))
 
-    answers = grouped(source, rows(mask.rows, ones, mask.rows + ones), names, of)
-    basic = grouped(source, rows(mask.rows, ones), names, of)
+    others = among(schema, of, "of")
+    answers = grouped(source, rows(mask.rows, ones, mask.rows + ones), names, others)
+    basic = grouped(source, rows(mask.rows, ones), names, others)
     title = described(f"Share of {predicate.strip()}", names, of)
     parts = paired(answers.values, answers.variances)
     return ratios_of(title, answers.columns(), parts, basic.pair)

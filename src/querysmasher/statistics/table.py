@@ -20,7 +20,7 @@ from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.selection import Factor, Selection, check_sizes, rows_on, select
 from querysmasher.statistics.source import Source
-from querysmasher.workload.builders import queries
+from querysmasher.workload.builders import marginals, queries
 
 Percent = Literal["row", "column", "total"] | None
 
@@ -48,7 +48,13 @@ def table(
     if not attributes:
         msg = "attributes: expected at least one attribute"
         raise WorkloadError(msg)
+    if not all(isinstance(name, str) for name in attributes):
+        msg = f"attributes: expected names one by one, as in table('sex', 'age'), got {attributes!r}"
+        raise WorkloadError(msg)
     schema.positions(attributes)
+    if not isinstance(totals, bool):
+        msg = f"totals: expected True or False, got {totals!r}"
+        raise WorkloadError(msg)
     check_percent(percent, len(attributes))
     rules = Rules(thresholds, suppress)
     shape = tuple(n + 1 for n in schema.shape(attributes))
@@ -57,22 +63,26 @@ def table(
         raise WorkloadError(msg)
     kept = tuple(slice(None) if totals else slice(n - 1) for n in shape)
     if percent is None and not totals:
-        return CrossTable(tuple(schema[n] for n in attributes), _plain(source, attributes), None, rules)
+        return CrossTable(tuple(schema[n] for n in attributes), cells(source, attributes), None, rules)
     check_sizes(schema, attributes, "use totals=False, without percentages")
     own = _Cells(source, tuple(attributes), shape, kept)
     figures = own.counts() if percent is None else own.percentages(percent)
     return CrossTable(tuple(schema[name] for name in attributes), figures, percent, rules)
 
 
-def _plain(source: Source, attributes: Sequence[str]) -> Figures:
-    """Return the counts of all cells without totals, however many values an attribute has."""
+def cells(source: Source, attributes: Sequence[str]) -> Figures:
+    """Return the counts of all cells without totals, however many values an attribute has.
+
+    Without attributes, there is one cell: all records.
+    """
     schema = schema_of(source)
-    workload = queries(schema, dict.fromkeys(attributes, "identity"))
+    asked = dict.fromkeys(attributes, "identity")
+    workload = queries(schema, asked) if asked else marginals(schema, 0)
     answers = source.answer(workload)
     shape = schema.shape(attributes)
-    places = np.indices(shape).reshape(len(attributes), -1)
+    places = np.indices(shape).reshape(len(attributes), answers.values.size)
     return Figures(
-        f"Count by {', '.join(attributes)}",
+        f"Count by {', '.join(attributes)}" if attributes else "Count",
         tuple(Column.of(schema[n], own.tolist()) for n, own in zip(attributes, places, strict=True)),
         answers.values.reshape(shape),
         answers.std.reshape(shape),

@@ -23,6 +23,8 @@ def asked_of(planned: Workload, given: Workload | str | Sequence[str]) -> Worklo
         return asked(planned.schema, given)
     except (PredicateError, UnknownAttributeError):
         texts = [given] if isinstance(given, str) else list(cast("Sequence[str]", given))
+        if not all(isinstance(text, str) for text in texts):
+            raise
         found = [_found(planned, text) for text in texts]
         if all(one is None for one in found):
             raise

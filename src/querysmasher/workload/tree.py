@@ -185,6 +185,14 @@ class Hierarchy(Family):
         leaves = np.arange(self.cells if self.leaves else 0)
         return np.concatenate([*found, np.stack([leaves, leaves], axis=1)])
 
+    @cached_property
+    def _spans(self) -> tuple[Integers, Integers] | None:
+        ends = self.ends()
+        return None if np.any(ends < 0) else (ends[:, 0], ends[:, 1])
+
+    def spans(self) -> tuple[Integers, Integers] | None:
+        return self._spans
+
     def counted(self, attribute: Attribute) -> list[str | None]:  # noqa: ARG002 - groups have names of their own
         """Return the names of the groups."""
         groups: list[str | None] = [str(group) for level in self.names for group in level]

@@ -17,7 +17,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from querysmasher.workload.family import Family
+from querysmasher.workload.family import Family, Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +76,24 @@ class Weighted(Family):
 
 
 @dataclass(frozen=True, eq=False)
+class WeightedSpans(Weighted):
+    """Queries about consecutive values."""
+
+    is_consecutive: ClassVar[bool] = True
+
+    def spans(self) -> tuple[Places, Places] | None:
+        return self.base.spans()
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedLevels(WeightedSpans):
+    """Queries about the nodes of a tree."""
+
+    is_tree: ClassVar[bool] = True
+    is_consecutive: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, eq=False)
 class WeightedAxis(Weighted):
     """A family on one attribute whose weighted Gram matrix has a closed form."""
 
@@ -113,7 +131,9 @@ class WeightedCircle(WeightedAxis):
 
 def weighted(family: Family, weights: Array) -> Family:
     """Return the queries of a family with these weights instead of its own."""
-    kind = WeightedAxis if family.closed_form else Weighted
+    kind: type[Weighted] = WeightedAxis if family.closed_form else Weighted
+    if not family.closed_form and (family.is_tree or family.is_consecutive):
+        kind = WeightedLevels if family.is_tree else WeightedSpans
     if isinstance(family, Circular) and np.array_equal(weights, np.tile(weights[: family.n], family.n)):
         kind = WeightedCircle
     return kind(family.shape, family, weights)

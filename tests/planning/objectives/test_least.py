@@ -1,6 +1,7 @@
 """Accuracy targets: the least budget that meets them, and the least mean error within a budget."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -180,15 +181,26 @@ def test_measured_answers_keep_to_the_targets(tmp_path):
     assert len(rows) == len(answers.std)
 
 
+@cache
+def plan_close_to_least(factor, centering):
+    """The plan whose budget is so many times the least."""
+    cost = least_cost(centering)
+    return qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost * factor), centering=centering)
+
+
+@cache
+def least_cost(centering):
+    return qs.least_budget(HEADLINES, centering=centering).budget.privacy_cost
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("centering", ["uniform", "optimized"])
 def test_a_budget_close_to_the_least_meets_the_targets_or_is_refused(centering):
     """What queries without targets get falls to nothing, but no target is missed."""
-    cost = qs.least_budget(HEADLINES, centering=centering).budget.privacy_cost
     errors, refusals = [], []
     for factor in (1.1, 1.02, 1.005, 1.0002):
         try:
-            plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost * factor), centering=centering)
+            plan = plan_close_to_least(factor, centering)
         except PlanError as refused:
             refusals.append((factor, str(refused)))
             continue
@@ -201,9 +213,8 @@ def test_a_budget_close_to_the_least_meets_the_targets_or_is_refused(centering):
 @pytest.mark.slow
 def test_around_optimised_centres_a_budget_close_to_the_least_is_used_well():
     """The search starts around the centres of the least budget: there, any larger one meets the targets."""
-    cost = qs.least_budget(HEADLINES).budget.privacy_cost
     for factor, most in ((1.1, 12.2), (1.02, 25.0), (1.005, 60.0)):
-        plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost * factor))
+        plan = plan_close_to_least(factor, "optimized")
         assert targeted(plan) <= 1 + 1e-6
         assert plan.rmse <= most
         assert plan.weighted_loss / (1 + plan.gap) ** 2 > 0
@@ -211,7 +222,6 @@ def test_around_optimised_centres_a_budget_close_to_the_least_is_used_well():
 
 def test_tight_targets_use_all_of_the_budget():
     """The plan is within one percent of the bound; a target met too well would be paid by the others."""
-    cost = qs.least_budget(HEADLINES, centering="uniform").budget.privacy_cost
-    plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(1.1 * cost), centering="uniform")
+    plan = plan_close_to_least(1.1, "uniform")
     assert 1 - 1e-3 <= targeted(plan) <= 1 + 1e-6
     assert plan.gap <= 0.01

@@ -1,6 +1,7 @@
 """Hierarchies planned on their nodes, alone and beside other attributes: against dense least squares."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from querysmasher.planning.limits import limited, limits
 from tests.builders import COST
 from tests.planning.test_large import SCHEMA, check_variances, planned
 from tests.planning.trees.test_solving import trees
+from tests.release.tables import simulate, whole
 
 
 def sized_trees(size, leaves=None):
@@ -113,8 +115,7 @@ TREE = qs.hierarchy(SMALL, "town", country=[0] * 12, state=[g // 2 for g in GROU
 def test_the_switch_is_seamless_in_accuracy(workload):
     """The same workload with matrices and on nodes: the error differs by a fraction of a percent."""
     dense = qs.plan(workload, COST)
-    with limited(dense_values=10):
-        plan = qs.plan(workload, COST)
+    plan = planned_on_nodes(workload, COST)
     assert {m.method for m in plan.methods} & {"tree"}
     assert not {m.method for m in dense.methods} & {"tree"}
     assert plan.weighted_rmse == pytest.approx(dense.weighted_rmse, rel=0.006)
@@ -122,19 +123,22 @@ def test_the_switch_is_seamless_in_accuracy(workload):
 
 def test_the_error_is_certified_against_the_dense_optimum():
     workload = qs.queries(SMALL, town=TREE)
-    with limited(dense_values=10):
-        plan = qs.plan(workload, COST)
+    plan = planned_on_nodes(workload, COST)
     best = qs.plan(workload, COST, mechanism="whole", tolerance=1e-6)
     assert plan.rmse / (1 + plan.gap) <= best.rmse * (1 + 1e-6)
     assert plan.rmse <= best.rmse * 1.001
     assert plan.limit().excess == pytest.approx(plan.gap, abs=1e-5)
 
 
+@cache
+def planned_on_nodes(workload, budget):
+    with limited(dense_values=10):
+        return qs.plan(workload, budget)
+
+
 def released(seed, workload=None, budget=COST):
     asked = qs.all_kway(SMALL, [1, 2, 3], {"town": TREE}) if workload is None else workload
-    with limited(dense_values=10):
-        plan = qs.plan(asked, budget)
-    return qs.measure(plan, DATA, seed=seed)
+    return qs.measure(planned_on_nodes(asked, budget), DATA, seed=seed)
 
 
 DATA = pd.DataFrame(
@@ -145,10 +149,14 @@ DATA = pd.DataFrame(
 ).assign(sex=lambda frame: np.array(["F", "M"])[frame["sex"]])
 
 
-def truth(workload):
-    counts = np.zeros(SMALL.sizes)
+def cell_counts():
+    counts = np.zeros(SMALL.sizes, dtype=np.int64)
     np.add.at(counts, (DATA["age"], (DATA["sex"] == "M").astype(int), DATA["town"]), 1)
-    answers = []
+    return counts
+
+
+def truth(workload):
+    counts, answers = cell_counts(), []
     for group in workload:
         places = SMALL.positions(group.attributes)
         table = counts.sum(axis=tuple(p for p in range(3) if p not in places))
@@ -170,7 +178,11 @@ def test_answers_are_unbiased_and_standard_errors_right_in_simulation():
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-9 * values.max()
     whiten = vectors[:, kept] / np.sqrt(values[kept])
-    errors = np.array([released(seed).answer(workload).values for seed in range(1, 61)]) - truth(workload)
+    plan, counts = planned_on_nodes(release.workload, COST), cell_counts()
+    integers = whole(plan)
+    simulated = [simulate(plan, counts, seed, integers=integers).answer(workload) for seed in range(61)]
+    np.testing.assert_array_equal(simulated[0].values, release.answer(workload).values)
+    errors = np.array([one.values for one in simulated[1:]]) - truth(workload)
     white = errors @ whiten
     count = white.size
     assert abs(white.mean()) < 4 / math.sqrt(count)
@@ -181,8 +193,7 @@ def test_answers_are_unbiased_and_standard_errors_right_in_simulation():
 @pytest.mark.slow
 def test_plans_and_releases_come_back_from_files(tmp_path):
     release = released(5)
-    with limited(dense_values=10):
-        plan = qs.plan(release.workload, COST)
+    plan = planned_on_nodes(release.workload, COST)
     plan.save(tmp_path / "x.plan")
     again = qs.Plan.load(tmp_path / "x.plan")
     assert again.variances(plan.workload).tobytes() == plan.variances(plan.workload).tobytes()

@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.large.extremes import check_searchable
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
 from querysmasher.planning.trees.nested import is_nested
@@ -41,6 +42,14 @@ def large_attributes(workload: Workload) -> tuple[int, ...]:
     )
 
 
+def searched_without_matrices(workload: Workload, large: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the large attributes, or none if the largest errors can be searched with matrices."""
+    fits = all(workload.schema.sizes[place] <= limits().axis_values for place in large)
+    if not fits:
+        check_searchable(workload)
+    return () if fits else large
+
+
 def _is_large(families: list[Family], size: int) -> bool:
     if size <= limits().dense_values or size > limits().most_values:
         return False
@@ -56,13 +65,18 @@ def _is_large(families: list[Family], size: int) -> bool:
 
 def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
     """Return whether a hierarchy, with single values and few other queries, is planned on its nodes."""
-    if all(is_nested(family) for family in families if is_implicit(family)) and 2 * rows <= size:
+    implicit = [family for family in families if is_implicit(family)]
+    if all(map(is_nested, implicit)) and 2 * rows <= size:
         return True
     if size <= limits().axis_values:
         return False  # planned with matrices
+    few = rows == 0 or is_few(rows, size, 1)
+    if few and all(family.spans() is not None for family in implicit if family.is_tree):
+        return True  # its groups are ranges
     msg = (
-        f"workload: a hierarchy of {size:,} values can be planned with single values and few other queries "
-        "about the same attribute, not with prefixes or ranges. Remedies: coarser values; one of them only"
+        f"workload: a hierarchy of {size:,} values, in which some group is not a range of values, can be "
+        "planned with single values and few other queries about the same attribute, not with prefixes or "
+        "ranges. Remedies: one of them only; coarser values; an order of values in which groups are ranges"
     )
     raise TooLargeError(msg)
 

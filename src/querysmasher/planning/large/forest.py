@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.large.asked import is_implicit
 from querysmasher.planning.large.gram import LineGram
 from querysmasher.planning.large.line import LineSolution
 from querysmasher.planning.solvers.tree import solve_tree
@@ -14,13 +15,15 @@ TOLERANCE = 1e-3
 
 
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:
-    """Return the best strategy that measures nodes, or None if no family is a hierarchy.
+    """Return the best strategy that measures nodes, or None if no family is a hierarchy, or not all nest.
 
     With `always`, single values suffice.
 
     Other queries, which must be few, do not change the strategy, but count in its loss.
     """
     families = [(family, weight) for family, weight in gram.asked if is_nested(family)]
+    if any(is_implicit(family) and not is_nested(family) for family, _ in gram.asked):
+        return None  # prefixes and ranges are too many
     if not families or not (always or any(family.is_tree for family, _ in families)):
         return None
     asked = nested([family for family, _ in families], [weight for _, weight in families], gram.total)

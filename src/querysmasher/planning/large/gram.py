@@ -12,6 +12,7 @@ from querysmasher.planning.large.path import EASY, Path
 from querysmasher.planning.strategies import UnsplitStrategy
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.family import Family
+from querysmasher.workload.intervals import Intervals
 from querysmasher.workload.tree import Hierarchy
 from querysmasher.workload.weighted import Weighted
 
@@ -51,6 +52,13 @@ class LineGram:
             spans = None if isinstance(base, Range | Circular) else base.spans()
             if isinstance(base, Identity):
                 values += weights
+            elif isinstance(base, Hierarchy) and spans is not None:  # single values, and ranges
+                every = np.broadcast_to(weights, family.rows)
+                single = spans[0] == spans[1]
+                np.add.at(values, spans[0][single], every[single])
+                if not single.all():
+                    own = (size,), spans[0][~single], spans[1][~single], every[~single] / coefficient
+                    others.append((Intervals(*own), coefficient))
             elif isinstance(base, Prefix):
                 prefixes += weights
             elif isinstance(base, Range) and family.weights is None:
@@ -158,9 +166,10 @@ def _gram_times(family: Family, rows: Array) -> Array:
     answers = family.answers(rows.T)
     if family.weights is not None:
         answers = answers * family.weights[:, None]
-    spans = family.spans() if not isinstance(family, Weighted) else family.base.spans()
-    if isinstance(family, Hierarchy):
-        return family.spread(answers).T
+    own = family.base if isinstance(family, Weighted) else family
+    if isinstance(own, Hierarchy):
+        return own.spread(answers).T
+    spans = own.spans()
     if spans is None:
         return np.asarray(answers.T @ family.matrix())
     first, last = spans

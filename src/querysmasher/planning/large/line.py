@@ -37,6 +37,9 @@ NEGLIGIBLE = 2e-4
 ROUNDS = 4
 """Rounds in which the diagonal and the low frequencies adapt to each other."""
 
+FAINT = 1e-3
+"""The eigenvalue of constants, relative to the next, where others measure the total."""
+
 ENOUGH = 1.004
 """A strategy with a loss within this factor of its bound is good enough."""
 
@@ -192,12 +195,14 @@ def value_weights(gram: LineGram, strategy: MirroredStrategy) -> Array:
     return np.asarray((local if local.any() else np.ones(gram.size)) / strategy.diagonal**4)
 
 
-def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
-    """Return a filter with adapted low frequencies."""
+def adapted(gram: LineGram, ends: str, *, beside_total: bool = False) -> MirroredStrategy:
+    """Return a filter with adapted low frequencies; with `beside_total`, it hardly measures a constant."""
     n = gram.size
     count = max(1, min(limits().waves, n // 4, int(limits().wave_entries // n)))
     spectrum = np.sqrt(_spectrum(gram, ends))
     spectrum[:count] = spectrum[min(count, n - 1)]
+    if beside_total:
+        spectrum[:count] *= FAINT
     reflection = Reflection(ends, n)
     low = np.stack([reflection.waves(k)[0] for k in range(count)])
     plain = reflection.diagonal(reflection.kernel(spectrum))
@@ -210,9 +215,9 @@ def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
         p /= scale
         scaled = low / diagonal
         block = _geometric_mean((low * (diagonal * p * diagonal)) @ low.T, scaled @ gram.times(scaled).T)
-        values, vectors = np.linalg.eigh(block / np.sqrt(scale))
-        more = np.maximum(values - spectrum[0], 0.0)
-        extra = (np.sqrt(more)[:, None] * vectors.T)[more > 1e-9 * spectrum[0]] @ low
+        values, more_of = np.linalg.eigh(block / np.sqrt(scale) - np.diag(spectrum[:count]))
+        more = np.maximum(values, 0.0)
+        extra = (np.sqrt(more)[:, None] * more_of.T)[more > 1e-9 * spectrum[count - 1]] @ low
         diagonal = 1 / np.sqrt(plain + np.square(extra).sum(axis=0))
     return MirroredStrategy(ends, spectrum, diagonal, np.ascontiguousarray(extra))
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +22,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.asked import Asked
-from querysmasher.planning.large.gram import LineGram
+from querysmasher.planning.large.block import LargeBlock, Places
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor, Share
@@ -33,68 +31,8 @@ from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
-Places = tuple[int, ...]
-
 NOWHERE = -1
 """The number of a block that is not measured."""
-
-
-@dataclass(frozen=True, eq=False)
-class LargeBlock:
-    """A measurement on a set of other attributes and some large ones."""
-
-    places: Places
-    """Its large attributes."""
-    strategies: Mapping[int, UnsplitStrategy]
-    noises: tuple[Measured, ...]
-    """The independent noises, on all its attributes."""
-    small: tuple[Measured, ...]
-    """The same on the other attributes only."""
-
-    @cached_property
-    def total_variance(self) -> float:
-        """The variance of the total at σ² = 1."""
-        return math.prod(s.total_variance for s in self.strategies.values())
-
-    @property
-    def precision(self) -> float:
-        """The precision of the total on one cell of the other attributes, up to a factor."""
-        return 1 / (self.noises[0].variance * self.total_variance)
-
-    def variances(self, families: Mapping[int, Family]) -> Array:
-        """Return q V⁻¹qᵀ, with an axis per asked attribute."""
-        result = np.ones(())
-        for attribute, strategy in self.strategies.items():
-            own = (
-                strategy.query_variances(families[attribute])
-                if attribute in families
-                else strategy.total_variance
-            )
-            result = np.multiply.outer(result, own)
-        return result
-
-    def covariances(self, families: Mapping[int, Family]) -> Array:
-        """Return q V⁻¹1, with an axis per asked attribute."""
-        result = np.ones(())
-        for attribute, strategy in self.strategies.items():
-            if attribute in families:
-                result = np.multiply.outer(result, strategy.total_covariances(families[attribute]))
-            else:
-                result = result * strategy.total_variance
-        return result
-
-    def sums(self, families: Mapping[int, Family]) -> tuple[float, float]:
-        """Return Σ q V⁻¹qᵀ and Σ (q V⁻¹1)², without listing queries."""
-        every = square = 1.0
-        for attribute, strategy in self.strategies.items():
-            if attribute in families:
-                family = families[attribute]
-                every *= strategy.loss(family, weighted=False)
-                square *= gram_square(strategy, family)
-            else:
-                every *= strategy.total_variance
-                square *= strategy.total_variance**2
-        return every, square
 
 
 class LargePredictor(Predictor):
@@ -153,6 +91,8 @@ class LargePredictor(Predictor):
         blocks = self.layers[kept]
         if not kept and self.public_total:
             return [0.0] * len(blocks)
+        if len(blocks) == 1:
+            return [1.0]
         every = math.fsum(block.precision for block in blocks)
         return [block.precision / every for block in blocks]
 
@@ -344,10 +284,3 @@ class LargePredictor(Predictor):
             if not share.kept:
                 image = image * share.rows[:, 0].reshape([-1 if s is share else 1 for s in [*own, None]])
         return np.asarray(image)
-
-
-def gram_square(strategy: UnsplitStrategy, family: Family) -> float:
-    """Return Σ (q V⁻¹1)² over the queries of a family, all of weight one, without listing them."""
-    base = getattr(family, "base", family)
-    ones = strategy.inverse_ones
-    return float(LineGram.of(ones.size, [(base, 1.0)]).times(ones[None])[0] @ ones)

@@ -111,12 +111,26 @@ class Lines:
         scale, key = gram.scaled_key()
         if key not in self._known:
             own = gram.scaled(1 / scale)
-            self._known[key] = solve_forest(own, always=self.trees) or solve_line(own)
+            self._known[key] = solve_forest(own, always=self.trees) or self._with_trees(own)
         found = self._known[key]
         root = math.sqrt(scale)
         return LineSolution(
             found.strategy, found.loss * scale, found.bound * scale, found.start, found.rest * root
         )
+
+    def _with_trees(self, gram: LineGram) -> LineSolution:
+        """Return a strategy for prefixes and ranges, perhaps with hierarchies of ranges.
+
+        The least loss of a sum is at least the sum of the least losses.
+        """
+        found = solve_line(gram)
+        trees = [(family, weight) for family, weight in gram.asked if family.is_tree]
+        rest = [(family, weight) for family, weight in gram.asked if not family.is_tree]
+        if not trees:
+            return found
+        parts = [LineGram.of(gram.size, trees), LineGram.of(gram.size, rest, gram.total)]
+        bound = max(found.bound, sum(self.solve(part).bound for part in parts))
+        return replace(found, bound=min(bound, found.loss))
 
     def choices(
         self, grams: Sequence[Sequence[LineGram]], total: float | None
@@ -181,7 +195,7 @@ def _carried(
     for gram, solution in zip(grams, alone, strict=True):
         scale, key = gram.scaled_key()
         if key not in found:
-            found[key] = _beside_total(gram.scaled(1 / scale), solution)
+            found[key] = _beside_total(gram.scaled(1 / scale), solution, public=total is None)
         own, square = found[key]
         rest.append(LineSolution(own.strategy, own.loss * scale, own.bound * scale, own.start))
         squares.append(square * scale)
@@ -193,17 +207,19 @@ def _carried(
     return [first if i == heaviest else own for i, own in enumerate(rest)]
 
 
-def _beside_total(gram: LineGram, alone: LineSolution) -> tuple[LineSolution, float]:
+def _beside_total(gram: LineGram, alone: LineSolution, *, public: bool) -> tuple[LineSolution, float]:
     """Return a strategy for what queries leave beside the total, and their weight on the total.
 
-    The centre is that of the strategy itself, which a few rounds find.
+    If everyone knows the total, the best centre is the distribution p of the values that proves the bound:
+    all columns have the same distance from Σ p_j b_j. Else it is that of the strategy for the queries alone.
+    A few rounds adapt the strategy and its centre to each other.
     """
     fields = {name: getattr(gram, name) for name in gram.__dataclass_fields__}
     strategy: UnsplitStrategy = alone.strategy
-    start = alone.start
+    start = np.ones(gram.size) if alone.start is None else alone.start
     for _ in range(ROUNDS):
-        centre = strategy.inverse_ones / strategy.total_variance
-        found = adapted(CentredGram(**fields, centre=centre), "cosine")
+        centre = start / start.sum() if public else strategy.inverse_ones / strategy.total_variance
+        found = adapted(CentredGram(**fields, centre=centre), "cosine", beside_total=public)
         strategy, start = found, value_weights(gram, found)
     centre = strategy.inverse_ones / strategy.total_variance
     square = float(gram.times(centre[None])[0] @ centre)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,7 +31,7 @@ class Fresh(Protocol):
 class Split(Protocol):
     """Plans a workload of which all groups are split, around the best centres or around given ones."""
 
-    def __call__(self, asked: Workload, centres: Centres | None = None) -> Plan: ...
+    def __call__(self, asked: Workload, centres: Centres | None, tolerance: float, /) -> Plan: ...
 
 
 @dataclass(eq=False)
@@ -49,19 +50,26 @@ class Again:
     """The only centres to use, if any."""
     _unsplit: list[tuple[int, ...]] | None = field(default=None, init=False)
 
-    def __call__(self, workload: Workload, centres: Centres | None = None, /) -> Plan:
-        """Plan around the best centres, or around given ones."""
+    def around(self, centres: Centres) -> Again:
+        """Return what plans around these centres only, with the same groups split."""
+        own = copy(self)
+        own.fixed = centres
+        return own
+
+    def __call__(self, workload: Workload, centres: Centres | None = None, precision: float = 1.0, /) -> Plan:
+        """Plan around the best centres, or around given ones; `precision` is a fraction of the tolerance."""
         if self._unsplit is None:
             return self._first(workload)
+        tolerance = self.tolerance * precision
         if not self._unsplit:
-            return self.split(workload, centres or self.fixed)
+            return self.split(workload, self.fixed or centres, tolerance)
         unsplit = [
-            solve_unsplit(merged, places, self.tolerance, progress=False)
+            solve_unsplit(merged, places, tolerance, progress=False)
             for places in self._unsplit
             if (merged := merged_groups(workload, places, math.inf)) is not None
         ]
         rest = without(workload, unsplit)
-        split = None if rest is None else self.split(rest, centres or self.fixed)
+        split = None if rest is None else self.split(rest, self.fixed or centres, tolerance)
         return beside(split, unsplit, workload, self.budget, self.tolerance, combined=False)
 
     def _first(self, workload: Workload) -> Plan:

@@ -28,17 +28,21 @@ from querysmasher.planning.objectives.sharing import (
 )
 from querysmasher.planning.objectives.table import VarianceTable
 
-POWERS = (200.0, 1000.0, 4000.0, 15_000.0)
-"""The values of τ, in turn."""
+FIRST_POWER, POWER_GROWTH, LAST_POWER = 200.0, 4.0, 15_000.0
+"""The values of τ: the first, their growth, and the least of the last ones."""
+
+PRECISE = 2_000.0
+"""The last τ is at least this many times the weight: what smoothing takes from the targets costs as much."""
 
 NEWTON_STEPS = 14
 """Maximum number of Newton steps for one τ."""
 
-TIGHTENINGS = 4
-"""Maximum number of times that the targets are tightened by what they are missed."""
+TIGHTENINGS, ROUNDS = 4, 16
+"""Maximum number of times that the targets are tightened by what they are missed, and of rounds in all."""
 
-MISSED, HEAVIER = 1.01, 5.0
-"""Where a target is missed by more than this factor, the weight of the penalty grows by the other."""
+MISSED, HEAVIER = 3.0, 5.0
+"""Where a target is missed by more than this multiple of 1/τ, the weight of the penalty grows by the other
+factor."""
 
 MOST_WEIGHT = 1e6
 """Maximum weight of the penalty: beyond, the loss is lost in rounding errors."""
@@ -69,17 +73,22 @@ def capped(
         return x if largest <= 1 else None
     sharing = Sharing(table, targets)
     sharing.join(x, *FIRST)
-    room, weight = privacy_cost, min(2 * weight + 0.5, MOST_WEIGHT)
-    for power in (*POWERS, *[POWERS[-1]] * TIGHTENINGS):
+    room, weight, power, tightened = privacy_cost, min(2 * weight + 0.5, MOST_WEIGHT), FIRST_POWER, 0
+    for _ in range(ROUNDS):
         x = scaled(_lowered(*sharing.arrays(), losses, spent, room, x, power, weight))
         sharing.join(x, *LATER)
         largest = largest_ratio(table, targets, x)
-        if largest > MISSED:
+        if largest > 1 + MISSED / power:
             weight = min(HEAVIER * weight, MOST_WEIGHT)
-        elif power == POWERS[-1]:
-            if largest <= 1:
-                return x
+        if power < max(LAST_POWER, PRECISE * weight):
+            power *= POWER_GROWTH
+        elif largest <= 1:
+            return x
+        elif tightened == TIGHTENINGS:
+            break
+        else:
             room /= largest * (1 + 1e-7)
+            tightened += 1
     return _blended(table, targets, privacy_cost, x, largest, scaled)
 
 

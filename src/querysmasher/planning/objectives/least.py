@@ -15,7 +15,8 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.again import Fresh
 from querysmasher.planning.objectives.joining import Joined
-from querysmasher.planning.objectives.objective import plan_within, plan_worst, targets_of, worst_of
+from querysmasher.planning.objectives.objective import plan_worst, targets_of, worst_of
+from querysmasher.planning.objectives.within import plan_within
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.workload.workload import Workload

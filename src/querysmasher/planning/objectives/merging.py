@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
@@ -19,6 +20,9 @@ from querysmasher.workload.workload import Workload
 
 MOST_CELLS = 1_200
 """Maximum number of cells of a merged family."""
+
+FEW_CELLS = 400
+"""The same where no strategy ties the families: then merging costs product structure."""
 
 MOST_ENTRIES = 4_000_000
 """Maximum number of entries of its queries, written out."""
@@ -29,26 +33,43 @@ def merged(workload: Workload, table: VarianceTable) -> Workload:
     groups = list(workload.groups)
     for entry in table.entries:
         for member in entry.members:
-            groups[member] = _merged(groups[member], entry.clusters)
+            groups[member] = _merged(groups[member], entry.clusters, MOST_CELLS)
     return workload if groups == list(workload.groups) else Workload(workload.schema, tuple(groups))
 
 
-def _merged(group: Group, clusters: Sequence[tuple[int, ...]]) -> Group:
+def merged_aimed(workload: Workload) -> Workload:
+    """Return the workload with small families of a group that has a target merged, if they need multipliers.
+
+    Weights and multipliers of such a group add up to no product, so that nothing is lost.
+    """
+    scopes = Scopes.of(workload, own=True)
+    groups = []
+    for group, own in zip(workload, scopes.of_group, strict=True):
+        free = tuple(place for place, s in enumerate(own) if not scopes.scopes[s].fixed)
+        if group.target is None or len(free) < 2:
+            groups.append(group)
+            continue
+        clusters = sorted([free, *((place,) for place in range(len(own)) if place not in free)])
+        groups.append(_merged(group, clusters, FEW_CELLS))
+    return Workload(workload.schema, tuple(groups))
+
+
+def _merged(group: Group, clusters: Sequence[tuple[int, ...]], most_cells: int) -> Group:
     parts = list(group.parts())
     attributes: list[str] = []
     families: list[Family] = []
     for cluster in clusters:
         own = [parts[place] for place in cluster]
-        together = _product([family for _, family in own])
+        together = _product([family for _, family in own], most_cells)
         families += [family for _, family in own] if together is None else [together]
         attributes += [name for names, _ in own for name in names]
     return replace(group, attributes=tuple(attributes), families=tuple(families))
 
 
-def _product(families: list[Family]) -> Family | None:
+def _product(families: list[Family], most_cells: int) -> Family | None:
     """Return all products of queries as one family, or None if that is large or there is nothing to merge."""
     rows, cells = (int(np.prod([getattr(f, name) for f in families])) for name in ("rows", "cells"))
-    if sum(f.rows > 1 for f in families) < 2 or cells > MOST_CELLS or rows * cells > MOST_ENTRIES:
+    if sum(f.rows > 1 for f in families) < 2 or cells > most_cells or rows * cells > MOST_ENTRIES:
         return None
     matrix, weights = np.ones((1, 1)), np.ones(1)
     for f in families:

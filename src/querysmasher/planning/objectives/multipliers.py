@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from math import prod
 
 import numpy as np
 
@@ -33,6 +34,9 @@ MOST_OWN = 100
 
 RANGE_HASTE, CIRCULAR_HASTE = 1.5, 2.0
 """Factors of the rate for ranges: few of them attain the largest variance, and the others fade."""
+
+MOST_TIED = 3_000
+"""Maximum number of cells of a group whose weights may be a sum of products."""
 
 MOST_SCOPES = 120
 """Maximum number of scopes; beyond, families on attributes that are nearly alike share theirs."""
@@ -95,7 +99,7 @@ class Scopes:
                 family.rows == 1 or (same and not isinstance(family, Circular))
                 for family, same in zip(group.families, even, strict=True)
             ]
-            if single and fixed.count(False) > 1:
+            if single and fixed.count(False) > 1 and prod(f.cells for f in group.families) > MOST_TIED:
                 fixed = [True] * len(fixed)
             if own and (fixed.count(False) == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
@@ -215,23 +219,36 @@ class Multipliers:
         return result
 
     def stepped(
-        self, by_group: Array, table: VarianceTable, slopes: Array, rate: float, group_rate: float
+        self,
+        by_group: Array,
+        table: VarianceTable,
+        slopes: Array,
+        rate: float,
+        group_rate: float,
+        floor: float = FLOOR,
     ) -> Multipliers:
         """Return multipliers that weigh more where variances are large.
 
         `by_group` is the variance that each group is judged by, relative to its target², `slopes` the
-        derivative of the total with respect to the expectation of every column.
+        derivative of the total with respect to the expectation of every column, and `floor` the least
+        multiplier of a row, as a fraction of the average.
         """
         groups = _moved(self.groups, by_group, group_rate)
+        rows = tuple(
+            u if scope.fixed or not total.any() else _stepped(u, total, rate, scope, floor)
+            for u, total, scope in zip(
+                self.rows, self.row_slopes(table, slopes), self.scopes.scopes, strict=True
+            )
+        )
+        return replace(self, groups=groups, rows=rows)
+
+    def row_slopes(self, table: VarianceTable, slopes: Array) -> list[Array]:
+        """Return the derivative of the total with respect to the multipliers of every scope's rows."""
         sums = [np.zeros(len(u)) for u in self.rows]
         for slope, column, kind in zip(slopes.tolist(), table.columns, table.kinds, strict=True):
             if slope > 0:
                 self._add_marginals(slope, column, kind, sums)
-        rows = tuple(
-            u if scope.fixed or not total.any() else _stepped(u, total, rate, scope)
-            for u, total, scope in zip(self.rows, sums, self.scopes.scopes, strict=True)
-        )
-        return replace(self, groups=groups, rows=rows)
+        return sums
 
     def _add_marginals(self, slope: float, column: Array, kind: tuple[int, ...], sums: list[Array]) -> None:
         """Add a column's share to the derivative with respect to the multipliers of each of its scopes."""
@@ -247,18 +264,18 @@ class Multipliers:
                 sums[scope] += slope * own
 
 
-def _stepped(u: Array, values: Array, rate: float, scope: Scope) -> Array:
+def _stepped(u: Array, values: Array, rate: float, scope: Scope, floor: float) -> Array:
     """Return the next multipliers of the rows of a scope."""
     if not scope.by_length:
-        return _moved(u, values, RANGE_HASTE * rate if isinstance(scope.family, Range) else rate)
-    moved = by_length(_moved(u, values, CIRCULAR_HASTE * rate))
+        return _moved(u, values, RANGE_HASTE * rate if isinstance(scope.family, Range) else rate, floor)
+    moved = by_length(_moved(u, values, CIRCULAR_HASTE * rate, floor))
     return np.asarray(moved / moved.sum())
 
 
-def _moved(u: Array, values: Array, rate: float) -> Array:
+def _moved(u: Array, values: Array, rate: float, floor: float = FLOOR) -> Array:
     """Multiply by a power of the values relative to their mean, and keep a floor under the result."""
     mean = float(u @ values)
     steps = rate * np.log(np.maximum(values, 1e-300) / mean)
     moved = u * np.exp(np.clip(steps, -MOST_STEP, MOST_STEP))
-    moved = np.maximum(moved / moved.sum(), FLOOR / len(u))
+    moved = np.maximum(moved / moved.sum(), floor / len(u))
     return np.asarray(moved / moved.sum())

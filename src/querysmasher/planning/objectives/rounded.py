@@ -18,8 +18,8 @@ from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.finish import class_losses, with_noise
 from querysmasher.planning.objectives.least import at_cost
 from querysmasher.planning.objectives.multipliers import Scopes
-from querysmasher.planning.objectives.objective import WIDE, replace_targets
 from querysmasher.planning.objectives.table import VarianceTable
+from querysmasher.planning.objectives.within import replace_targets
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import strategy_of_integers
@@ -76,15 +76,10 @@ def at_measured_cost(plan: Plan, max_records: int) -> Plan:
 def within_measured(plan: Plan, max_records: int, again: Callable[[Workload], Plan]) -> Plan:
     """Return a plan under the same budget whose integers meet all targets.
 
-    `again` plans for other targets; it is needed if these strategies cannot meet them. A plan that is far
-    from its bound, as it meets targets too well, first shares the budget anew.
+    `again` plans for other targets; it is needed if these strategies cannot meet them.
     """
     if missed_by(plan) > PROMISED:
         return plan
-    if plan.gap > WIDE:
-        shared = _shared_anew(plan, plan.workload)
-        if shared is not None and shared.weighted_loss < plan.weighted_loss:
-            plan = shared
     best, factor = plan, 1.0
     for _ in range(ROUNDS):
         ratio = missed_by(as_measured(best, max_records))

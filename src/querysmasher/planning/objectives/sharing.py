@@ -42,6 +42,9 @@ LONGEST = 0.5
 FIRST, LATER = (0.25, 16), (0.03, 1)
 """Queries join within this fraction of the largest, so many of an entry: at first, and later."""
 
+MANY = 300
+"""If there are more entries than that, one query of each is enough at first, too."""
+
 WINDOW = 30.0
 """Queries whose weight is smaller than exp(-30) of the largest are left out of the Hessian."""
 
@@ -80,13 +83,19 @@ class Sharing:
         bounds = self.table.bounds(x) / self.squares
         if self._last is not None:
             bounds = np.minimum(bounds, self._values * self.table.growth(x / self._last))
+        known = self.table.single_peaks(x) if most == 1 or len(bounds) > MANY else {}
+        for number, (value, _) in known.items():
+            bounds[number] = value / self.squares[number]
         self._values, self._last = bounds.copy(), x
         best = 0.0
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - close)
             if bounds[number] < least:
                 break
-            value, terms = self.table.near_largest(number, x, least * self.squares[number], most)
+            if number in known:
+                value, terms = known[number][0], known[number][1][None]
+            else:
+                value, terms = self.table.near_largest(number, x, least * self.squares[number], most)
             self._values[number] = value / self.squares[number]
             best = max(best, float(self._values[number]))
             if self._values[number] >= least:
@@ -142,11 +151,24 @@ def share(table: VarianceTable, targets: Array, privacy_cost: float, enough: flo
     return Shares(best.variances, largest_ratio(table, targets, best.variances))
 
 
+def all_largest(table: VarianceTable, x: Array) -> Array:
+    """Return the largest variance of every entry at noise variances `x`, by a rough search."""
+    known = table.single_peaks(x)
+    return np.array(
+        [
+            known[number][0] if number in known else table.largest(number, x, rough=True)[0]
+            for number in range(len(table.entries))
+        ]
+    )
+
+
 def largest_ratio(table: VarianceTable, targets: Array, x: Array) -> float:
     """Return the largest ratio of variance to target² at noise variances `x`."""
     squares = targets**2
     bounds = table.bounds(x) / squares
     best = 0.0
+    for number, (value, _) in table.single_peaks(x).items():
+        best, bounds[number] = max(best, value / squares[number]), 0.0
     for number in map(int, np.argsort(-bounds)):
         if bounds[number] <= best:
             break

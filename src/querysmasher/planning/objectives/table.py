@@ -23,11 +23,16 @@ from querysmasher.planning.lifting import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.objectives.cluster_fronts import ClusterFronts, Integers
-from querysmasher.planning.objectives.entry import Clusters, Entry, Term, joined_clusters
+from querysmasher.planning.objectives.entry import Clusters, Entry, Term, joined_clusters, padded
 from querysmasher.planning.objectives.front import peak, peaks
+from querysmasher.planning.objectives.singles import Singles
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor, Share
 from querysmasher.workload.groups import Group
+
+MANY, ALIKE = 100, 0.003
+"""If there are more classes than that, sets with the same strategies share one if their noise variances
+differ by less than this fraction."""
 
 
 class VarianceTable:
@@ -60,8 +65,9 @@ class VarianceTable:
             self.columns = [self._single_column(*recipe) for recipe in like.recipes]
         else:
             self.entries += [self._entry(*found) for found in self._equivalent(plan, scopes)]
-        self.classes, self.column_of = self._padded()
+        self.classes, self.column_of = padded(self.entries, len(self.columns), len(self.sets))
         self._fronts = ClusterFronts(self.entries, self.columns)
+        self._singles: Singles | None = None
         self._most = np.array([*(c.max() for c in self.columns), 1.0])
 
     def _predictor(self, plan: Planned) -> Predictor:
@@ -74,20 +80,26 @@ class VarianceTable:
 
     def _classify(self, plan: Planned) -> None:
         """Number the classes of attribute sets, in order of appearance."""
-        known: dict[Hashable, int] = {}
-        self.class_of: dict[tuple[int, ...], int] = {}
-        self.sets: list[list[int]] = []
+        keys: list[Hashable] = [
+            (m.blocks, f"{m.variance:.9e}") if self.is_linear else None for m in plan.measured
+        ]
+        if len(set(keys)) > MANY:
+            keys = [(m.blocks, round(math.log(m.variance) / ALIKE)) for m in plan.measured]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        self.sets: list[list[int]] = [[] for _ in numbers]
         """The indices of the measured sets of every class."""
-        for index, m in enumerate(plan.measured):
-            key = (m.blocks, f"{m.variance:.9e}") if self.is_linear else None
-            number = known.setdefault(key, len(known))
-            if number == len(self.sets):
-                self.sets.append([])
-            self.sets[number].append(index)
-            self.class_of[m.attributes] = number
+        for index, key in enumerate(keys):
+            self.sets[numbers[key]].append(index)
+        self.class_of = {m.attributes: numbers[key] for m, key in zip(plan.measured, keys, strict=True)}
         self.variances = np.array(
-            [plan.measured[own[0]].variance if self.is_linear else 1.0 for own in self.sets]
+            [
+                len(own) / math.fsum(1 / plan.measured[index].variance for index in own)
+                if self.is_linear
+                else 1.0
+                for own in self.sets
+            ]
         )
+        """The noise variance of every class, at which it costs as much."""
         self.counts = np.array([len(own) for own in self.sets], dtype=float)
         self.changes = np.array(
             [
@@ -185,14 +197,18 @@ class VarianceTable:
                     f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
                 )
                 raise TooLargeError(msg)
+            inside = [(places, own) for places, own in components if places[0] in cluster]
+            kind = tuple(scopes[place] for place in cluster)
+            key = (kind, cluster, shape, *((places, id(own)) for places, own in inside))
+            if key in self._numbers:  # the predictor keeps these arrays
+                columns.append(self._numbers[key])
+                continue
             values = np.ones(shape)
-            for places, own in components:
-                if places[0] in cluster:
-                    order = sorted(range(len(places)), key=places.__getitem__)
-                    spread = [shape[i] if place in places else 1 for i, place in enumerate(cluster)]
-                    values = values * own.transpose(order).reshape(spread)
-            key = ("joint", len(self.columns))
-            columns.append(self._column(key, values.ravel(), tuple(scopes[place] for place in cluster)))
+            for places, own in inside:
+                order = sorted(range(len(places)), key=places.__getitem__)
+                spread = [shape[i] if place in places else 1 for i, place in enumerate(cluster)]
+                values = values * own.transpose(order).reshape(spread)
+            columns.append(self._column(key, values.ravel(), kind))
         return tuple(columns)
 
     def _column(self, key: Hashable, values: Array, kind: tuple[int, ...]) -> int:
@@ -200,19 +216,6 @@ class VarianceTable:
         self.columns.append(np.maximum(values, 0.0))
         self.kinds.append(kind)
         return self._numbers[key]
-
-    def _padded(self) -> tuple[Integers, Integers]:
-        """Return the class and the columns of all terms, filled with no noise and a column of one."""
-        ones, nothing = len(self.columns), len(self.sets)
-        terms = max(len(e.terms) for e in self.entries)
-        clusters = max(len(e.clusters) for e in self.entries)
-        classes = np.full((len(self.entries), terms), nothing, dtype=np.intp)
-        columns = np.full((len(self.entries), clusters, terms), ones, dtype=np.intp)
-        for row, entry in enumerate(self.entries):
-            for place, term in enumerate(entry.terms):
-                classes[row, place] = term.set_class
-                columns[row, : len(term.columns), place] = term.columns
-        return classes, columns
 
     def expected(self, by_column: Array, variances: Array) -> Array:
         """Return the expected variance of every entry, given the expectation of every column."""
@@ -250,6 +253,12 @@ class VarianceTable:
         own = self._fronts.of(number, rough=rough)
         value, chosen = peak([matrix for _, matrix in own], self._noise_of(number, variances))
         return value, tuple(int(index[i]) for (index, _), i in zip(own, chosen, strict=True))
+
+    def single_peaks(self, variances: Array) -> dict[int, tuple[float, Array]]:
+        """Return the largest variance of many small entries, and its terms: quicker than one by one."""
+        if self._singles is None:
+            self._singles = Singles(self.entries, self.columns)
+        return dict(self._singles.peaks(self._noise(variances)))
 
     def near_largest(self, number: int, variances: Array, least: float, most: int) -> tuple[float, Array]:
         """Return the largest variance, by a rough search, and the terms of queries of at least `least`.

@@ -14,41 +14,49 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.planning.centre import Centres, uniform
-from querysmasher.planning.objectives.again import Replan, kind_of
+from querysmasher.planning.objectives.again import Again
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
+from querysmasher.planning.objectives.ascent import Height, raised
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import class_losses, with_noise
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
-from querysmasher.planning.objectives.sharing import largest_ratio
+from querysmasher.planning.objectives.merging import merged_aimed
+from querysmasher.planning.objectives.multipliers import FLOOR, MOST_STEP, Multipliers, Scopes
+from querysmasher.planning.objectives.sharing import all_largest, largest_ratio
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
-STEPS, LAST = 18, 6
-"""Maximum number of plans, and the number of last ones after which the budget is shared anew in any case."""
+STEPS = 14
+"""Maximum number of plans with multipliers that follow the ratios of variance to target²."""
 
-SEARCHED = (3, 7, 11, 14)
-"""The steps after which centres are searched anew while no plan meets all targets."""
+ASCENTS, ASCENT, GAIN = 5, 20, 1e-6
+"""Maximum number of ascents after it, if the gap is still open, of steps in each, and the gain of the last
+step, as a fraction."""
 
-RATE = 2.0
-"""The power of the ratio of variance to target² by which multipliers grow."""
+NARROWER = 0.9
+"""The search ends after an ascent that narrows the gap to more than this fraction."""
 
-HASTE = 3.0
-"""The power of the largest ratio by which all grow in addition: a tight budget needs large multipliers."""
-
-CLOSE_HASTE, MOST_HASTE = 0.5, 0.7
-"""The same close to the least budget, where errors hardly respond to multipliers, and its maximum effect."""
+RATE, RATE_GROWTH, MOST_RATE = 2.0, 1.25, 4.0
+"""The power of the ratio of variance to target² by which multipliers of rows grow: at first, its growth, and
+its maximum; those of groups grow by the first."""
 
 FIRST_SHARE = 0.1
 """The sum of the first multipliers, relative to the loss."""
+
+MOST_CHANGE, MOST_WEIGHT = 4.0, 1e6
+"""Maximum change of the logarithm of the sum of the multipliers in one step, and its maximum relative to the
+loss: beyond, the budget does not suffice."""
 
 MET = 1 + 5e-7
 """A target is met if no variance exceeds its square by more than this factor."""
 
 EAGER = 1.004
 """The budget is shared anew once the bound changes by less than this factor."""
+
+FINE, FINEST = 0.6, 1e-3
+"""Precision of the plans with other weights, in tolerances: if the sum of the multipliers is small, and the
+least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,72 +65,135 @@ class Found:
 
     plan: Plan
     bound: float
+    multipliers: Multipliers
+    weight: float
+    """The sum of the multipliers relative to the loss: large close to the least budget."""
 
     @property
     def gap(self) -> float:
         """How far the weighted RMSE may be above the least, as a fraction."""
-        return max(0.0, math.sqrt(self.plan.weighted_loss / self.bound) - 1) if self.bound > 0 else math.inf
+        return gap_of(self.plan.weighted_loss, self.bound)
+
+    def weighted(self) -> Workload:
+        """Return the workload, with all weights that queries have and those that their targets add."""
+        return weighted(self.multipliers)
+
+
+def gap_of(loss: float, bound: float) -> float:
+    """Return how far the root of a loss may be above the least, as a fraction."""
+    return max(0.0, math.sqrt(loss / bound) - 1) if bound > 0 else math.inf
+
+
+def weighted(multipliers: Multipliers) -> Workload:
+    """Return the workload, with all weights that queries have and those that their targets add."""
+    aims = (g.target.std if g.target is not None else 1.0 for g in multipliers.workload)
+    return multipliers.added(np.fromiter(aims, float))
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A plan for some multipliers: the lower bound that it proves, its table, and the loss of every class."""
+
+    multipliers: Multipliers
+    plan: Plan
+    bound: float
+    table: VarianceTable
+    losses: Array
 
 
 class CappedSearch:
-    """The search for the multipliers of targets."""
+    """The search for the multipliers of targets, around fixed centres."""
 
-    def __init__(self, workload: Workload, replan: Replan, tolerance: float) -> None:
+    def __init__(self, workload: Workload, again: Again) -> None:
         """Take a workload of which some groups have targets."""
-        self.workload = workload
-        self.replan = replan
-        self.goal = 3 * tolerance
+        self.workload = merged_aimed(workload)
+        self.again = again
+        self.goal = 3 * again.tolerance
         self.aims = np.array([math.inf if g.target is None else g.target.std for g in workload])
-        self.scopes = Scopes.of(workload, own=True, single=True)
+        self.scopes = Scopes.of(self.workload, own=True, single=True)
         self.best: Plan | None = None
-        self.bounds: dict[object, float] = {}
+        self.bound = 0.0
         self._table: VarianceTable | None = None
-        self._haste = 0.0
         self._weight = 0.0
-        """An estimate of the sum of all multipliers relative to the loss."""
+        self._precision = 1.0
 
-    def run(self, first: Plan, share: float = FIRST_SHARE) -> Found | None:
-        """Return the best plan that meets all targets, starting from the plan that ignores them.
+    def run(self, start: Multipliers | None = None, most: float = math.inf) -> Found | None:
+        """Return the best plan that meets all targets, unless its loss exceeds `most` for sure.
 
-        `share` is the sum of the first multipliers, relative to the loss.
+        The search starts from multipliers of the same groups, or from the plan that ignores the targets.
         """
-        aimed = np.isfinite(self.aims)
-        self._haste = CLOSE_HASTE * math.sqrt(share / FIRST_SHARE) if share > FIRST_SHARE else 0.0
-        start = np.where(aimed, share * first.weighted_loss / aimed.sum(), 0.0)
-        multipliers = replace(Multipliers.even(self.workload, self.scopes), groups=start)
-        centres: Centres | None = first.centres
-        even = uniform(self.workload.schema)
-        self.bounds[kind_of(first)] = first.weighted_loss / (1 + first.gap) ** 2
-        last, moved = 0.0, first.centres == even
+        multipliers = start or self._first()
+        last, rate = 0.0, RATE
         for step in range(STEPS):
-            plan = self.replan(self._weighted(multipliers), centres)
-            bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
-            self.bounds[kind_of(plan)] = max(bound, self.bounds.get(kind_of(plan), 0.0))
-            own = replace(plan, workload=self.workload)
-            kind = ApartTable if is_mixed(plan) else VarianceTable
-            table = self._table = kind(own, self.scopes.of_group, self._table)
-            settled = 0 < bound < last * EAGER
-            last, centres = max(bound, last), plan.centres
-            if step >= STEPS - LAST or settled:
-                losses = class_losses(self.workload, table, self.scopes)
-                self._weight = float(multipliers.groups.sum()) / float(losses @ table.variances)
-                found = self._shared(plan, table)
-                if found is not None and found.gap <= self.goal:
-                    if moved:
-                        break
-                    last, centres, moved = math.inf, None, True  # the best ones for these multipliers
-            if step in SEARCHED and self.best is None and first.centres != even:
-                centres = None  # a tight budget needs others
-            multipliers = self._stepped(multipliers, table)
-        best = self._found()
-        return self._combined(best) if best is not None and is_mixed(best.plan) else best
+            trial = self._tried(multipliers)
+            if self.bound > most or self._weight > MOST_WEIGHT:
+                return None
+            settled = 0 < trial.bound < last * EAGER
+            rate = min(MOST_RATE, rate * RATE_GROWTH) if trial.bound >= last else rate / 2
+            last = max(trial.bound, last)
+            if (step == STEPS - 1 or settled) and self._shared(trial):
+                return self._found(multipliers)
+            multipliers = self._stepped(trial, rate)
+        for _ in range(ASCENTS):
+            gap = self._gap
+            trial = self._tried(raised(multipliers, self._height, self.bound, ASCENT, GAIN))
+            if self.bound > most:
+                return None
+            if self._shared(trial) or (self.best is not None and self._gap > gap * NARROWER):
+                break
+            multipliers = self._stepped(trial, RATE)  # none stays at zero
+        return None if self.best is None else self._found(trial.multipliers)
 
-    def _found(self) -> Found | None:
-        return None if self.best is None else Found(self.best, self.bounds[kind_of(self.best)])
+    def _tried(self, multipliers: Multipliers) -> Trial:
+        """Plan with some multipliers."""
+        plan = self.again(weighted(multipliers), None, self._precision)
+        bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
+        self.bound = max(bound, self.bound)
+        table, losses = self._tabulated(plan)
+        self._weight = float(multipliers.groups.sum()) / float(losses @ table.variances)
+        self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
+        return Trial(multipliers, plan, bound, table, losses)
 
-    def _combined(self, found: Found) -> Found:
+    def _height(self, multipliers: Multipliers) -> Height:
+        """Return the bound at some multipliers, and its derivatives."""
+        trial = self._tried(multipliers)
+        by_column = multipliers.by_column(trial.table)
+        expected = trial.table.expected(by_column, trial.table.variances)
+        groups, weights = np.zeros(len(self.aims)), np.zeros(len(trial.table.entries))
+        for number, entry in enumerate(trial.table.entries):
+            aim = self.aims[entry.members[0]]
+            groups[list(entry.members)] = expected[number] / aim**2 - 1
+            weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
+        slopes = trial.table.slopes(by_column, weights, trial.table.variances)
+        return Height(trial.bound, groups, multipliers.row_slopes(trial.table, slopes))
+
+    def _first(self) -> Multipliers:
+        """Return the first multipliers."""
+        plan = self.again(self.workload)
+        self.bound = plan.weighted_loss / (1 + plan.gap) ** 2
+        aimed = np.isfinite(self.aims)
+        groups = np.where(aimed, FIRST_SHARE * plan.weighted_loss / aimed.sum(), 0.0)
+        even = replace(Multipliers.even(self.workload, self.scopes), groups=groups)
+        return self._stepped(Trial(even, plan, self.bound, *self._tabulated(plan)), RATE)
+
+    def _tabulated(self, plan: Plan) -> tuple[VarianceTable, Array]:
+        """Return the table of a plan, and the loss of every class at σ² = 1."""
+        own = replace(plan, workload=self.workload)
+        kind = ApartTable if is_mixed(plan) else VarianceTable
+        self._table = kind(own, self.scopes.of_group, self._table)
+        return self._table, class_losses(self.workload, self._table, self.scopes)
+
+    @property
+    def _gap(self) -> float:
+        return math.inf if self.best is None else gap_of(self.best.weighted_loss, self.bound)
+
+    def _found(self, multipliers: Multipliers) -> Found:
+        assert self.best is not None  # noqa: S101 - only called if a plan was found
+        plan = self._combined(self.best) if is_mixed(self.best) else self.best
+        return Found(plan, self.bound, multipliers, self._weight)
+
+    def _combined(self, plan: Plan) -> Plan:
         """Share the budget for combined answers, where some groups are measured as they are."""
-        cost = found.plan.budget.privacy_cost
 
         def value(table: VarianceTable, x: Array) -> float:
             if largest_ratio(table, self._targets(table), x) > MET:
@@ -130,42 +201,63 @@ class CappedSearch:
             return float(class_losses(self.workload, table, self.scopes) @ x)
 
         def share(table: VarianceTable, losses: Array) -> Array | None:
-            return capped(table, losses, self._targets(table), cost, self._weight)
+            return capped(table, losses, self._targets(table), plan.budget.privacy_cost, self._weight)
 
-        return replace(found, plan=combined(found.plan, self.workload, self.scopes, value, share))
+        return combined(plan, self.workload, self.scopes, value, share)
 
-    def _weighted(self, multipliers: Multipliers) -> Workload:
-        """Return the workload, with all weights that queries have and those that their targets add."""
-        return multipliers.added(np.where(np.isfinite(self.aims), self.aims, 1.0))
-
-    def _shared(self, plan: Plan, table: VarianceTable) -> Found | None:
-        """Return the plan with the budget shared anew, if it meets all targets; keep the best that does."""
-        losses = class_losses(self.workload, table, self.scopes)
+    def _shared(self, trial: Trial) -> bool:
+        """Share the budget anew, keep the best plan that meets all targets, and return whether it will do."""
+        table, targets = trial.table, self._targets(trial.table)
         with one_core():
-            x = capped(table, losses, self._targets(table), plan.budget.privacy_cost, self._weight)
-        if x is None or largest_ratio(table, self._targets(table), x) > MET:
-            return None
-        found = with_noise(plan, self.workload, table, self.scopes, x)
-        if self.best is None or found.weighted_loss < self.best.weighted_loss:
-            self.best = found
-        return Found(found, self.bounds[kind_of(found)])
+            x = capped(table, trial.losses, targets, trial.plan.budget.privacy_cost, self._weight)
+        if x is not None and largest_ratio(table, targets, x) <= MET:
+            found = with_noise(trial.plan, self.workload, table, self.scopes, x)
+            if self.best is None or found.weighted_loss < self.best.weighted_loss:
+                self.best = found
+        return self._gap <= self.goal
 
     def _targets(self, table: VarianceTable) -> Array:
         return np.array([self.aims[entry.members[0]] for entry in table.entries])
 
-    def _stepped(self, multipliers: Multipliers, table: VarianceTable) -> Multipliers:
-        by_group = np.ones(len(self.aims))
+    def _stepped(self, trial: Trial, rate: float) -> Multipliers:
+        """Return the next multipliers: larger for queries with larger ratios, and of the best sum."""
+        table, multipliers = trial.table, trial.multipliers
+        by_group, largest = np.ones(len(self.aims)), all_largest(table, table.variances)
         weights = np.zeros(len(table.entries))
         for number, entry in enumerate(table.entries):
             aim = self.aims[entry.members[0]]
             if math.isfinite(aim):
-                value = table.largest(number, table.variances, rough=True)[0] / aim**2
-                by_group[list(entry.members)] = value
+                by_group[list(entry.members)] = largest[number] / aim**2
                 weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
         slopes = table.slopes(multipliers.by_column(table), weights, table.variances)
-        rows = multipliers.stepped(by_group, table, slopes, RATE, 0.0).rows
-        most = math.log(by_group[np.isfinite(self.aims)].max())
-        haste = float(np.clip(self._haste * most, -MOST_HASTE, MOST_HASTE)) if self._haste else 0.0
-        steps = RATE * np.log(np.maximum(by_group, 1e-300)) + (haste or HASTE * max(0.0, most))
-        steps = np.clip(steps, -2.0, 2.0)
-        return replace(multipliers, groups=multipliers.groups * np.exp(steps), rows=rows)
+        rows = multipliers.stepped(
+            by_group, table, slopes, rate, 0.0, FLOOR * min(1.0, 3 / (1 + self._weight))
+        ).rows
+        steps = np.clip(RATE * np.log(np.maximum(by_group, 1e-300)), -MOST_STEP, MOST_STEP)
+        moved = replace(multipliers, groups=multipliers.groups * np.exp(steps), rows=rows)
+        total = float(multipliers.groups.sum())
+        change = math.log(self._best_sum(moved, table, trial.losses) / total)
+        best = total * math.exp(min(max(change, -MOST_CHANGE), MOST_CHANGE))
+        return replace(moved, groups=moved.groups * (best / float(moved.groups.sum())))
+
+    def _best_sum(self, multipliers: Multipliers, table: VarianceTable, losses: Array) -> float:
+        """Return the sum of the multipliers at which the bound is highest, if strategies stayed the same.
+
+        It is then (Σ_k √(n_k c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k that
+        of the multipliers: concave in s.
+        """
+        relative = np.where(np.isfinite(self.aims), multipliers.groups / self.aims**2, 0.0)
+        weights = np.array([relative[list(entry.members)].sum() for entry in table.entries])
+        added = weights @ table.coefficients(multipliers.by_column(table)) / float(multipliers.groups.sum())
+        spent = table.counts * table.changes
+        budget = float((spent / table.variances).sum())
+
+        def slope(log_sum: float) -> float:
+            roots = np.sqrt(np.maximum(spent * (losses + math.exp(log_sum) * added), 1e-300))
+            return float(roots.sum() * (spent * added / roots).sum()) / budget - 1
+
+        low, high = (math.log(float(multipliers.groups.sum())) + change for change in (-9.0, 9.0))
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+        return math.exp(low)

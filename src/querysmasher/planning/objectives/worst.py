@@ -24,7 +24,7 @@ from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.merging import merged
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
-from querysmasher.planning.objectives.sharing import Shares, share
+from querysmasher.planning.objectives.sharing import Shares, all_largest, share
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -51,7 +51,7 @@ EAGER = 1.0015
 PATIENCE = 3
 """Number of plans in a row that gain nothing, after which the search ends."""
 
-OPEN = ((0, 1.0), (7, 4.5))
+OPEN = ((0, 1.0), (6, 4.5))
 """From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
 
 
@@ -85,7 +85,9 @@ class Search:
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._table: VarianceTable | None = None
-        self._own = len(set(aims.tolist())) > 1
+        self._differ = len(set(aims.tolist())) > 1
+        predicates = any(not f.closed_form for group in workload for f in group.families)
+        self._own = self._differ or predicates
 
     @property
     def gap(self) -> float:
@@ -128,12 +130,14 @@ class Search:
         Where predicates are measured as they are, the others are like a workload without any.
         """
         if is_mixed(trial.plan):
-            return False
-        predicates = any(not f.closed_form for group in self.workload for f in group.families)
-        workload = merged(self.workload, trial.table)
-        changed = workload is not self.workload or (predicates and not self._own)
+            changed = self._own != self._differ
+            self._own = self._differ
+        else:
+            workload = merged(self.workload, trial.table)
+            changed = workload is not self.workload
+            self.workload = workload
         if changed:
-            self.workload, self._own, self._table = workload, self._own or predicates, None
+            self._table = None
         return changed
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
@@ -175,8 +179,8 @@ class Search:
         """
         table, multipliers = trial.table, trial.multipliers
         by_group = np.empty(len(self.aims))
-        for number, entry in enumerate(table.entries):
-            by_group[list(entry.members)] = table.largest(number, table.variances, rough=True)[0]
+        for value, entry in zip(all_largest(table, table.variances), table.entries, strict=True):
+            by_group[list(entry.members)] = value
         by_column = multipliers.by_column(table)
         slopes = table.slopes(by_column, self.weights(multipliers, table), table.variances)
         group_rate = min(rate, GROUP_RATE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, pivoted
 from querysmasher.planning.grading import are_far_apart
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, Progress, evaluator
@@ -51,10 +51,8 @@ def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
 
 def _active_set(R: Array, design: Design, tolerance: float, progress: Progress | None) -> Design:
     """Solve on the cells that matter, add those that violate the optimality condition, repeat."""
-    import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
-
     rank, cells = R.shape
-    _, pivots = scipy.linalg.qr(R, mode="r", pivoting=True, check_finite=False)
+    _, pivots = pivoted(R)
     heavy = np.argsort(design.weights)[-3 * rank :]
     active = np.union1d(heavy, pivots[:rank])
     best = design

@@ -95,3 +95,28 @@ def group_variances(
         square = np.add.reduceat(square, starts) - precisions[place] * share * sums**2
         total = sums * share
     return np.bincount(group, square, minlength=size).astype(float)
+
+
+def pruned_tree(
+    nodes: Nodes, precisions: Array, variances: Array, of_leaves: Integers
+) -> tuple[Integers, Integers, Array] | None:
+    """Return the leaf of every part, the parents and the precisions of a tree in which parts are leaves.
+
+    None if some part is no node. `variances` are those given what is measured at a node and below.
+    """
+    found = groups_as_nodes(nodes, of_leaves, int(of_leaves.max()) + 1)
+    if np.any(found < 0):
+        return None
+    kept = np.zeros(len(nodes), dtype=bool)
+    kept[found] = True
+    for level in nodes.levels[:0:-1]:
+        kept[nodes.parents[level][kept[level]]] = True
+    number = np.cumsum(kept) - 1
+    parents = nodes.parents[kept]
+    parents = np.where(parents < 0, -1, number[parents])
+    own = precisions.copy()
+    own[found] = 1 / variances[found]
+    leaves = Nodes(parents).leaves
+    rank = np.full(parents.size, -1)
+    rank[leaves] = np.arange(leaves.size)
+    return rank[number[found]], parents, own[kept]

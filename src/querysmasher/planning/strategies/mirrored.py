@@ -5,9 +5,7 @@ diagonal, and U has few rows, or none. With K = S⁻¹, a filter of the same kin
 
     V⁻¹ = D⁻¹(K − ZᵀZ)D⁻¹,   Z = (I + UKUᵀ)^(-1/2) UK      (Woodbury).
 
-The variances of all prefixes follow from sums below the diagonal (`halving`): with y_i = Σ_{j<i} K_ij r_j,
-Var_i − Var_{i−1} = r_i(2y_i + r_i K_ii). The sum of the variances of all ranges, or circular ranges, is a
-sum of r_i K_ij r_j times a polynomial in i and j below the diagonal, and follows from such sums too.
+The variances of queries follow from these (`line_variances`).
 """
 
 from __future__ import annotations
@@ -24,8 +22,7 @@ from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.fields import floats, text
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.strategies.cuts import crossing
-from querysmasher.planning.strategies.halving import sums_below
+from querysmasher.planning.strategies.line_variances import LineVariances
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
 from querysmasher.planning.strategies.unsplit import UnsplitStrategy
 from querysmasher.privacy.factors import Mirrored, Reflection
@@ -33,14 +30,8 @@ from querysmasher.privacy.factors.mirrored import MOST_ROWS
 from querysmasher.privacy.factors.reflection import NAMES
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family
 from querysmasher.workload.weighted import Weighted
-
-DENSE = 2_000
-"""Maximum number of values of an attribute whose V⁻¹ is written out for the variances of ranges."""
-
-EXACT_WORK = 5e7
-"""Maximum of values × distinct ends of ranges that are computed one by one, exactly."""
 
 LEAST_DIAGONAL_BITS, LEAST_FILTER_BITS = 10, 9
 """With fewer, rounding costs more than for other strategies, so the filter takes some bits of theirs."""
@@ -59,6 +50,8 @@ class MirroredStrategy(UnsplitStrategy):
     diagonal: Array
     extra: Array
     """U: a few further rows, possibly none."""
+    inverse: Array | None = None
+    """The free lags of K = S⁻¹, if they are known already."""
 
     @classmethod
     def normalised(cls, ends: str, spectrum: Array, extra: Array) -> Self:
@@ -87,7 +80,7 @@ class MirroredStrategy(UnsplitStrategy):
     @cached_property
     def _kernel(self) -> Array:
         """The free lags of K = S⁻¹."""
-        return self.reflection.kernel(1 / self.spectrum)
+        return self.reflection.kernel(1 / self.spectrum) if self.inverse is None else self.inverse
 
     @cached_property
     def _correction(self) -> Array:
@@ -99,11 +92,7 @@ class MirroredStrategy(UnsplitStrategy):
         return np.asarray(np.linalg.solve(triangle, image))
 
     def covary(self, rows: Array) -> Array:
-        scaled = rows / self.diagonal
-        image = self.reflection.apply(self._kernel, scaled)
-        if self.extra.size:
-            image = image - (scaled @ self._correction.T) @ self._correction
-        return np.asarray(image / self.diagonal)
+        return self.of_line.covary(rows)
 
     def transform(self, rows: Array) -> Array:
         image = self.covary(rows) * self.diagonal
@@ -122,35 +111,26 @@ class MirroredStrategy(UnsplitStrategy):
 
     # --- variances ---
 
-    @cached_property
+    @property
     def inverse_ones(self) -> Array:
-        return self.covary(np.ones(self.rank))
+        return self.of_line.of_total
 
     @cached_property
-    def _inverse_diagonal(self) -> Array:
-        """The diagonal of K."""
-        return self.reflection.diagonal(self._kernel)
+    def of_line(self) -> LineVariances:
+        """The variances of queries."""
+        return LineVariances(
+            self.reflection, 1 / self.spectrum, self._kernel, self.diagonal, self._correction
+        )
 
-    def _below(self, *powers: int) -> list[Array]:
-        """Return y_i = Σ_{j<i} K_ij (j/n)^power r_j for some powers."""
-        r, place = 1 / self.diagonal, np.arange(self.rank) / self.rank
-        return list(sums_below(self.reflection, self._kernel, np.stack([r * place**p for p in powers])))
-
-    @cached_property
+    @property
     def prefix_variances(self) -> Array:
         """The variance of every prefix."""
-        r = 1 / self.diagonal
-        (y,) = self._below(0)
-        sums = np.cumsum(r * (2 * y + r * self._inverse_diagonal))
-        for row in self._correction:
-            sums -= np.cumsum(r * row) ** 2
-        return np.asarray(sums)
+        return self.of_line.prefixes
 
-    @cached_property
+    @property
     def value_variances(self) -> Array:
         """The variance of every value's count."""
-        r = 1 / self.diagonal
-        return np.asarray(r**2 * (self._inverse_diagonal - np.square(self._correction).sum(axis=0)))
+        return self.of_line.values
 
     def query_variances(self, family: Family) -> Array:
         if family.rows > limits().variances // 8:
@@ -168,92 +148,17 @@ class MirroredStrategy(UnsplitStrategy):
         if spans is None:
             rows = base.matrix()
             return np.einsum("ij,ij->i", rows, self.covary(rows))
-        return self._of_spans(*spans)
-
-    def _of_spans(self, first: Places, last: Places) -> Array:
-        """Return the variances of sums of consecutive values."""
-        n = self.rank
-        around = first > last  # the complement of what lies between: its variance needs two cuts as well
-        before, until = first - 1, last
-        prefixes = np.append(self.prefix_variances, 0.0)  # index −1: nothing
-        low, high = np.minimum(before, until), np.maximum(before, until)
-        shared = np.zeros(first.shape)
-        inner = low >= 0
-        shared[inner] = self._between_prefixes(low[inner], high[inner])
-        result = prefixes[low] + prefixes[high] - 2 * shared
-        if around.any():  # 1 − (high prefix − low prefix)
-            own = around
-            covariance = np.append(np.cumsum(self.inverse_ones), 0.0)
-            result[own] += covariance[n - 1] - 2 * (covariance[high[own]] - covariance[low[own]])
-        return np.asarray(result)
-
-    def _between_prefixes(self, low: Places, high: Places) -> Array:
-        """Return the covariance of two prefixes."""
-        if self.rank <= DENSE:
-            return np.asarray(self._dense_cumulated[low, high])
-        if min(np.unique(low).size, np.unique(high).size) * self.rank > EXACT_WORK:
-            cut = crossing(self.reflection, 1 / self.spectrum, 1 / self.diagonal, low, high)
-            for row in self._correction:
-                sums = np.cumsum(row / self.diagonal)
-                cut -= sums[low] * (sums[high] - sums[low])
-            return np.asarray(self.prefix_variances[low] + cut)
-        result = np.empty(low.shape)
-        swap = np.unique(high).size < np.unique(low).size
-        fixed, other = (high, low) if swap else (low, high)
-        order = np.argsort(fixed, kind="stable")
-        ends = np.flatnonzero(np.diff(fixed[order], append=-1))
-        start = 0
-        place = np.arange(self.rank)
-        for end in ends.tolist():
-            own = order[start : end + 1]
-            running = np.cumsum(self.covary((place <= fixed[own[0]]).astype(float)))
-            result[own] = running[other[own]]
-            start = end + 1
-        return result
-
-    @cached_property
-    def _dense_cumulated(self) -> Array:
-        """The covariances of all prefixes."""
-        inverse = self.reflection.matrix(self._kernel) - self._correction.T @ self._correction
-        inverse /= np.outer(self.diagonal, self.diagonal)
-        return np.asarray(inverse.cumsum(axis=0).cumsum(axis=1))
+        return self.of_line.of_spans(*spans)
 
     def loss(self, family: Family, *, weighted: bool = True) -> float:
         base = family.base if isinstance(family, Weighted) else family
         weights = family.weights if weighted else None
         if weights is None and isinstance(base, Range):
-            return self._all_ranges()
+            return self.of_line.all_ranges()
         if weights is None and isinstance(base, Circular):
-            return self._all_circular()
+            return self.of_line.all_circular()
         variances = self.query_variances(base)
         return float(variances.sum() if weights is None else weights @ variances)
-
-    def _all_ranges(self) -> float:
-        """Return Σ_ij V⁻¹_ij (min+1)(n−max)."""
-        n, r, place = self.rank, 1 / self.diagonal, np.arange(self.rank)
-        zero, one = self._below(0, 1)
-        below = n * one + zero
-        total = float((r * (n - place)) @ (2 * below + (place + 1) * r * self._inverse_diagonal))
-        for row in self._correction:
-            sums = np.append(np.cumsum(r * row), 0.0)
-            total -= float((n + 1) * (sums @ sums) - sums.sum() ** 2)
-        return total
-
-    def _all_circular(self) -> float:
-        """Return Σ_ij V⁻¹_ij (d² − nd + n(n+1)/2) with d = |i − j|."""
-        n, r, place = self.rank, 1 / self.diagonal, np.arange(self.rank)
-        zero, one, two = self._below(0, 1, 2)
-        constant = n * (n + 1) / 2
-        below = (place * (place - n) + constant) * zero + (n - 2 * place) * n * one + float(n) ** 2 * two
-        total = float(r @ (2 * below + constant * r * self._inverse_diagonal))
-        for row in self._correction:
-            own = r * row
-            sums, every = np.cumsum(own) - own, float(own.sum())
-            squares = float(n * (sums @ sums) - sums.sum() ** 2)
-            apart = float((2 * place - n + 1) @ sums)
-            pairs = n * (n - 1) / 2
-            total -= 2 * squares + pairs * every**2 - 2 * every * apart + n * every**2
-        return total
 
     # --- integers ---
 
@@ -290,8 +195,8 @@ class MirroredStrategy(UnsplitStrategy):
         line = strategy.factors[0][1].line  # only a mirrored filter has one, and it is the only factor
         if line is None:
             return None
-        ends, amplitudes, diagonal, extra = line
-        return cls(ends, amplitudes**2, diagonal, extra)
+        ends, amplitudes, diagonal, extra, inverse = line
+        return cls(ends, amplitudes**2, diagonal, extra, inverse)
 
     @property
     def leverage(self) -> float:

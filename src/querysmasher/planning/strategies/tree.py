@@ -21,7 +21,12 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLargeError
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.strategies.groups import group_variances, groups_as_nodes, parts_of_groups
+from querysmasher.planning.strategies.groups import (
+    group_variances,
+    groups_as_nodes,
+    parts_of_groups,
+    pruned_tree,
+)
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, is_negligible, squared_lengths
 from querysmasher.planning.strategies.unsplit import UnsplitStrategy
 from querysmasher.planning.trees.passes import WeightedTree
@@ -208,25 +213,10 @@ class TreeStrategy(UnsplitStrategy):
 
         What is measured at a node and below says as much about its count as one measurement of variance P.
         """
-        size = int(parts.max()) + 1
         of_leaves = np.empty(self.rank, dtype=np.int64)
         of_leaves[self.leaf_of] = parts
-        found = groups_as_nodes(self.nodes, of_leaves, size)
-        if np.any(found < 0):
-            return None
-        kept = np.zeros(len(self.nodes), dtype=bool)
-        kept[found] = True
-        for level in self.nodes.levels[:0:-1]:
-            kept[self.nodes.parents[level][kept[level]]] = True
-        number = np.cumsum(kept) - 1
-        parents = self.nodes.parents[kept]
-        parents = np.where(parents < 0, -1, number[parents])
-        precisions = self.precisions.copy()
-        precisions[found] = 1 / self._variances[0][found]
-        leaves = Nodes(parents).leaves
-        rank = np.full(parents.size, -1)
-        rank[leaves] = np.arange(leaves.size)
-        return TreeStrategy(rank[number[found]], parents, precisions[kept])
+        found = pruned_tree(self.nodes, self.precisions, self._variances[0], of_leaves)
+        return None if found is None else TreeStrategy(*found)
 
     def _check_complete(self, family: Family) -> None:
         if not self.is_complete:

@@ -117,8 +117,8 @@ class Factor(ABC):
         return None
 
     @property
-    def line(self) -> tuple[str, Array, Array, Array] | None:
-        """The ends, the eigenvalues, the diagonal and the further rows of a mirrored filter, else None."""
+    def line(self) -> tuple[str, Array, Array, Array, Array | None] | None:
+        """The ends, eigenvalues, diagonal and further rows of a mirrored filter F, and the lags of F⁻²."""
         return None
 
     @cached_property

@@ -161,8 +161,9 @@ class Mirrored(Factor):
         return self.reflection.eigenvalues(self.kernel.astype(float))
 
     @property
-    def line(self) -> tuple[str, Array, Array, Array]:
-        return self.ends, self.amplitudes, self.diagonal.astype(float), self.extra.astype(float)
+    def line(self) -> tuple[str, Array, Array, Array, Array | None]:
+        inverse = self.inverse_kernel if self.rank else None
+        return self.ends, self.amplitudes, self.diagonal.astype(float), self.extra.astype(float), inverse
 
     @property
     def rank(self) -> int:
@@ -174,11 +175,15 @@ class Mirrored(Factor):
         return self.reflection.kernel(self._sure() ** -2.0)
 
     def undone(self, answers: Array) -> Array:
-        """Return B†z = diag(d)⁻¹(F² + UᵀU)⁻¹(F·first + Uᵀ·further), by the formula of Woodbury."""
+        """Return B†z = diag(d)⁻¹(F² + UᵀU)⁻¹(F·first + Uᵀ·further), by the formula of Woodbury.
+
+        The lags of F⁻² are known already wherever variances are, so F⁻¹ = F·F⁻² is quicker than its own lags.
+        """
         moved = np.moveaxis(answers, 0, -1)
         lead = moved.shape[:-1]
         flat = np.ascontiguousarray(moved[..., : self.cells]).reshape(-1, self.cells)
-        image = self.reflection.apply(self.reflection.kernel(1 / self._sure()), flat)
+        image = self.reflection.apply(self.inverse_kernel, flat)
+        image = self.reflection.apply(self.kernel.astype(float), image)
         if self.extra.size:
             own = self.extra.astype(float)
             inside = self.reflection.apply(self.inverse_kernel, own)  # U F⁻²

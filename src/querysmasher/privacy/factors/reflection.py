@@ -31,6 +31,11 @@ from querysmasher.errors import PrivacyError
 Entries = TypeVar("Entries", bound=NDArray[Any])
 """An array of integers or of floating-point numbers."""
 
+Spectrum = NDArray[np.complex128]
+
+Image = tuple[Array, Spectrum | None]
+"""The transforms of t(i−j), which is real, and of ±t(i+j+shift), or None if there is no such part."""
+
 NAMES = ("prefix", "range", "cosine", "circular")
 """The ways to continue a filter beyond the ends."""
 
@@ -163,39 +168,35 @@ class Reflection:
             matrix = matrix + self.sign * t[np.add.outer(place, place) + self.shift]
         return matrix
 
-    def image(self, kernel: Array, length: int) -> NDArray[np.complex128]:
-        """Return the transform of a filter for `apply`, padded to `length` (at least `padding`)."""
-        t = self.lags(kernel)
+    def image(self, kernel: Array, length: int) -> Image:
+        """Return the transform of a filter for `product`, padded to `length` (at least `padding`)."""
+        t, n = self.lags(kernel), self.size
         padded = np.zeros(length)
+        padded[:n] = t[:n]
+        padded[length - n + 1 :] = t[n - 1 : 0 : -1]
+        straight = np.fft.rfft(padded).real  # of an even function
         if not self.sign:
-            padded[: self.size] = t
-            padded[length - self.size + 1 :] = t[:0:-1]
-        else:  # output i, extended input m from −n−shift+1 on: lags up to 2n on one side, n−1 on the other
-            padded[: t.size] = t
-            padded[length - self.size + 1 :] = t[self.size - 1 : 0 : -1]
-        return np.fft.rfft(padded)
+            return straight, None
+        padded[:] = 0.0
+        padded[: 2 * n - 1] = self.sign * t[self.shift : self.shift + 2 * n - 1]
+        return straight, np.fft.rfft(padded)
 
     @property
     def padding(self) -> int:
         """Minimum length of transforms without wrapping around."""
-        return 2 * self.size - 1 if not self.sign else 3 * self.size + self.shift
+        return 2 * self.size - 1
 
-    def extended(self, tables: Entries, length: int) -> Entries:
-        """Return tables, along the last axis, reflected and padded, to be multiplied by an `image`.
+    def product(self, image: Image, moved: Spectrum, length: int) -> Array:
+        """Return a filter times tables along their last axis, from their transforms.
 
-        The values themselves come last: outputs are at the same indexes, `start` to `start + size`.
+        The part t(i−j) is a convolution, and t(i+j+shift) one with the reversed table, whose transform is the
+        conjugate of that of the table.
         """
-        n, start = self.size, self.start
-        padded: Any = np.zeros((*tables.shape[:-1], length), dtype=tables.dtype)
-        padded[..., start : start + n] = tables
-        if self.sign:
-            padded[..., :n] = self.sign * tables[..., ::-1]
-        return padded
-
-    @property
-    def start(self) -> int:
-        """Index of the first value in an extended table."""
-        return self.size + self.shift - 1 if self.sign else 0
+        straight, reflected = image
+        both = moved * straight
+        if reflected is not None:
+            both += moved.conj() * reflected
+        return np.fft.irfft(both, length)[..., : self.size]
 
     def apply(self, kernel: Array, tables: Array) -> Array:
         """Return the product of a filter with tables along their last axis."""
@@ -205,9 +206,8 @@ class Reflection:
         result = np.empty_like(flat, dtype=float)
         step = max(1, 4_000_000 // length)
         for first in range(0, len(flat), step):
-            some = self.extended(flat[first : first + step].astype(float), length)
-            moved = np.fft.irfft(np.fft.rfft(some) * image, length)
-            result[first : first + step] = moved[:, self.start : self.start + self.size]
+            some = flat[first : first + step].astype(float)
+            result[first : first + step] = self.product(image, np.fft.rfft(some, length), length)
         return result.reshape(tables.shape)
 
 

@@ -1,0 +1,24 @@
+"""Indexes that a user gives, checked."""
+
+from __future__ import annotations
+
+from operator import index
+
+from querysmasher.errors import OutOfRangeError, WorkloadError
+
+
+def index_in(size: int, place: object, what: str) -> int:
+    """Return an index from 0 on; refuse what is not an integer, or out of range.
+
+    >>> index_in(3, -1, "figures")
+    2
+    """
+    try:
+        own = index(place)  # type: ignore[arg-type]
+    except TypeError:
+        msg = f"{what}[…]: expected an integer, got {place!r}"
+        raise WorkloadError(msg) from None
+    if not -size <= own < size:
+        msg = f"{what}[…]: expected an integer from {-size:,} to {size - 1:,}, got {own:,}"
+        raise OutOfRangeError(msg)
+    return own % size

@@ -1,0 +1,41 @@
+"""The largest standard error of every group where attributes are not split."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from querysmasher.errors import TooLargeError
+from querysmasher.planning.objectives.extreme import Extreme
+from querysmasher.planning.planned import Planned
+from querysmasher.workload.workload import Workload
+
+MOST_QUERIES = 5_000_000
+"""Maximum number of queries of a group that are searched."""
+
+
+def check_searchable(workload: Workload) -> None:
+    """Refuse groups with more queries than are searched for the largest error."""
+    for group in workload:
+        if group.rows > MOST_QUERIES:
+            msg = (
+                f"workload: targets and objective='worst' are limited to {MOST_QUERIES:,} queries per group "
+                f"where attributes have very many values, got {group.rows:,} on "
+                f"({', '.join(group.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
+                "objective='mean' without targets"
+            )
+            raise TooLargeError(msg)
+
+
+def large_extremes(plan: Planned) -> list[Extreme] | None:
+    """Return the largest standard error of every group, in order; None if there are too many queries."""
+    if any(group.rows > MOST_QUERIES for group in plan.workload):
+        return None
+    found = []
+    for group in plan.workload:
+        variances = plan.predictor.variances(group)
+        place = int(variances.argmax())
+        rows = np.unravel_index(place, variances.shape)
+        found.append(Extreme(group, math.sqrt(variances.flat[place]), tuple(map(int, rows))))
+    return found

@@ -1,0 +1,87 @@
+"""The least largest error where attributes are not split, by plans with other weights.
+
+As in `objectives.worst`: for multipliers λ that sum to one, no plan around the same centres has a largest
+Var_q/t_q² below the least Σ λ_q Var_q/t_q², of which the planner returns a certified bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.large.multipliers import Multipliers
+from querysmasher.planning.plan import Plan
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
+
+Replan = Callable[[Workload, Centres | None], Plan]
+"""Plans a workload for the mean error, around given centres or the best ones."""
+
+STEPS = 12
+"""Maximum number of plans."""
+
+PATIENCE = 3
+"""Number of plans in a row that gain nothing, after which the search ends."""
+
+ENOUGH = 5e-3
+"""The search ends at this gap, or at the tolerance if that is wider."""
+
+RATE = 2.0
+"""The power of the ratio by which multipliers grow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Worst:
+    """The plan whose largest error is least, and the multipliers that prove the best bound."""
+
+    plan: Plan
+    multipliers: Multipliers
+
+
+def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float) -> Worst:
+    """Return the plan whose largest standard error, relative to its group's aim, is least."""
+    multipliers, best = Multipliers.even(workload), None
+    least, bound, stalled, rate, gap = math.inf, 0.0, 0, RATE, math.inf
+    for _ in range(STEPS):
+        asked = Workload(workload.schema, tuple(multipliers.asked(workload, aims)))
+        plan = replan(asked, None if best is None else best.plan.centres)
+        ratios = ratios_of(plan, workload, aims)
+        largest = max(float(own.max()) for own in ratios)
+        below = plan.weighted_loss / (1 + plan.gap) ** 2
+        gained = largest < least * (1 - 1e-3) or below > bound * (1 + 1e-3)
+        stalled, rate = (0, rate) if gained else (stalled + 1, rate / 2)
+        bound = max(bound, below)
+        if best is None or largest < least:
+            least, best = largest, Worst(plan, multipliers)
+        gap = max(0.0, math.sqrt(least / bound) - 1)
+        if gap <= max(ENOUGH, tolerance) or stalled >= PATIENCE:
+            break
+        multipliers = multipliers.stepped(ratios, rate)
+    assert best is not None  # noqa: S101 - there is at least one step
+    return replace(best, plan=replace(for_workload(best.plan, workload), gap=gap, objective="worst"))
+
+
+def ratios_of(plan: Plan, groups: Sequence[Group] | Workload, aims: Array) -> list[Array]:
+    """Return the variance of every query relative to the square of its group's aim."""
+    return [plan.predictor.variances(group) / aim**2 for group, aim in zip(groups, aims, strict=True)]
+
+
+def for_workload(plan: Plan, workload: Workload) -> Plan:
+    """Return a plan for queries with other weights as one for a workload."""
+    total = 0.0
+    for group in workload:
+        own = plan.predictor.variances(group)
+        for family in reversed(group.families):
+            own = own.sum(axis=-1) if family.weights is None else own @ family.weights
+        total += group.weight * float(own)
+    return replace(plan, workload=workload, weighted_loss=total)
+
+
+def aims_of(workload: Workload) -> Array:
+    """Return the target of every group, and one where there is none."""
+    return np.array([1.0 if group.target is None else group.target.std for group in workload])

@@ -1,0 +1,179 @@
+"""Targets and a budget: the plan of least mean error within the targets, or why there is none.
+
+The search runs around uniform centres, and around those of the least budget if they meet the targets more
+easily. From the multipliers that it finds, centres are chosen anew, as for any weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from querysmasher.errors import PlanError, Remedy
+from querysmasher.formatting import number
+from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.objectives.again import Again, Fresh, kind_of
+from querysmasher.planning.objectives.joining import Joined
+from querysmasher.planning.objectives.objective import plan_worst, targets_of, worst_of
+from querysmasher.planning.objectives.targets import CappedSearch, Found, gap_of
+from querysmasher.planning.plan import Plan
+from querysmasher.workload.target import Target
+from querysmasher.workload.workload import Workload
+
+MET = 1 + 1e-9
+"""A target is met by a plan that ignores it if no standard error exceeds it by more than this factor."""
+
+MOST_NAMED = 4
+"""Maximum number of groups that an error names."""
+
+SLACK = 3.0
+"""Number of tolerances by which scaled targets exceed the least possible, to leave some to other queries."""
+
+LOOSE = (8.0, 30.0, 100.0, 1000.0)
+"""Queries without targets may be this many times worse than without any targets, if nothing else works."""
+
+TIGHT = 3.0
+"""If the sum of the multipliers is larger, relative to the loss, the centres of the least cost are tried."""
+
+MOVES = 2
+"""Maximum number of times that centres are chosen anew."""
+
+
+def plan_for(objective: str, workload: Workload, fresh: Fresh, insufficient: str) -> Plan:
+    """Return the plan of least error; `fresh` starts planning the queries with any weights."""
+    joined = Joined.of(workload)
+    if objective == "worst":
+        return joined.restored(plan_worst(joined.workload, targets_of(joined.workload), fresh))
+    return plan_within(joined, fresh, insufficient)
+
+
+def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float = 1.0) -> Plan:
+    """Return the plan of least mean error that meets all targets.
+
+    If nothing is left to queries without targets, the others may be missed by the factor `most`.
+    """
+    workload = joined.workload
+    again = fresh()
+    first = again(workload)
+    missed = missed_targets(joined.restored(first))
+    if not missed:
+        return joined.restored(first)
+    even = uniform(workload.schema)
+    start = again.fixed or even
+    movable = first.centering == "optimized" and again.fixed is None and kind_of(first) != "whole"
+    found = CappedSearch(workload, again.around(start)).run()
+    if found is None or (movable and found.weight > TIGHT):
+        best = _least_missed(workload, fresh, even)
+        factor = worst_of(best)
+        if found is None and factor > 1:
+            if insufficient == "refuse":
+                raise refusal(best, factor, missed)
+            workload = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
+        search = CappedSearch(workload, again.around(best.centres))
+        if found is None or best.centres != start:
+            found = _better(found, search, None)
+        if found is None:
+            return joined.restored(_rough(workload, best, fresh, search, most))
+    if movable:
+        found = _moved(workload, again, found)
+    plan = replace(found.plan, workload=workload, gap=found.gap, tolerance=again.tolerance, objective="mean")
+    return joined.restored(plan)
+
+
+def _least_missed(workload: Workload, fresh: Fresh, even: Centres) -> Plan:
+    """Return the plan of the queries with targets that misses these least, also around uniform centres."""
+    aimed = Workload(workload.schema, tuple(g for g in workload if g.target is not None))
+    best = plan_worst(aimed, targets_of(aimed), fresh)
+    if worst_of(best) > 1 and best.centres != even:
+        other = plan_worst(aimed, targets_of(aimed), lambda: replace(fresh(), fixed=even))
+        best = min(best, other, key=worst_of)
+    return best
+
+
+def _better(known: Found | None, search: CappedSearch, start: Found | None) -> Found | None:
+    """Return what a search finds if it is better than what is known."""
+    most = np.inf if known is None else known.plan.weighted_loss
+    found = search.run(None if start is None else start.multipliers, most)
+    return known if found is None or found.plan.weighted_loss >= most else found
+
+
+def _moved(workload: Workload, again: Again, found: Found) -> Found:
+    """Return a plan around centres that are better for the same multipliers, as long as that helps."""
+    tried = {found.plan.centres}
+    for _ in range(MOVES):
+        centres = again(found.weighted()).centres
+        if centres in tried:
+            break
+        tried.add(centres)
+        before = found
+        found = _better(before, CappedSearch(workload, again.around(centres)), before) or before
+        if found.plan.weighted_loss > before.plan.weighted_loss * (1 - again.tolerance):
+            break
+    return found
+
+
+def _rough(workload: Workload, best: Plan, fresh: Fresh, search: CappedSearch, most: float) -> Plan:
+    """Return a plan that meets the targets and answers other queries roughly: there is hardly any budget.
+
+    The search around the centres of the best plan met no targets, but it has a bound.
+    """
+
+    def certified(plan: Plan) -> Plan:
+        return replace(plan, gap=gap_of(plan.weighted_loss, search.bound), objective="mean")
+
+    if len(best.workload.groups) == len(workload.groups):
+        return certified(best)
+    first = search.again(workload)
+    stds = [one.std for one in first.extremes or ()]
+    for loose in LOOSE:
+        given = zip(workload, stds, strict=True)
+        aims = np.array([loose * std if g.target is None else g.target.std for g, std in given])
+        plan = plan_worst(workload, np.maximum(aims, 1e-9), lambda: replace(fresh(), fixed=best.centres))
+        missed = max(one.ratio for one in plan.extremes or () if one.group.target is not None)
+        if missed <= most:
+            return certified(plan)
+    msg = (
+        "budget: it suffices for the targets, but leaves nothing to queries without any: beside these, "
+        f"targets are missed by a factor of {missed:.4g}. Use a privacy cost of "
+        f"{plan.budget.privacy_cost * missed**2 * 1.002:.6g}, or leave out queries without targets"
+    )
+    raise PlanError(msg)
+
+
+def replace_targets(workload: Workload, factor: float) -> Workload:
+    """Return the workload with multiples of its targets, as standard errors."""
+    groups = (g if g.target is None else replace(g, target=Target(g.target.std * factor)) for g in workload)
+    return Workload(workload.schema, tuple(groups))
+
+
+def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
+    """Return the groups that miss their target: their name, largest standard error and target."""
+    return [
+        (one.group.describe(), one.std, one.group.target)
+        for one in plan.extremes or ()
+        if one.group.target is not None and one.ratio > MET
+    ]
+
+
+def refusal(best: Plan, factor: float, missed: list[tuple[str, float, Target]]) -> PlanError:
+    """Say which targets are missed by how much, and what would suffice."""
+    cost = best.budget.privacy_cost * factor**2 * (1 + 1e-5)  # printed with fewer digits
+    least = factor / (1 + best.gap)
+    certain = f"; no plan of its kind misses by less than {least:.4g}" if least > 1 else ""
+    listed = "; ".join(
+        f"{name}: standard error {number(std)}, target {number(target.std)}"
+        for name, std, target in sorted(missed, key=lambda one: -one[1] / one[2].std)[:MOST_NAMED]
+    )
+    more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
+    msg = (
+        f"budget: it does not suffice for the targets, which the best plan misses by a factor of {factor:.4g}"
+        f"{certain}. Planned without targets, {listed}{more}. All targets are met by a privacy cost of "
+        f"{cost:.6g} (rho = {cost / 2:.6g}), instead of {best.budget.privacy_cost:.6g}"
+    )
+    remedy = Remedy(
+        "use that budget, `least_budget`, looser targets, or insufficient='scale' to miss all by this factor",
+        "use that budget, [budget] least = true, looser targets, or [plan] insufficient = 'scale' to miss "
+        "all by this factor",
+    )
+    return PlanError(msg, remedy)

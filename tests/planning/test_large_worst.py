@@ -1,0 +1,75 @@
+"""Other objectives where attributes are not split: against the search with matrices, on small cases."""
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.planning.limits import limited
+from querysmasher.planning.objectives.rounded import as_measured
+from tests.builders import COST
+
+SCHEMA = qs.Schema.of(a=48, b=2)
+PREFIXES = qs.queries(SCHEMA, a="prefix")
+TREE = qs.queries(SCHEMA, a=qs.hierarchy(SCHEMA, "a", np.arange(48) // 12, np.arange(48) // 4))
+CROSSED = qs.queries(SCHEMA, a="prefix", b="identity") + qs.queries(SCHEMA, b="identity")
+
+
+def implicitly(make, *args, **options):
+    """Plan without matrices."""
+    with limited(dense_values=5, closed_form_values=5, axis_values=5):
+        return make(*args, **options)
+
+
+@pytest.mark.parametrize("workload", [PREFIXES, TREE, CROSSED], ids=["prefixes", "tree", "crossed"])
+def test_the_largest_error_is_nearly_least(workload):
+    plan = implicitly(qs.plan, workload, COST, objective="worst")
+    reference = qs.plan(workload, COST, objective="worst")
+    assert any(solution.strategy.unsplit for solution in plan.solutions)
+    assert plan.objective == "worst"
+    assert plan.privacy_cost == pytest.approx(1.0)
+    assert plan.worst == pytest.approx(np.sqrt(plan.variances(workload).max()))
+    assert plan.worst < qs.plan(workload, COST).worst
+    assert plan.worst <= 1.03 * reference.worst
+    assert plan.worst / (1 + plan.gap) <= reference.worst * (1 + 1e-6)
+    assert plan.gap < 0.06
+    assert plan.rmse == pytest.approx(np.sqrt(plan.variances(workload).mean()))
+
+
+def test_the_least_budget_meets_targets_as_measured():
+    workload = PREFIXES.within(3.0) + qs.queries(SCHEMA, b="identity")
+    plan = implicitly(qs.least_budget, workload)
+    reference = qs.least_budget(workload)
+    assert plan.budget.privacy_cost <= 1.06 * reference.budget.privacy_cost
+    assert plan.least_cost <= reference.budget.privacy_cost
+    measured = as_measured(plan, 10**8)
+    assert np.sqrt(measured.variances(PREFIXES).max()) <= 3.0 * (1 + 1e-6)
+    assert np.isfinite(plan.variances(workload)).all()
+
+
+def test_targets_hold_at_little_cost_to_others():
+    sexes = qs.queries(SCHEMA, b="identity")
+    free = implicitly(qs.plan, CROSSED, COST)
+    target = 0.8 * float(np.sqrt(free.variances(sexes).max()))
+    workload = qs.queries(SCHEMA, a="prefix", b="identity") + sexes.within(target)
+    plan = implicitly(qs.plan, workload, COST)
+    assert np.sqrt(plan.variances(sexes).max()) <= target * (1 + 1e-9)
+    assert plan.weighted_loss / (1 + plan.gap) ** 2 >= free.weighted_loss / (1 + free.gap) ** 2 * (1 - 1e-9)
+    reference = qs.plan(workload, COST)
+    assert plan.rmse <= 1.03 * reference.rmse
+    assert implicitly(qs.plan, CROSSED.within(1e4), COST).rmse == pytest.approx(free.rmse)
+
+
+def test_a_budget_that_does_not_suffice():
+    with pytest.raises(PlanError, match="does not suffice for the targets"):
+        implicitly(qs.plan, PREFIXES.within(0.5), COST)
+    scaled = implicitly(qs.plan, PREFIXES.within(0.5), COST, insufficient="scale")
+    assert scaled.worst > 1
+
+
+def test_too_many_queries_are_refused_before_any_work():
+    schema = qs.Schema.of(a=20_000)
+    with pytest.raises(TooLargeError, match="limited to 5,000,000 queries per group"):
+        qs.plan(qs.queries(schema, a="range"), COST, objective="worst")
+    with pytest.raises(TooLargeError, match="limited to 5,000,000 queries per group"):
+        qs.least_budget(qs.queries(schema, a="range").within(5))
