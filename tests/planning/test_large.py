@@ -419,7 +419,7 @@ def test_a_public_total_is_not_measured(family):
 
 
 def test_a_hundred_thousand_values_from_plan_to_answers():
-    """Errors of ranges far apart, relative to their standard errors: false alarms once in a thousand seeds."""
+    """Errors of ranges relative to their standard errors: false alarms once in a thousand seeds."""
     n = 100_000
     schema = qs.Schema.of(a=n)
     workload = qs.queries(schema, a="prefix")
