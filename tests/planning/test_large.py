@@ -119,6 +119,7 @@ def test_variances_are_those_of_least_squares(workload):
     assert any(method.method == "mirrored" for method in plan.methods)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(workloads(("a", "d"), most=4))
 def test_several_large_attributes_share_the_total(workload):
@@ -131,6 +132,7 @@ def test_two_large_attributes_together():
     check_variances(planned(workload, max_records=10**6), workload)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(workloads(("a", "d"), most=4))
 def test_the_bound_holds_against_the_dense_optimum(workload):
@@ -141,6 +143,7 @@ def test_the_bound_holds_against_the_dense_optimum(workload):
     assert below <= reference.weighted_rmse * (1 + 1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(workloads(("a", "d"), most=4), st.booleans(), st.integers(0, 5))
 def test_marginals_follow_from_exact_answers(workload, public, seed):
@@ -168,6 +171,7 @@ def exact_release(plan, table):
     return Release(whole, plan.workload, plan.centres, record, store, total)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(workloads(("a", "d"), most=3), st.booleans())
 def test_covariances_and_variances_agree(workload, public):
@@ -175,7 +179,7 @@ def test_covariances_and_variances_agree(workload, public):
     plan = planned(workload, budget)
     release = exact_release(plan, np.ones(SCHEMA.sizes, dtype=np.int64))
     covariance = release.covariance(workload)
-    np.testing.assert_allclose(np.diag(covariance), release.variances(workload), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(np.diag(covariance), release.variances(workload), rtol=1e-6, atol=1e-9)
 
 
 def test_public_totals_leave_no_noise_on_the_total():
@@ -184,7 +188,7 @@ def test_public_totals_leave_no_noise_on_the_total():
         qs.PrivacyCost(1.0, neighbours="replace_one"),
     )
     for name in "ad":
-        assert plan.variances(qs.queries(SCHEMA, {name: "prefix"}))[-1] == pytest.approx(0, abs=1e-9)
+        assert plan.variances(qs.queries(SCHEMA, {name: "prefix"}))[-1] == 0.0
 
 
 @pytest.mark.parametrize("family", ["prefix", "range"])
@@ -247,6 +251,7 @@ def test_what_is_not_measured_is_refused_with_its_name():
         release.marginal("a", "b")
 
 
+@pytest.mark.slow
 def test_too_many_cells_and_too_many_values_are_refused_before_any_work():
     schema = qs.Schema.of(a=1_000_000, b=30)
     with pytest.raises(TooLargeError, match="30,000,000 cells"):
@@ -262,6 +267,7 @@ def test_overlapping_combinations_of_large_attributes_are_refused():
         planned(workload)
 
 
+@pytest.mark.slow
 def test_small_attributes_are_planned_as_before():
     schema = qs.Schema.of(a=1_000)
     assert qs.plan(qs.queries(schema, a="identity"), COST).methods[0].method == "circulant"
@@ -292,6 +298,7 @@ def smooth(kind):
     }[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "total", "most"),
     [
@@ -331,6 +338,7 @@ def test_strategies_on_one_attribute_are_certified_and_their_bounds_hold(asked, 
     np.testing.assert_allclose(gram.times(random), random @ dense, rtol=1e-8, atol=1e-8 * np.abs(dense).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["prefix", "range", "cosine", "circular"])
 def test_variances_of_many_ranges_follow_from_running_sums(ends, monkeypatch):
     n = 700
@@ -408,3 +416,19 @@ def test_a_public_total_is_not_measured(family):
     assert large.gap < 0.01
     released = as_measured(large, 10**8).variances(workload)
     assert np.sqrt(released.mean()) <= 1.008 * dense.rmse
+
+
+def test_a_hundred_thousand_values_from_plan_to_answers():
+    """Errors of ranges relative to their standard errors: false alarms once in a thousand seeds."""
+    n = 100_000
+    schema = qs.Schema.of(a=n)
+    workload = qs.queries(schema, a="prefix")
+    plan = qs.plan(workload, COST)
+    assert plan.gap < 0.0025
+    values = np.random.default_rng(5).integers(0, n, 20_000)
+    release = qs.measure(plan, pd.DataFrame({"a": values}), seed=6)
+    ends = np.arange(0, n, 100)
+    answers = release.answer(qs.queries(schema, a=qs.ranges(schema, "a", ends[:-1] + 1, ends[1:])))
+    truth = np.diff(np.bincount(values, minlength=n).cumsum()[ends])
+    white = (answers.values - truth) / answers.std
+    assert abs((white**2).mean() - 1) < 3.3 * np.sqrt(2 / white.size)

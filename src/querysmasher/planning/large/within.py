@@ -13,7 +13,7 @@ from dataclasses import replace
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.multipliers import Multipliers
-from querysmasher.planning.large.worst import RATE, Replan, aims_of, for_workload, plan_worst, ratios_of
+from querysmasher.planning.large.worst import Replan, aims_of, for_workload, plan_worst, ratios_of
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.least import FREE, MOST_COST, at_cost
 from querysmasher.planning.objectives.within import SLACK, missed_targets, refusal, replace_targets
@@ -109,7 +109,7 @@ def _searched(
                 best = found
         else:
             below = multiple
-            multipliers = multipliers.stepped(ratios, RATE / 2)
+            multipliers = multipliers.stepped(ratios)
         if above <= CLOSE * below or below >= MOST:
             break
         multiple = 4 * below if above == math.inf else math.sqrt(max(below, above / 16) * above)
