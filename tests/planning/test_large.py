@@ -112,6 +112,7 @@ def test_variances_are_those_of_least_squares(workload):
     assert any(method.method == "mirrored" for method in plan.methods)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(workloads(("a", "d"), most=4))
 def test_several_large_attributes_share_the_total(workload):
@@ -124,6 +125,7 @@ def test_two_large_attributes_together():
     check_variances(planned(workload, max_records=10**6), workload)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(workloads(("a", "d"), most=4))
 def test_the_bound_holds_against_the_dense_optimum(workload):
@@ -134,6 +136,7 @@ def test_the_bound_holds_against_the_dense_optimum(workload):
     assert below <= reference.weighted_rmse * (1 + 1e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(workloads(("a", "d"), most=4), st.booleans(), st.integers(0, 5))
 def test_marginals_follow_from_exact_answers(workload, public, seed):
@@ -161,6 +164,7 @@ def exact_release(plan, table):
     return Release(whole, plan.workload, plan.centres, record, store, total)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(workloads(("a", "d"), most=3), st.booleans())
 def test_covariances_and_variances_agree(workload, public):
@@ -240,6 +244,7 @@ def test_what_is_not_measured_is_refused_with_its_name():
         release.marginal("a", "b")
 
 
+@pytest.mark.slow
 def test_too_many_cells_and_too_many_values_are_refused_before_any_work():
     schema = qs.Schema.of(a=1_000_000, b=30)
     with pytest.raises(TooLargeError, match="30,000,000 cells"):
@@ -255,6 +260,7 @@ def test_overlapping_combinations_of_large_attributes_are_refused():
         planned(workload)
 
 
+@pytest.mark.slow
 def test_small_attributes_are_planned_as_before():
     schema = qs.Schema.of(a=1_000)
     assert qs.plan(qs.queries(schema, a="identity"), COST).methods[0].method == "circulant"

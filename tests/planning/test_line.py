@@ -31,6 +31,7 @@ def smooth(kind):
     }[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "total", "most"),
     [

@@ -14,6 +14,7 @@ from querysmasher.errors import (
     WorkloadError,
 )
 from tests.builders import UNIFORM
+from tests.profiles import fewer
 from tests.release.tables import random_counts, simulate
 from tests.statistics.dense import Dense, exact
 from tests.strategies import integer_arrays
@@ -169,6 +170,7 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
+@fewer(40)
 @given(data=st.data())
 def test_values_and_errors(name, data):
     release = data.draw(dense())
