@@ -71,6 +71,7 @@ def test_strategies_on_one_attribute_are_certified_and_their_bounds_hold(asked, 
     np.testing.assert_allclose(gram.times(random), random @ dense, rtol=1e-8, atol=1e-8 * np.abs(dense).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["prefix", "range", "cosine", "circular"])
 def test_variances_of_many_ranges_follow_from_running_sums(ends, monkeypatch):
     n = 700
