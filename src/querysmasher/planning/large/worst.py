@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.multipliers import Multipliers
@@ -79,8 +77,3 @@ def for_workload(plan: Plan, workload: Workload) -> Plan:
     root = math.sqrt(total / plan.weighted_loss)
     measured = tuple(replace(one, root_loss=one.root_loss * root) for one in plan.measured)
     return replace(plan, workload=workload, measured=measured, weighted_loss=total)
-
-
-def aims_of(workload: Workload) -> Array:
-    """Return the target of every group, and one where there is none."""
-    return np.array([1.0 if group.target is None else group.target.std for group in workload])
