@@ -20,6 +20,7 @@ HEAVY = {
     "pyarrow": "for tables of data: 0.17 s, 0.05 s of it beyond numpy",
     "rich": "for what a terminal shows: 0.08 s",
     "scipy.linalg": "for rows far apart and for many rows: 0.26 s beyond numpy",
+    "scipy.optimize": "for estimates of cumulative counts: a third of what reading a spec loads",
     "scipy.signal": "for errors of very many ranges: 0.4 s beyond numpy",
     "scipy.special": "for (ε, δ) and for intervals: 0.25 s beyond numpy",
 }
@@ -230,6 +231,13 @@ def test_a_first_plan_loads_nothing_heavy(queries):
     loaded = loaded_after(FIRST_PLAN.format(queries=queries))
     assert {"numpy", "querysmasher.planning.plan", "querysmasher.planning.quasi_newton"} <= loaded
     assert loaded.isdisjoint({*HEAVY, "scipy", "scipy.optimize", "pandas", "narwhals", "pydantic", "typer"})
+
+
+@pytest.mark.slow
+def test_what_measures_and_reads_specs_loads_nothing_that_only_estimates_need():
+    loaded = loaded_after("from querysmasher.spec import read_spec\nqs.measure, qs.Release, qs.Estimate")
+    assert {"querysmasher.estimate.answering", "querysmasher.spec.reading"} <= loaded
+    assert "scipy.optimize" not in loaded
 
 
 @pytest.mark.slow

@@ -60,6 +60,7 @@ def test_csv_answers(run, folder):
     assert table["query"][0].as_py() == "sex == 'F'"
 
 
+@pytest.mark.slow
 def test_who_publishes_what_and_when(run, folder):
     words = 'title = "Our people"\norganisation = "Office"\ncontact = "a@b.example"\ndata = "people 2024"\n'
     (folder / "release.toml").write_text(f"{SPEC}\n[about]\n{words}")

@@ -179,6 +179,7 @@ def test_targets_do_not_keep_mechanisms_from_being_compared():
     assert aimed.rows[0].rmse == plain.rows[0].rmse
 
 
+@pytest.mark.slow
 def test_every_mechanism_is_planned_for_the_same_objective():
     result = qs.compare(WORKLOAD, BUDGET, ["querysmasher", "basis", "fourier", "hdmm"], objective="worst")
     rows = by_name(result)
@@ -195,6 +196,7 @@ def test_every_mechanism_is_planned_for_the_same_objective():
     assert "Largest error above the best" in json.dumps(result.chart().to_dict())
 
 
+@pytest.mark.slow
 def test_the_worst_error_is_relative_to_targets():
     aimed = qs.all_kway(SCHEMA, 1).within(2) + qs.all_kway(SCHEMA, 2).within(5)
     result = qs.compare(aimed, BUDGET, ["querysmasher", "hdmm"], objective="worst")

@@ -23,6 +23,7 @@ def test_nothing_is_said_about_estimates_without_a_table():
     assert qs.compare(WORKLOAD, BUDGET, ["querysmasher"]).rehearsed is None
 
 
+@pytest.mark.slow
 def test_a_rehearsal_states_the_errors_of_every_way():
     compared = qs.compare(WORKLOAD, BUDGET, ["querysmasher"], rehearsal=TABLE)
     rows = {row.name: row for row in compared.rehearsed.rows}
@@ -39,6 +40,7 @@ def test_a_rehearsal_states_the_errors_of_every_way():
     assert "on this kind of data" in repr(compared)
 
 
+@pytest.mark.slow
 def test_ways_that_do_not_support_the_workload_say_so():
     rows = {row.name: row for row in rehearse(qs.all_kway(SCHEMA, 1, "prefix"), TABLE, BUDGET, 1).rows}
     assert rows["unbiased"].share is not None
@@ -48,6 +50,7 @@ def test_ways_that_do_not_support_the_workload_say_so():
         rehearse(WORKLOAD, TABLE, BUDGET, 0)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     TABLE[["a", "e"]].to_csv("other.csv", index=False)

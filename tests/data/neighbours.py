@@ -140,15 +140,26 @@ def as_text(row):
     return row | {"label": row["label"] or ""}
 
 
-def excess(rows, place, make, names, read=dict):
-    """Return by how much a table and its neighbour without one record differ from what they should be.
+def excesses(rows, places, make, names, read=dict):
+    """Return by how much a table, and its neighbours without one record, differ from what they should be.
 
     None stands for a refusal of either.
     """
-    pair = [list(rows), [row for i, row in enumerate(rows) if i != place]]
-    found = [joint(make(some), names) for some in pair]
-    if any(table is None for table in found):
-        return None
-    expected = [counted(SCHEMA, [read(row) for row in some], [names], names)[0] for some in pair]
-    wrong = sum(int(np.abs(f - e).sum()) for f, e in zip(found, expected, strict=True))
-    return wrong + max(0, int(np.abs(found[0] - found[1]).sum()) - 1)
+
+    def difference(some):
+        """Return the counts as read, and their distance from the truth."""
+        found = joint(make(some), names)
+        if found is None:
+            return None, 0
+        expected = counted(SCHEMA, [read(row) for row in some], [names], names)[0]
+        return found, int(np.abs(found - expected).sum())
+
+    whole, wrong = difference(list(rows))
+    result = []
+    for place in places:
+        less, wrong_as_well = difference([row for i, row in enumerate(rows) if i != place])
+        if whole is None or less is None:
+            result.append(None)
+        else:
+            result.append(wrong + wrong_as_well + max(0, int(np.abs(whole - less).sum()) - 1))
+    return result

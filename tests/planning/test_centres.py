@@ -18,7 +18,7 @@ from querysmasher.planning.centres.roles import SetClass, find_roles
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.options import Options
 from tests.builders import COST, cps, cube, pairs, plan_split
-from tests.release.tables import frame, random_counts, simulate, whole
+from tests.release.tables import frame, random_counts, simulations
 
 
 def total_root_loss(workload, centres):
@@ -359,9 +359,7 @@ def test_the_pipeline_works_with_optimised_centres(tmp_path):
     )
     release = qs.measure(plan, table, seed=399)
     answers = release.answer(workload)
-    integers = whole(plan)
-    releases = [simulate(plan, counts, seed, integers=integers) for seed in range(400)]
-    values = [np.concatenate([r.answer_group(g)[0].ravel() for g in workload]) for r in releases]
+    values = [one.answer(workload).values for one in simulations(plan, counts, range(400))]
     np.testing.assert_array_equal(values[-1], answers.values)  # a simulation equals a measurement
     errors = (np.array(values) - truth) / answers.std
     assert np.abs(errors.mean(axis=0)).max() * 20 < 5.5

@@ -18,7 +18,8 @@ from querysmasher.planning.mechanisms import MECHANISMS as EVERY
 from querysmasher.planning.solvers import SOLVERS as METHODS
 from querysmasher.planning.strategies import FourierStrategy
 from tests.builders import COST, cube, plan_split
-from tests.release.tables import frame, random_counts, simulate, whole
+from tests.profiles import fewer
+from tests.release.tables import frame, random_counts, simulations
 from tests.strategies import matrices
 
 MECHANISMS = tuple(name for name, mechanism in EVERY.items() if mechanism.uniform_only and mechanism.splits)
@@ -72,7 +73,7 @@ def best_plan(workload, centering):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
-@settings(max_examples=40, deadline=None)
+@fewer(25)
 @given(workload=workloads())
 def test_the_contract(solver, workload):
     centering = "uniform" if solver in MECHANISMS else "optimized"
@@ -123,18 +124,18 @@ def test_releases_have_the_planned_mean_and_variance(solver):
     schema = qs.Schema.of(a=5, b=4)
     workload = qs.all_kway(schema, [1, 2], "prefix") + qs.affine(schema, "a", "b")
     plan, counts = qs.plan(workload, COST, solver=solver), random_counts(schema, 7, records=300)
-    table, integers = frame(schema, counts), whole(plan)
-    releases = [simulate(plan, counts, seed, integers=integers).answer(workload) for seed in range(400)]
+    table = frame(schema, counts)
+    values = np.array([r.answer(workload).values for r in simulations(plan, counts, range(400))])
     measured = qs.measure(plan, table, seed=399).answer(workload)
-    np.testing.assert_array_equal(releases[-1].values, measured.values)  # a simulation equals a measurement
-    values, std = np.array([r.values for r in releases]), measured.std
+    np.testing.assert_array_equal(values[-1], measured.values)  # a simulation equals a measurement
+    std = measured.std
     assert np.abs((values.mean(axis=0) - exact(workload, table)) / (std / 20)).max() < 5
     assert (values.var(axis=0, ddof=1) / std**2).min() > 0.6
     assert (values.var(axis=0, ddof=1) / std**2).max() < 1.5
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@fewer(50)
 @given(workload=workloads())
 def test_optimal_dominates_every_mechanism(workload):
     uniform = qs.plan(workload, COST, centering="uniform", tolerance=1e-6)
@@ -146,7 +147,7 @@ def test_optimal_dominates_every_mechanism(workload):
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@fewer(30)
 @given(data=st.data())
 def test_optimal_dominates_hdmm(data):
     # its products have centres of their own, which ours are rounded from: hence the 0.1 %

@@ -14,7 +14,7 @@ from querysmasher.planning.storage import plan_to_data
 from querysmasher.truth import true_answers
 from tests.builders import COST, plan_split
 from tests.reference import privacy_cost, query_rows, variances
-from tests.release.tables import simulate, whole
+from tests.release.tables import simulations
 from tests.strategies import workloads
 
 BESIDE = {"whole_work": 0, "quick_whole_work": 0, "split_entries": 0}
@@ -73,8 +73,7 @@ def test_a_release_is_unbiased_consistent_and_as_noisy_as_it_says(neighbours, tm
     answers = release.answer(workload)
     counts = np.zeros(schema.sizes, dtype=np.int64)
     np.add.at(counts, tuple(table[name] for name in schema.names), 1)
-    integers = whole(plan)
-    simulated = [simulate(plan, counts, s, integers=integers).answer(workload).values for s in range(200)]
+    simulated = [r.answer(workload).values for r in simulations(plan, counts, range(200))]
     np.testing.assert_array_equal(simulated[-1], answers.values)  # a simulation equals a measurement
     errors = np.array(simulated) - true_answers(workload, table)
     np.testing.assert_allclose(answers.std**2, plan.variances(workload), rtol=0.01)

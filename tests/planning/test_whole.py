@@ -9,8 +9,10 @@ from hypothesis import assume, given, settings
 
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
+from querysmasher.planning.limits import limited
 from tests.builders import COST
 from tests.reference import optimal_loss, query_rows
+from tests.release.tables import simulations
 from tests.strategies import schemas, workloads
 
 
@@ -47,6 +49,21 @@ def test_it_is_the_optimum_of_any_mechanism(workload):
     variances = plan.variances(workload)
     assert weights @ variances == pytest.approx(plan.weighted_loss, rel=1e-6)
     assert plan.worst_std == pytest.approx(math.sqrt(variances.max()))
+    assert plan.privacy_cost == pytest.approx(1.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(workloads(schemas(max_attributes=2, max_size=4, max_cells=16), max_groups=2))
+def test_one_square_root_is_certified(workload):
+    """Large queries of full rank are not decomposed twice if the first decomposition comes close enough."""
+    workload = workload + qs.marginals(workload.schema, len(workload.schema))
+    rows, weights = query_rows(workload)
+    with limited(interior_cells=0):
+        plan = plan_whole(workload, tolerance=0.5)
+    best = optimal_loss((rows.T * weights) @ rows, np.eye(rows.shape[1]))
+    assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)
+    assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-6)
+    assert best <= plan.weighted_loss * (1 + 1e-6)
     assert plan.privacy_cost == pytest.approx(1.0)
 
 
@@ -123,12 +140,11 @@ def test_releases_have_the_planned_mean_and_variance():
     workload = predicates(6, (6, 5, 2), seed=5)
     table = pd.DataFrame({"a": [0, 3, 5] * 20, "b": [1, 2, 4] * 20, "d": [0, 1, 1] * 20})
     plan = plan_whole(workload, qs.PrivacyCost(1.0))
-    found = np.array([qs.measure(plan, table, seed=s).answer(workload).values for s in range(300)])
-    std = qs.measure(plan, table, seed=0).answer(workload).std
-    truth = (
-        query_rows(workload)[0]
-        @ np.histogramdd(table.to_numpy(), [np.arange(n + 1) for n in (6, 5, 2)])[0].ravel()
-    )
+    counts = np.histogramdd(table.to_numpy(), [np.arange(n + 1) for n in (6, 5, 2)])[0]
+    found = np.array([one.answer(workload).values for one in simulations(plan, counts, range(300))])
+    measured = qs.measure(plan, table, seed=0).answer(workload)
+    np.testing.assert_array_equal(found[0], measured.values)  # a simulation equals a measurement
+    std, truth = measured.std, query_rows(workload)[0] @ counts.ravel()
     assert np.all(np.abs(found.mean(axis=0) - truth) < 5 * std / math.sqrt(300))
     assert np.all(np.abs(found.var(axis=0) / std**2 - 1) < 0.45)
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -133,6 +134,18 @@ def simulate(plan, counts, seed, noise="rounded", integers=None):
         store.put(number, answers)
     record = NoiseRecord(source.distribution.name, source.description, seed is not None)
     return Release(integers, plan.workload, plan.centres, record, store, public_total(integers, counter))
+
+
+def simulations(plan, counts, seeds):
+    """Measure a table with each of many seeds; what does not depend on the seed is computed once."""
+    integers, predictor = whole(plan), None
+    for seed in seeds:
+        release = simulate(plan, counts, seed, integers=integers)
+        if predictor is None:
+            predictor = release.predictor
+            predictor.variances = cache(predictor.variances)
+        release.__dict__["predictor"] = predictor
+        yield release
 
 
 def query_classes(seed=0):

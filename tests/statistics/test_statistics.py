@@ -14,6 +14,7 @@ from querysmasher.errors import (
     WorkloadError,
 )
 from tests.builders import UNIFORM
+from tests.profiles import fewer
 from tests.release.tables import random_counts, simulate
 from tests.statistics.dense import Dense, exact
 from tests.strategies import integer_arrays
@@ -169,6 +170,7 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
+@fewer(40)
 @given(data=st.data())
 def test_values_and_errors(name, data):
     release = data.draw(dense())
@@ -371,6 +373,13 @@ def test_conditions_that_nobody_meets():
         assert "nan" not in repr(found)
     assert release.total_of("age", where=never).value == 0
     assert release.share(never).value == 0
+
+
+def test_titles_state_units():
+    schema = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(3), unit="years")])
+    release = exact(schema, np.ones(6))
+    for found in (release.mean("age", by="sex"), release.total_of("age"), release.quantile("age", 0.5)):
+        assert "of age (years)" in found.title
 
 
 def test_numbers_of_numpy_are_numbers():

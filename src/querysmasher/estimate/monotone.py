@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from querysmasher.arrays import Array
 
@@ -37,6 +36,8 @@ def _non_decreasing(lines: Array) -> Array:
     """Return the nearest non-decreasing lines."""
     count, length = lines.shape
     if length * length > SQUARES or count < 8:
+        from scipy.optimize import isotonic_regression  # noqa: PLC0415 - it would be most of a command's start
+
         return np.stack([isotonic_regression(line).x for line in lines]) if count else lines
     step = max(1, SQUARES // (length * length))
     return np.concatenate([_min_max(lines[i : i + step]) for i in range(0, count, step)])

@@ -109,6 +109,7 @@ def test_the_largest_standard_error_at_cost_one(name):
         assert plan.worst == plan.worst_std  # no targets
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixed", [False, True])
 def test_circular_ranges_are_weighed_by_their_length(mixed):
     """Every value looks the same, but a range of one value is known better than one of half of them."""

@@ -15,7 +15,7 @@ from querysmasher.planning.limits import limited, limits
 from tests.builders import COST
 from tests.planning.test_large import SCHEMA, check_variances, planned
 from tests.planning.trees.test_solving import trees
-from tests.release.tables import simulate, whole
+from tests.release.tables import simulations
 
 
 def sized_trees(size, leaves=None):
@@ -179,10 +179,9 @@ def test_answers_are_unbiased_and_standard_errors_right_in_simulation():
     kept = values > 1e-9 * values.max()
     whiten = vectors[:, kept] / np.sqrt(values[kept])
     plan, counts = planned_on_nodes(release.workload, COST), cell_counts()
-    integers = whole(plan)
-    simulated = [simulate(plan, counts, seed, integers=integers).answer(workload) for seed in range(61)]
-    np.testing.assert_array_equal(simulated[0].values, release.answer(workload).values)
-    errors = np.array([one.values for one in simulated[1:]]) - truth(workload)
+    simulated = [one.answer(workload).values for one in simulations(plan, counts, range(61))]
+    np.testing.assert_array_equal(simulated[0], release.answer(workload).values)
+    errors = np.array(simulated[1:]) - truth(workload)
     white = errors @ whiten
     count = white.size
     assert abs(white.mean()) < 4 / math.sqrt(count)
