@@ -26,7 +26,7 @@ def estimates(quick):
         f"square error per cell, each the mean of {SEEDS} seeds. *unbiased* are the answers of the plan of "
         "least error; *estimate* is `release.estimate()` of the same release; *purpose* is the estimate of a "
         'plan with `purpose="estimate"`, given the number of records. *time* is the processor time of '
-        "estimating all tables, after counting. AIM and MST of private-pgm were not compared here.",
+        "estimating all tables, after counting.",
         ("table", "records", "ε", "unbiased", "estimate", "purpose", "time"),
         "estimates are never farther than unbiased answers; all tables together take at most 3 s",
     )

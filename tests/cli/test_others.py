@@ -6,6 +6,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher import demo
+from querysmasher.comparison import compare as compare_module
 from querysmasher.spec import read_spec
 
 
@@ -62,6 +63,26 @@ def test_compare(run, folder):
     assert ran.err == "Written: chart.svg\n"
     assert (folder / "chart.svg").read_text().startswith("<svg")
     run("compare", "--chart", "chart.svg", code=4).fails(4, "'chart.svg' already exists; --force replaces it")
+
+
+@pytest.mark.slow
+def test_compare_for_the_largest_error(run, folder):
+    """The option overrides the spec, whose objective is the mean."""
+    rows = run("compare", "--objective", "worst", "--json").json
+    worst = [row["worst"] for row in rows if row["worst"] is not None]
+    assert worst == sorted(worst)
+    spec = read_spec("release.toml")
+    (ours,) = (row["worst"] for row in rows if row["mechanism"] == "querysmasher")
+    assert ours == pytest.approx(qs.plan(spec.workload, spec.budget, objective="worst").worst, rel=1e-6)
+    assert ours < spec.plan().worst
+    shown = run("compare", "--objective", "worst").out
+    assert shown.index("worst query's std") < shown.index("RMSE")
+
+
+def test_compare_refuses_an_unknown_objective(run, folder, monkeypatch):
+    monkeypatch.setattr(compare_module, "compare", None)
+    ran = run("compare", "--objective", "median", code=2)
+    assert "objective: expected one of 'mean', 'worst', got 'median'" in ran.err
 
 
 @pytest.mark.slow

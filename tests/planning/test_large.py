@@ -9,19 +9,12 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.integer import integer_plan
-from querysmasher.planning.large.gram import LineGram
-from querysmasher.planning.large.line import solve_line
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.rounded import as_measured
-from querysmasher.planning.strategies import MirroredStrategy, line_variances
-from querysmasher.privacy.factors import Reflection
 from querysmasher.privacy.measurement import exact_answers
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from querysmasher.statistics import quantiles
-from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from querysmasher.workload.weighted import weighted
 from tests.builders import COST
 
 SIZES = {"a": 7, "b": 2, "c": 3, "d": 6}
@@ -179,7 +172,7 @@ def test_covariances_and_variances_agree(workload, public):
     plan = planned(workload, budget)
     release = exact_release(plan, np.ones(SCHEMA.sizes, dtype=np.int64))
     covariance = release.covariance(workload)
-    np.testing.assert_allclose(np.diag(covariance), release.variances(workload), rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(np.diag(covariance), release.variances(workload), rtol=1e-6, atol=1e-9)
 
 
 def test_public_totals_leave_no_noise_on_the_total():
@@ -188,7 +181,7 @@ def test_public_totals_leave_no_noise_on_the_total():
         qs.PrivacyCost(1.0, neighbours="replace_one"),
     )
     for name in "ad":
-        assert plan.variances(qs.queries(SCHEMA, {name: "prefix"}))[-1] == pytest.approx(0, abs=1e-9)
+        assert plan.variances(qs.queries(SCHEMA, {name: "prefix"}))[-1] == 0.0
 
 
 @pytest.mark.parametrize("family", ["prefix", "range"])
@@ -278,90 +271,6 @@ def test_small_attributes_are_planned_as_before():
         )
 
 
-LINE = 200
-
-
-def line(*asked, total=0.0):
-    """Return the best strategy for families on one attribute, and its Gram matrix written out."""
-    gram = LineGram.of(LINE, asked, total)
-    dense = sum(c * f.gram() for f, c in asked) + total
-    return gram, solve_line(gram), dense
-
-
-def smooth(kind):
-    place = (np.arange(LINE) + 0.5) / LINE
-    return {
-        "rising": place,
-        "step": np.where(place < 0.5, 1.0, 100.0),
-        "bump": np.exp(-(((place - 0.5) / 0.05) ** 2) / 2) + 1e-3,
-        "falling": np.exp(-5 * place),
-    }[kind]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("asked", "total", "most"),
-    [
-        ([(Prefix((LINE,)), 1.0)], 0.0, 0.0025),
-        ([(Range((LINE,)), 1.0)], 0.0, 0.0005),
-        ([(Prefix((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 0.0, 0.0025),
-        ([(Range((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 0.0, 0.0005),
-        ([(Circular((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 30.0, 1e-6),
-        ([(Identity((LINE,)), 1.0)], 20.0, 1e-6),
-        ([(Prefix((LINE,)), 1.0), (Range((LINE,)), 2 / LINE)], 0.0, 0.01),
-        ([(Prefix((LINE,)), 1.0), (Circular((LINE,)), 1 / LINE)], 0.0, 0.01),
-        ([(Prefix((LINE,)), 1.0)], 100.0, 0.01),
-        ([(Prefix((LINE,)), 1.0)], 4_000.0, 0.01),
-        ([(Range((LINE,)), 2 / LINE)], 400.0, 0.01),
-        *(
-            ([(weighted(Prefix((LINE,)), smooth(kind)), 1.0)], 0.0, 0.01)
-            for kind in ("rising", "step", "bump", "falling")
-        ),
-    ],
-)
-def test_strategies_on_one_attribute_are_certified_and_their_bounds_hold(asked, total, most):
-    gram, found, dense = line(*asked, total=total)
-    rows = found.strategy.written_out()
-    V = rows.T @ rows
-    assert np.diag(V).max() == pytest.approx(1.0, rel=1e-9)
-    assert found.loss == pytest.approx(np.trace(dense @ np.linalg.inv(V)), rel=1e-7)
-    assert np.sqrt(found.loss / found.bound) - 1 <= most
-    # the bound is below the optimum, which the fixed point approaches from both sides
-    p = np.full(LINE, 1 / LINE)
-    for _ in range(60):
-        values, vectors = np.linalg.eigh(np.sqrt(np.outer(p, p)) * dense)
-        root = np.sqrt(np.maximum(values, 0))
-        v = (vectors**2 @ root) / p
-        p = p * v / (p @ v)
-    assert found.bound <= (p * v).sum() * v.max() * (1 + 1e-9)
-    random = np.random.default_rng(0).standard_normal((2, LINE))
-    np.testing.assert_allclose(gram.times(random), random @ dense, rtol=1e-8, atol=1e-8 * np.abs(dense).max())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ends", ["prefix", "range", "cosine", "circular"])
-def test_variances_of_many_ranges_follow_from_running_sums(ends, monkeypatch):
-    n = 700
-    frequencies = Reflection(ends, n).second_differences.copy()
-    frequencies[0] = frequencies[0] or frequencies[1] / 4
-    spectrum = np.sqrt(1 / frequencies + 0.1)
-    extra = np.random.default_rng(1).standard_normal((2, n))
-    strategy = MirroredStrategy.normalised(ends, spectrum, extra)
-    first, last = np.sort(np.random.default_rng(2).integers(0, n, (400, 2)), axis=1).T
-    schema = qs.Schema.of(a=n)
-    family = qs.ranges(schema, "a", first, last)
-    expected = np.einsum("ij,ij->i", family.matrix(), family.matrix() @ np.linalg.inv(gram_of(strategy)))
-    for dense, work in ((2_000, 1e9), (1, 1e9), (1, 0)):
-        monkeypatch.setattr(line_variances, "DENSE", dense)
-        monkeypatch.setattr(line_variances, "EXACT_WORK", work)
-        np.testing.assert_allclose(strategy.query_variances(family), expected, rtol=1e-7)
-
-
-def gram_of(strategy):
-    rows = strategy.written_out()
-    return rows.T @ rows
-
-
 def test_quantiles_of_many_values_equal_those_of_written_out_queries(monkeypatch):
     schema = qs.Schema.of(a=40, b=2)
     workload = qs.all_kway(schema, [1, 2], {"a": "prefix", "b": "identity"})
@@ -401,18 +310,3 @@ def test_answers_of_large_attributes_are_unbiased_with_the_stated_errors():
     count = white.size
     assert abs(white.mean()) < 3.3 / np.sqrt(count)
     assert abs((white**2).mean() - 1) < 3.3 * np.sqrt(2 / count)
-
-
-@pytest.mark.parametrize("family", ["prefix", "range"])
-def test_a_public_total_is_not_measured(family):
-    """With replace-one neighbours everyone knows the total: the plan is as near the optimum as without."""
-    workload = qs.queries(qs.Schema.of(a=150), a=family)
-    budget = qs.PrivacyCost(1.0, neighbours="replace_one")
-    dense = qs.plan(workload, budget)
-    with limited(dense_values=50):
-        large = qs.plan(workload, budget)
-    assert large.rmse <= 1.006 * dense.rmse
-    assert large.rmse / (1 + large.gap) <= dense.rmse * (1 + 1e-6)
-    assert large.gap < 0.01
-    released = as_measured(large, 10**8).variances(workload)
-    assert np.sqrt(released.mean()) <= 1.008 * dense.rmse

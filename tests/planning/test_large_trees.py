@@ -32,6 +32,7 @@ def mixed(draw):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(mixed(), st.booleans())
 def test_variances_and_answers_are_those_of_least_squares(workload, public):

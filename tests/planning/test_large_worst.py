@@ -36,6 +36,15 @@ def test_the_largest_error_is_nearly_least(workload):
     assert plan.rmse == pytest.approx(np.sqrt(plan.variances(workload).mean()))
 
 
+def test_plans_survive_files(tmp_path):
+    plan = implicitly(qs.plan, PREFIXES, COST, objective="worst")
+    plan.save(tmp_path / "plan.qs")
+    loaded = qs.Plan.load(tmp_path / "plan.qs")
+    assert (loaded.objective, loaded.gap) == ("worst", plan.gap)
+    assert loaded.worst == pytest.approx(plan.worst)
+    assert loaded.rmse == pytest.approx(plan.rmse)
+
+
 def test_the_least_budget_meets_targets_as_measured():
     workload = PREFIXES.within(3.0) + qs.queries(SCHEMA, b="identity")
     plan = implicitly(qs.least_budget, workload)

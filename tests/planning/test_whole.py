@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
+from querysmasher.planning.limits import limited
 from tests.builders import COST
 from tests.reference import optimal_loss, query_rows
 from tests.release.tables import simulations
@@ -48,6 +49,21 @@ def test_it_is_the_optimum_of_any_mechanism(workload):
     variances = plan.variances(workload)
     assert weights @ variances == pytest.approx(plan.weighted_loss, rel=1e-6)
     assert plan.worst_std == pytest.approx(math.sqrt(variances.max()))
+    assert plan.privacy_cost == pytest.approx(1.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(workloads(schemas(max_attributes=2, max_size=4, max_cells=16), max_groups=2))
+def test_one_square_root_is_certified(workload):
+    """Large queries of full rank are not decomposed twice if the first decomposition comes close enough."""
+    workload = workload + qs.marginals(workload.schema, len(workload.schema))
+    rows, weights = query_rows(workload)
+    with limited(interior_cells=0):
+        plan = plan_whole(workload, tolerance=0.5)
+    best = optimal_loss((rows.T * weights) @ rows, np.eye(rows.shape[1]))
+    assert weights @ plan.variances(workload) == pytest.approx(plan.weighted_loss, rel=1e-6)
+    assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-6)
+    assert best <= plan.weighted_loss * (1 + 1e-6)
     assert plan.privacy_cost == pytest.approx(1.0)
 
 

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import re
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -144,6 +145,10 @@ def test_level_thresholds_and_suppression_are_stated(release, tmp_path):
     assert "90% confidence interval" in fields["low"]
     assert "90% confidence interval" in fields["high"]
     assert "above 25%" in fields["flag"]
+    chosen = {"level": np.float32(0.5), "thresholds": np.array([0.25]), "suppress": np.float32(0.5)}
+    release.write(release.workload, tmp_path / "a.csv", **chosen)
+    told = package(tmp_path)["resources"][0]["querysmasher"]
+    assert (told["level"], told["thresholds"], told["suppress"]) == (0.5, [0.25], 0.5)
 
 
 def test_several_files_share_a_description(release, tmp_path):

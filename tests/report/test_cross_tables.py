@@ -240,6 +240,23 @@ def test_long_labels_are_all_shown(browser, tmp_path):
     assert shown == list(schema["b"].labels)
 
 
+def test_rows_without_an_order_are_all_named(browser, tmp_path):
+    """Of fifty states no label follows from its neighbours; of ordered values it does."""
+    values = [f"s{i}" for i in range(50)]
+    schema = qs.Schema(
+        [qs.Categorical("c", values), qs.Ordinal("o", range(50)), qs.Categorical("x", [*"ab"])]
+    )
+    plan = qs.plan(qs.marginals(schema, 2), qs.zCDP(1), centering="uniform")
+    frame = pd.DataFrame({"c": values * 9, "o": [*range(50)] * 9, "x": [*"ab"] * 225})
+    browser.open(qs.measure(plan, frame).report(tmp_path / "states.html"))
+    choose(browser, first="0", second="2", view="heat")
+    browser.until("document.querySelectorAll('#chart .mark-rect path').length === 100")
+    assert [t for t in browser.texts("#chart .role-axis-label text") if t.startswith("s")] == values
+    choose(browser, first="1", second="2", view="heat")
+    browser.until("document.querySelectorAll('#chart .role-axis-title')[1]?.textContent === 'o'")
+    assert len([t for t in browser.texts("#chart .role-axis-label text") if t.isdigit()]) == 25
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_cross_table_on_a_phone(browser, page, scheme):
     browser.open(page, width=360, dark=scheme == "dark")

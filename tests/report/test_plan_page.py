@@ -7,7 +7,7 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.formatting import number
-from querysmasher.report.plan_targets import MULTIPLES, closest, cost_of
+from querysmasher.report.plan_targets import MULTIPLES, closest, cost_of, target_section
 from tests.report.conftest import data_of
 
 SCHEMA = qs.Schema(
@@ -92,6 +92,7 @@ def test_costs_are_those_of_plans_for_other_targets(multiple, neighbours):
     other = qs.least_budget(tables.within(20 * multiple), **options)
     said = cost_of(asked, closest(asked), multiple)
     assert said.privacy_cost == pytest.approx(other.budget.privacy_cost, rel=1e-3)
+    assert "up to 0.6% more or less" in target_section(asked, closest(asked), with_curve=False)
 
 
 def test_a_plan_that_misses_its_targets_says_what_would_meet_them(short):

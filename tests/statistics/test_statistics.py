@@ -375,6 +375,13 @@ def test_conditions_that_nobody_meets():
     assert release.share(never).value == 0
 
 
+def test_titles_state_units():
+    schema = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(3), unit="years")])
+    release = exact(schema, np.ones(6))
+    for found in (release.mean("age", by="sex"), release.total_of("age"), release.quantile("age", 0.5)):
+        assert "of age (years)" in found.title
+
+
 def test_numbers_of_numpy_are_numbers():
     release = Dense(SCHEMA, np.ones(SIZE), np.eye(SIZE))
     found = release.table("sex", thresholds=np.array([0.1, 0.2]), suppress=np.float32(0.5))

@@ -25,12 +25,16 @@ Axes = tuple[int, ...]
 def fitted(tables: Array, margins: Mapping[Axes, Array], sweeps: int = SWEEPS) -> Array:
     """Return tables scaled to the margins, in place; cells that are zero stay zero."""
     axes = range(tables.ndim - 1)
+    spread = [
+        (
+            tuple(a + 1 for a in axes if a not in kept),
+            margin.reshape(len(tables), *(tables.shape[a + 1] if a in kept else 1 for a in axes)),
+        )
+        for kept, margin in margins.items()
+    ]
     for _ in range(sweeps):
-        for kept, margin in margins.items():
-            dropped = tuple(a + 1 for a in axes if a not in kept)
-            sums = tables.sum(axis=dropped)
-            scale = quotient(margin, sums)
-            tables *= scale.reshape(len(tables), *(tables.shape[a + 1] if a in kept else 1 for a in axes))
+        for dropped, margin in spread:
+            tables *= quotient(margin, np.add.reduce(tables, axis=dropped, keepdims=True))
     return tables
 
 
@@ -69,6 +73,7 @@ def lower_part(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
 
 def quotient(upper: Array, lower: Array) -> Array:
     """Return a quotient, and zero where nothing is to be divided."""
-    return np.divide(
-        upper, lower, out=np.zeros(np.broadcast_shapes(upper.shape, lower.shape)), where=lower > 0
-    )
+    there = lower > 0
+    if there.all():
+        return upper / lower
+    return np.divide(upper, lower, out=np.zeros(np.broadcast(upper, lower).shape), where=there)

@@ -28,9 +28,10 @@ def onto_simplex(values: Array, total: float) -> Array:
 
 def centred(tables: Array) -> Array:
     """Return C x: what is left after the means along every axis but the first are taken off."""
-    for axis in range(1, tables.ndim):
-        tables = tables - tables.mean(axis=axis, keepdims=True)
-    return tables
+    result = np.array(tables, dtype=float)
+    for axis in range(1, result.ndim):
+        result -= np.add.reduce(result, axis=axis, keepdims=True) / result.shape[axis]
+    return result
 
 
 def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
@@ -38,10 +39,11 @@ def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
     correction = np.zeros_like(tables)
     current = tables
     for _ in range(steps):
-        inside = lower + centred(current)
-        moved = inside + correction
+        moved = centred(current)
+        moved += lower
+        moved += correction
         current = np.maximum(moved, 0.0)
-        correction = moved - current
+        correction = np.subtract(moved, current, out=moved)
     return current
 
 

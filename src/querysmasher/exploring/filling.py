@@ -19,10 +19,10 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.exploring.parts import Parts
 from querysmasher.planning.residual_plan import Place
-from querysmasher.planning.water_filling import fill
+from querysmasher.planning.water_filling import EXACT, fill
 
-ROUNDS = 6
-"""Number of rounds."""
+ROUNDS, ROUGHLY = 5, 1e-3
+"""Number of rounds, and the relative accuracy of precisions before the last."""
 
 
 def filled(parts: Parts, tables: Mapping[Place, float], costs: Array, budget: float) -> Array:
@@ -41,9 +41,9 @@ def filled(parts: Parts, tables: Mapping[Place, float], costs: Array, budget: fl
     which, part = np.array(inside, dtype=np.int64).reshape(-1, 2).T
     own = np.array(list(tables.values()))[which]
     shares = np.ones(len(part))
-    for _ in range(ROUNDS):
+    for left in reversed(range(ROUNDS)):
         weights: Array = np.bincount(part, weights=own * shares, minlength=len(number)).astype(float)
-        precisions = fill(parts.variances, parts.counts, weights, costs, budget)
+        precisions = fill(parts.variances, parts.counts, weights, costs, budget, ROUGHLY if left else EXACT)
         errors = parts.after(precisions).errors[part]
         whole = np.sqrt(np.bincount(which, weights=errors**2, minlength=len(tables)))[which]
         if not whole.any():

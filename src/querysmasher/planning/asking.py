@@ -50,8 +50,8 @@ def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
                 f"workload: {attribute.name!r} has {attribute.size:,} values; its queries "
                 f"({', '.join(sorted({str(f) for f in own}))}) can be planned up to {allowed:,}. Remedies: "
                 f"coarser values or bins for {attribute.name!r}; a few single queries about it; marginals or "
-                f"circular ranges alone, up to {limits().closed_form_values:,}; the default mechanism, "
-                f"solver and objective without targets, up to {limits().most_values:,}"
+                f"circular ranges alone, up to {limits().closed_form_values:,}; the default mechanism "
+                f"and solver, up to {limits().most_values:,}"
             )
             raise TooLargeError(msg)
 

@@ -8,8 +8,8 @@ smaller u; a tenth of it goes to the total. What is left goes to pairs, evenly.
 With many records the noise of the plan of least error is small, and nothing beats measuring the tables
 themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a table / N is the expected ‖error‖₁/N
 of an unbiased table. The shares of both plans are mixed, with a weight that grows from 0 at r of about 2 to 1
-at r of about 0.01. All this needs only a rough size N: the shares change with its logarithm, and the error
-hardly changes near the best shares.
+at r of about 0.01. All this needs only a rough size N, which must be public: the shares change with its
+logarithm. A plan is made without data, so it cannot measure N first; `explore` does.
 """
 
 from __future__ import annotations

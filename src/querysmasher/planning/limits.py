@@ -38,9 +38,9 @@ class PlanningLimits:
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
     merged_small: int = 3_000_000
     """Maximum of queries × cells below which cells are merged for any number of queries."""
-    given_small: int = 30_000_000
+    given_small: int = 64_000_000
     """The same for queries given by their rows."""
-    whole_work: float = 4e10
+    whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
     quick_whole_work: float = 3e7
     """The same for tables, which are also planned split, and for tables beside other queries."""

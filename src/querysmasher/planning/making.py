@@ -17,6 +17,7 @@ from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import at_cost, plan_least
+from querysmasher.planning.objectives.objective import targets_of
 from querysmasher.planning.objectives.rounded import as_measured, at_measured_cost, missed_by, within_measured
 from querysmasher.planning.objectives.targets import gap_of
 from querysmasher.planning.objectives.within import plan_for, replace_targets
@@ -101,7 +102,7 @@ class Making:
         """Return the plan of least error where some attributes are not split."""
         again, tolerance = self._large_again(budget), self.options.tolerance
         if objective == "worst":
-            return large_worst.plan_worst(workload, large_worst.aims_of(workload), again, tolerance).plan
+            return large_worst.plan_worst(workload, targets_of(workload), again, tolerance).plan
         if not workload.has_targets:
             return again(workload, None)
         best = large_within.plan_within(workload, again, tolerance, insufficient)

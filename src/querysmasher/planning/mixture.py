@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -34,10 +35,15 @@ class Unsplit:
     attributes: tuple[int, ...]
     """Indexes of their attributes in the schema, increasing."""
     solution: Solution
-    queries: Array
-    """The groups' queries, or rows with the same Gram matrix, as combinations of the strategy's rows."""
+    rows: Array
+    """The groups' queries, or rows with the same Gram matrix, on the distinct columns of their cells."""
     weights: Array
     """The weight of each of these."""
+
+    @cached_property
+    def queries(self) -> Array:
+        """The rows as combinations of the strategy's."""
+        return self.solution.strategy.combinations(self.rows)
 
 
 STEPS = 10

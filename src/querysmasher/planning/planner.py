@@ -66,7 +66,7 @@ def plan(
             `Release.estimate` can use best for a workload of marginals: on sparse tables only parts on one
             and two attributes. `plan.asked` is the workload to estimate, and `plan.workload` what can be
             answered without bias.
-        records: for purpose="estimate", a rough number of records that is public. A wrong one costs little.
+        records: for purpose="estimate", a rough, public number of records; 30,000 without it.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs

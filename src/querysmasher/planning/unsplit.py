@@ -135,8 +135,7 @@ def solve_unsplit(
     """Return the optimum for some groups alone."""
     with _working(merged, progress):
         solution = solve_whole(merged, tolerance, root)
-        queries = solution.strategy.combinations(merged.rows)
-    return Unsplit(tuple(places), merged.attributes, solution, queries, merged.weights)
+    return Unsplit(tuple(places), merged.attributes, solution, merged.rows, merged.weights)
 
 
 @contextmanager

@@ -22,7 +22,9 @@ EXACT = 1e-10
 """Relative accuracy at which both stop."""
 
 
-def fill(variances: Array, counts: Array, weights: Array, costs: Array, budget: float) -> Array:
+def fill(
+    variances: Array, counts: Array, weights: Array, costs: Array, budget: float, accuracy: float = EXACT
+) -> Array:
     """Return the precision of every table, at least zero, whose costs add up to the budget.
 
     Args:
@@ -31,6 +33,7 @@ def fill(variances: Array, counts: Array, weights: Array, costs: Array, budget: 
         weights: how much the errors of each table count.
         costs: the privacy cost of a precision of 1.
         budget: the privacy cost to spend.
+        accuracy: the relative accuracy of the precisions; their costs add up to the budget in any case.
 
     If no cell has prior variance, nothing is worth measuring, and all precisions are zero.
     """
@@ -46,19 +49,21 @@ def fill(variances: Array, counts: Array, weights: Array, costs: Array, budget: 
     found = np.zeros(len(start))
     for _ in range(STEPS):
         middle = np.sqrt(low * high) if low else high / 1e3
-        found = _precisions(roots, own, start, middle, found)
+        found = _precisions(roots, own, start, middle, found, accuracy)
         spent = float(found @ costs[active])
-        if abs(spent - budget) <= EXACT * budget:
+        if abs(spent - budget) <= accuracy * budget:
             break
         low, high = (low, middle) if spent < budget else (middle, high)
-        if low and high / low - 1 <= EXACT:
+        if low and high / low - 1 <= accuracy:
             break
     spent = float(found @ costs[active])
     result[active] = found * (budget / spent) if spent > 0 else 0.0
     return result
 
 
-def _precisions(roots: Array, variances: Array, start: Array, level: float, guess: Array) -> Array:
+def _precisions(
+    roots: Array, variances: Array, start: Array, level: float, guess: Array, accuracy: float
+) -> Array:
     """Return b with g(b)/c = level, and zero where g(0)/c is below, by Newton's method from a guess.
 
     The method solves for g^(-2/3), which is linear in b for one class of cells, and concave for several (a
@@ -75,7 +80,7 @@ def _precisions(roots: Array, variances: Array, start: Array, level: float, gues
         gain, slope = gains.sum(axis=1), -1.5 * (gains * own * factor).sum(axis=1)
         steps = -1.5 * gain * ((gain / level) ** (2 / 3) - 1) / slope
         moved = np.maximum(b[busy] + steps, 0.0)
-        still = np.abs(moved - b[busy]) > EXACT * moved
+        still = np.abs(moved - b[busy]) > accuracy * moved
         b[busy] = moved
         busy = busy[still]
     return b

@@ -16,6 +16,7 @@ from querysmasher.release.description import about, write_description
 from querysmasher.release.formats import WRITERS
 from querysmasher.release.released import Released
 from querysmasher.release.tidy import Tidy
+from querysmasher.statistics.critical import checked_level
 from querysmasher.statistics.reliability import Rules
 from querysmasher.text import cell
 from querysmasher.workload.groups import Group
@@ -49,7 +50,7 @@ def write_answers(
     safe = cell if ending.startswith(".csv") else str
     queries = workload.query_count <= MAX_QUERIES
     tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=safe)
-    source = about(release, level, tidy.rules)
+    source = about(release, checked_level(level), tidy.rules)
     with (
         one_core(),
         replacing(path) as temporary,

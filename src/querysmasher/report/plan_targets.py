@@ -17,6 +17,9 @@ from querysmasher.workload.target import Target
 MULTIPLES = (4.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25)
 """How many times looser or tighter than asked the targets of the table are."""
 
+ROUNDING = 0.006
+"""Fraction by which rounding to integers may change a cost: it multiplies errors by up to about 1.003."""
+
 
 def closest(plan: Planned) -> float | None:
     """Return the largest error relative to its target; None if there are no targets or it is not known.
@@ -60,7 +63,9 @@ def target_section(plan: Planned, ratio: float, *, with_curve: bool) -> Html:
             element(
                 "p",
                 "What would other targets cost? Variances are inversely proportional to the privacy cost: "
-                "targets twice as wide cost a quarter of ρ, half of μ and about half of ε.",
+                "targets twice as wide cost a quarter of ρ, half of μ and about half of ε. A plan for other "
+                "targets is rounded to other integers, and may cost up to "
+                f"{ROUNDING:.1%} more or less than here.",
                 " Move the targets, and ε and every error on this page follow." if with_curve else None,
             ),
             *(explorer if with_curve else ()),

@@ -101,7 +101,7 @@ async function show() {
   const drawn = name === "bars" ? largest(rows) : rows;
   const many = heat ? attribute(a).labels.length : drawn.length;
   if (many > POINTS && band) spec.layer.pop();
-  spec.height = band ? 320 * scale : many * (heat ? Math.max(4, Math.min(22, 760 / many)) : 21);
+  spec.height = band ? 320 * scale : many * (heat ? Math.max(many <= rowsNamed(a) ? 16 : 4, Math.min(22, 760 / many)) : 21);
   spec.datasets = { cells: view === "compare" || heat ? drawn : drawn.map((cell) => ({ ...cell, b: "" })) };
   axes(spec, a, b, heat, band);
   if (heat) key(spec, rows);
@@ -118,49 +118,6 @@ function largest(rows) {
   if (rows.length <= BARS) return rows;
   const least = [...rows].sort((one, two) => two.value - one.value)[BARS - 1].value;
   return rows.filter((cell) => cell.value >= least).slice(0, BARS);
-}
-
-// Titles of the axes, and labels at even steps.
-function axes(spec, a, b, heat, band) {
-  for (const { encoding } of spec.layer) {
-    if (heat) {
-      named(encoding.x, attribute(b), 12);
-      named(encoding.y, attribute(a), 40, true);
-    } else if (band) {
-      named(encoding.x, attribute(a), 20);
-    } else if (encoding.y) {
-      encoding.y.title = attribute(a).name;
-    }
-  }
-}
-
-function named(channel, { name, labels }, most, upright = false) {
-  if (!channel) return;
-  channel.title = name;
-  const steps = [1, 2, 5].flatMap((n) => [n, 10 * n, 100 * n, 1000 * n]).sort((one, two) => one - two);
-  const step = steps.find((n) => labels.length / n <= most) ?? labels.length;
-  const shown = Math.ceil(labels.length / step);
-  const wide = 7 * Math.max(...labels.map((label) => label.length)) + 8;
-  if (!upright && wide * shown > byId("chart").clientWidth - 60) {
-    channel.axis = { ...channel.axis, labelAngle: -40, labelAlign: "right", labelOverlap: false, labelLimit: 180 };
-  }
-  if (step > 1) channel.axis = { ...channel.axis, values: labels.filter((_, i) => i % step === 0) };
-}
-
-// The key of a heat map: a few round counts up to the largest.
-function key(spec, rows) {
-  const most = Math.max(...rows.map((cell) => cell.value), 1);
-  const round = (value) => Number(value.toPrecision(1));
-  const steps = [...new Set([most / 100, most / 10, most / 3, most].map(round))].filter((value) => value > 0);
-  for (const { encoding } of spec.layer) {
-    if (encoding.opacity) encoding.opacity.legend.values = steps;
-  }
-}
-
-function legend(attribute) {
-  const labels = attribute === null ? [] : attribute.labels;
-  byId("legend").replaceChildren(...(attribute === null ? [] : [make("b", {}, attribute.name)]), ...labels.map((label, j) =>
-    make("span", {}, make("i", { style: `background: var(--series-${j + 1})` }), label)));
 }
 
 // A cross-table with totals, as a head and a body; percentages have the errors of ratios.

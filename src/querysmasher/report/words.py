@@ -90,7 +90,7 @@ def schema_table(schema: Schema) -> Html:
     if any(a.heading != a.name for a in schema):
         header.insert(1, "Title")
         for row, attribute in zip(rows, schema, strict=True):
-            row.insert(1, attribute.heading)
+            row.insert(1, "" if attribute.heading == attribute.name else attribute.heading)
     numbers = [header.index("Values")]
     first = table(header, rows[:MOST], numbers=numbers, class_="schema")
     if len(rows) <= MOST:

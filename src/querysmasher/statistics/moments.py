@@ -10,7 +10,7 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Binned
 from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
-from querysmasher.statistics.numeric import MIDPOINTS, numbers
+from querysmasher.statistics.numeric import MIDPOINTS, numbers, with_unit
 from querysmasher.statistics.ratios import Parts, Ratios, ratios_of
 from querysmasher.statistics.selection import groups_by, rows_on
 from querysmasher.statistics.source import Source
@@ -36,7 +36,7 @@ def mean(source: Source, attribute: str, by: By = None, where: str | None = None
     answers = grouped(source, factor, names, where)
     parts = paired(answers.values, answers.variances, scale)
     basic = grouped(source, rows_on(schema, attribute, ROWS, np.array([above, ones])), names, where)
-    title = described(f"Mean of {attribute}", names, where)
+    title = described(f"Mean of {with_unit(own)}", names, where)
     return ratios_of(title, answers.columns(), parts, basic.pair, shift=shift, note=_note(own))
 
 
@@ -49,7 +49,7 @@ def total_of(source: Source, attribute: str, by: By = None, where: str | None = 
     scale = float(np.abs(found).max()) or 1.0
     answers = grouped(source, rows_on(schema, attribute, ROWS, found[None] / scale), names, where)
     std = scale * np.sqrt(answers.variances[0])
-    title = described(f"Total of {attribute}", names, where)
+    title = described(f"Total of {with_unit(own)}", names, where)
     values = scale * answers.values[0]
     return Figures(title, answers.columns(), values, std, _note(own), linear=lambda: answers.errors(0, scale))
 

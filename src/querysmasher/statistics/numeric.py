@@ -34,6 +34,11 @@ def numbers(attribute: Attribute) -> Array:
     return found
 
 
+def with_unit(attribute: Attribute) -> str:
+    """Return the name of an attribute and, if it is stated, the unit of its numbers."""
+    return attribute.name if attribute.unit is None else f"{attribute.name} ({attribute.unit})"
+
+
 def increasing_numbers(attribute: Attribute) -> Array:
     """Return the number of each value; refuse an attribute whose order is not that of its numbers."""
     found = numbers(attribute)

@@ -33,7 +33,7 @@ from querysmasher.statistics.figures import Column, Figures
 from querysmasher.statistics.groups import ROWS, Grouped, described, grouped, schema_of
 from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.moments import By
-from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers
+from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_numbers, with_unit
 from querysmasher.statistics.ratios import ROUNDING, TOO_CLOSE
 from querysmasher.statistics.selection import WRITTEN_OUT, family_on, groups_by, rows_on
 from querysmasher.statistics.source import Source
@@ -174,7 +174,7 @@ def quantile(
         return errors_at(source, attribute, names, where, inside - p[:, None], std)
 
     how = (INTERPOLATED if continuous else MIDPOINTS) if isinstance(own, Binned) else SEPARATE
-    title = described(f"Quantiles of {attribute}", names, where)
+    title = described(f"Quantiles of {with_unit(own)}", names, where)
     return Quantiles(
         title, columns, values, std, f"{how} {STD}", linear=linear, crossings=crossings, trusted=trusted
     )

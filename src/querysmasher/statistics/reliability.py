@@ -53,6 +53,7 @@ class Rules:
             msg = f"suppress: expected a positive number such as 0.3, or None, got {self.suppress!r}"
             raise WorkloadError(msg)
         object.__setattr__(self, "thresholds", tuple(map(float, given)))
+        object.__setattr__(self, "suppress", None if self.suppress is None else float(self.suppress))
 
     @property
     def words(self) -> tuple[str, ...]:

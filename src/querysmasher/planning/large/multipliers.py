@@ -19,55 +19,82 @@ from querysmasher.workload.workload import Workload
 LEAST = 1e-4
 """Weights are at least this fraction of their mean: without any, queries might not be answered at all."""
 
+FIRST_RATE, LEAST_RATE, MOST_RATE = 2.0, 1.0, 40.0
+"""The power of its ratio by which a weight grows: at first, at least and at most."""
+
+FASTER, SLOWER = 1.6, 0.5
+"""What multiplies this power where a ratio stays on the same side of its mean, and where it changes sides."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Weights with a mean of one, and how fast each grows."""
+
+    values: Array
+    rates: Array
+    last: Array
+    """Logarithms of the ratios from which they grew."""
+
+    @classmethod
+    def even(cls, count: int) -> Weights:
+        """Return equal weights."""
+        return cls(np.ones(count), np.full(count, FIRST_RATE), np.zeros(count))
+
+    def mean(self, of: Array) -> Array:
+        """Return weighted means along the last axis."""
+        return np.asarray(of @ self.values / self.values.size)
+
+    def grown(self, ratio: Array) -> Weights:
+        """Return weights that grow by a power of ratios to their mean."""
+        now = np.log(np.maximum(ratio, 1e-300) / float(self.mean(ratio)))
+        same = now * self.last
+        factor = np.where(same > 0, FASTER, np.where(same < 0, SLOWER, 1.0))
+        rates = np.clip(self.rates * factor, LEAST_RATE, MOST_RATE)
+        values = self.values * np.exp(np.clip(rates * now, -20.0, 2.0))
+        values = np.maximum(values, LEAST * values.mean())
+        return Weights(values / values.mean(), rates, now)
+
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    """Weights of all queries, which sum to one."""
+    """Weights of all queries, of which the products sum to one."""
 
-    groups: Array
-    """The sum of the weights of each group."""
-    rows: tuple[tuple[Array, ...], ...]
-    """For each group and family, the weights of its queries relative to their mean."""
+    groups: Weights
+    """The sums of the weights of all groups, relative to their mean."""
+    rows: tuple[tuple[Weights, ...], ...]
+    """For each group and family, the weights of its queries."""
 
     @classmethod
     def even(cls, workload: Workload) -> Multipliers:
-        """Return equal weights within every group."""
-        rows = tuple(tuple(np.ones(f.rows) for f in group.families) for group in workload)
-        return cls(np.full(len(rows), 1 / len(rows)), rows)
+        """Return equal weights within every group, and equal sums."""
+        rows = tuple(tuple(Weights.even(f.rows) for f in group.families) for group in workload)
+        return cls(Weights.even(len(rows)), rows)
 
     def asked(self, workload: Workload, aims: Array, factor: float = 1.0) -> list[Group]:
         """Return the groups with weights such that Σ weight × aim² is `factor`."""
         return [
             replace(
                 group,
-                families=tuple(map(weighted, group.families, own)),
-                weight=factor * share / aim**2 / group.rows,
+                families=tuple(weighted(f, w.values) for f, w in zip(group.families, own, strict=True)),
+                weight=factor * share / len(self.rows) / aim**2 / group.rows,
                 target=None,
             )
-            for group, own, share, aim in zip(workload, self.rows, self.groups, aims, strict=True)
+            for group, own, share, aim in zip(workload, self.rows, self.groups.values, aims, strict=True)
         ]
 
-    def stepped(self, ratios: Sequence[Array], rate: float) -> Multipliers:
-        """Return weights that grow with a power of the ratio of each query's variance to its aim²."""
+    def stepped(self, ratios: Sequence[Array]) -> Multipliers:
+        """Return weights that grow with the ratio of each query's variance to its aim²."""
         means, rows = [], []
         for ratio, own in zip(ratios, self.rows, strict=True):
             sums = [_means(ratio, own, axis) for axis in range(len(own))]
-            mean = float(sums[0] @ own[0]) / own[0].size if own else float(ratio)
-            means.append(mean)
-            rows.append(tuple(_grown(w, part / mean, rate) for w, part in zip(own, sums, strict=True)))
-        every = float(self.groups @ means)
-        return Multipliers(_grown(self.groups, np.array(means) / every, rate, 1.0), tuple(rows))
+            means.append(float(own[0].mean(sums[0])) if own else float(ratio))
+            rows.append(tuple(w.grown(part) for w, part in zip(own, sums, strict=True)))
+        return Multipliers(self.groups.grown(np.array(means)), tuple(rows))
 
 
-def _means(ratio: Array, own: Sequence[Array], axis: int) -> Array:
+def _means(ratio: Array, own: Sequence[Weights], axis: int) -> Array:
     """Return the weighted mean of ratios over all families but one."""
     result = np.moveaxis(ratio, axis, 0)
     for weights in reversed([w for place, w in enumerate(own) if place != axis]):
-        result = result @ weights / weights.size
-    return np.asarray(result)
-
-
-def _grown(weights: Array, ratio: Array, rate: float, total: float | None = None) -> Array:
-    grown = weights * ratio**rate
-    grown = np.maximum(grown, LEAST * grown.mean())
-    return np.asarray(grown * ((weights.size if total is None else total) / grown.sum()))
+        result = weights.mean(result)
+    return result

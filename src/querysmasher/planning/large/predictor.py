@@ -31,6 +31,9 @@ from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
+NOTHING = 1e-8
+"""Variances below this fraction of the largest are rounding errors, if the total is public."""
+
 NOWHERE = -1
 """The number of a block that is not measured."""
 
@@ -163,7 +166,9 @@ class LargePredictor(Predictor):
                     if other != place and its:
                         self._add(result, block, own, asked.small, its**2 * block.total_variance * share)
             self._add(result, home, own, asked.small, factor)
-        return np.maximum(self._in_order(result, group, asked), 0.0)  # a public total has none
+        if self.public_total:  # it has no variance, except for rounding errors
+            result[result < NOTHING * result.max()] = 0.0
+        return np.maximum(self._in_order(result, group, asked), 0.0)
 
     def _add(self, result: Array, block: LargeBlock, own: list[Share], small: Group, factor: Array) -> None:
         """Add the variances of parts on a set, times those of the large attributes."""

@@ -13,9 +13,10 @@ from dataclasses import replace
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.multipliers import Multipliers
-from querysmasher.planning.large.worst import RATE, Replan, aims_of, for_workload, plan_worst, ratios_of
+from querysmasher.planning.large.worst import Replan, for_workload, plan_worst, ratios_of
 from querysmasher.planning.objectives import LEAST
-from querysmasher.planning.objectives.least import FREE, MOST_COST, at_cost
+from querysmasher.planning.objectives.least import FREE, at_cost, check_cost
+from querysmasher.planning.objectives.objective import targets_of
 from querysmasher.planning.objectives.within import SLACK, missed_targets, refusal, replace_targets
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
@@ -38,7 +39,7 @@ def plan_within(workload: Workload, replan: Replan, tolerance: float, insufficie
     if not missed:
         return first
     aimed, aiming = _aimed(workload), workload
-    worst = plan_worst(aimed, aims_of(aimed), replan, tolerance)
+    worst = plan_worst(aimed, targets_of(aimed), replan, tolerance)
     factor = worst.plan.worst or math.inf
     if factor > 1:
         if insufficient == "refuse":
@@ -57,7 +58,7 @@ def plan_within(workload: Workload, replan: Replan, tolerance: float, insufficie
 def plan_least(workload: Workload, unit: Budget, replan: Replan, tolerance: float) -> Plan:
     """Return the plan of least cost that meets all targets; `unit` is the budget of all its plans."""
     aimed = _aimed(workload)
-    aims = aims_of(aimed)
+    aims = targets_of(aimed)
     worst = plan_worst(aimed, aims, replan, tolerance)
     factor = worst.plan.worst or math.inf
     least = unit.privacy_cost * (factor / (1 + worst.plan.gap)) ** 2
@@ -73,12 +74,7 @@ def plan_least(workload: Workload, unit: Budget, replan: Replan, tolerance: floa
         plan = replan(asked, plan.centres)
         factor = max(math.sqrt(float(own.max())) for own in ratios_of(plan, aimed, aims))
     cost = unit.privacy_cost * factor**2 * (1 + 1e-12)
-    if not cost <= MOST_COST:
-        msg = (
-            f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at which no "
-            "privacy is left; use larger targets or fewer queries"
-        )
-        raise PlanError(msg)
+    check_cost(cost)
     plan = at_cost(for_workload(plan, workload), cost)
     return replace(plan, gap=max(0.0, math.sqrt(plan.budget.privacy_cost / least) - 1), objective=LEAST)
 
@@ -92,7 +88,7 @@ def _searched(
 ) -> Plan | None:
     """Return the plan of least mean error found that meets all targets, or None."""
     aimed = _aimed(workload)
-    aims = aims_of(aimed)
+    aims = targets_of(aimed)
     scale = first.weighted_loss
     best, bound = None, scale / (1 + first.gap) ** 2
     below, above, multiple = 0.0, math.inf, FIRST
@@ -109,7 +105,7 @@ def _searched(
                 best = found
         else:
             below = multiple
-            multipliers = multipliers.stepped(ratios, RATE / 2)
+            multipliers = multipliers.stepped(ratios)
         if above <= CLOSE * below or below >= MOST:
             break
         multiple = 4 * below if above == math.inf else math.sqrt(max(below, above / 16) * above)

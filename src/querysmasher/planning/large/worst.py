@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.multipliers import Multipliers
@@ -31,9 +29,6 @@ PATIENCE = 3
 ENOUGH = 5e-3
 """The search ends at this gap, or at the tolerance if that is wider."""
 
-RATE = 2.0
-"""The power of the ratio by which multipliers grow."""
-
 
 @dataclass(frozen=True, eq=False)
 class Worst:
@@ -46,7 +41,7 @@ class Worst:
 def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float) -> Worst:
     """Return the plan whose largest standard error, relative to its group's aim, is least."""
     multipliers, best = Multipliers.even(workload), None
-    least, bound, stalled, rate, gap = math.inf, 0.0, 0, RATE, math.inf
+    least, bound, stalled, gap = math.inf, 0.0, 0, math.inf
     for _ in range(STEPS):
         asked = Workload(workload.schema, tuple(multipliers.asked(workload, aims)))
         plan = replan(asked, None if best is None else best.plan.centres)
@@ -54,14 +49,14 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float
         largest = max(float(own.max()) for own in ratios)
         below = plan.weighted_loss / (1 + plan.gap) ** 2
         gained = largest < least * (1 - 1e-3) or below > bound * (1 + 1e-3)
-        stalled, rate = (0, rate) if gained else (stalled + 1, rate / 2)
+        stalled = 0 if gained else stalled + 1
         bound = max(bound, below)
         if best is None or largest < least:
             least, best = largest, Worst(plan, multipliers)
         gap = max(0.0, math.sqrt(least / bound) - 1)
         if gap <= max(ENOUGH, tolerance) or stalled >= PATIENCE:
             break
-        multipliers = multipliers.stepped(ratios, rate)
+        multipliers = multipliers.stepped(ratios)
     assert best is not None  # noqa: S101 - there is at least one step
     return replace(best, plan=replace(for_workload(best.plan, workload), gap=gap, objective="worst"))
 
@@ -72,16 +67,13 @@ def ratios_of(plan: Plan, groups: Sequence[Group] | Workload, aims: Array) -> li
 
 
 def for_workload(plan: Plan, workload: Workload) -> Plan:
-    """Return a plan for queries with other weights as one for a workload."""
+    """Return a plan for queries with other weights as one for a workload: only its losses change."""
     total = 0.0
     for group in workload:
         own = plan.predictor.variances(group)
         for family in reversed(group.families):
             own = own.sum(axis=-1) if family.weights is None else own @ family.weights
         total += group.weight * float(own)
-    return replace(plan, workload=workload, weighted_loss=total)
-
-
-def aims_of(workload: Workload) -> Array:
-    """Return the target of every group, and one where there is none."""
-    return np.array([1.0 if group.target is None else group.target.std for group in workload])
+    root = math.sqrt(total / plan.weighted_loss)
+    measured = tuple(replace(one, root_loss=one.root_loss * root) for one in plan.measured)
+    return replace(plan, workload=workload, measured=measured, weighted_loss=total)

@@ -45,12 +45,7 @@ def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget]
     best = plan_worst(aimed, targets_of(aimed), fresh(unit_budget))
     factor = worst_of(best) / math.sqrt(unit_budget.privacy_cost)
     cost = factor**2 * (1 + 1e-12)
-    if not cost <= MOST_COST:
-        msg = (
-            f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at which no "
-            "privacy is left; use larger targets or fewer queries"
-        )
-        raise PlanError(msg)
+    check_cost(cost)
     least = (factor / (1 + best.gap)) ** 2
     if len(aimed.groups) == len(joined.workload.groups):
         plan = joined.restored(at_cost(best, cost))
@@ -62,6 +57,16 @@ def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget]
             plan = at_cost(plan, budget.privacy_cost * ratio**2 * (1 + 1e-12))
     gap = max(0.0, math.sqrt(plan.budget.privacy_cost / least) - 1)
     return replace(plan, gap=gap, objective=LEAST)
+
+
+def check_cost(cost: float) -> None:
+    """Refuse a cost at which no privacy is left."""
+    if not cost <= MOST_COST:
+        msg = (
+            f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at which no "
+            "privacy is left; use larger targets or fewer queries"
+        )
+        raise PlanError(msg)
 
 
 def at_cost(plan: Plan, cost: float) -> Plan:

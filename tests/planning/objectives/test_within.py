@@ -1,0 +1,106 @@
+"""Targets and a budget, also close to the least one: what is found agrees with an independent solver."""
+
+import math
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher.errors import PlanError
+from querysmasher.planning.objectives.ascent import Height, raised
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from tests.planning.objectives.test_least import targeted
+from tests.reference import optimal_worst
+
+SCHEMA = qs.Schema.of(a=4, b=3)
+HEADLINES = qs.queries(SCHEMA, a="prefix").within(3)
+TABLE = qs.queries(SCHEMA, a="prefix", b="prefix").within(6)
+DETAILS = qs.queries(SCHEMA, a="range", b="prefix")
+
+
+def least_loss(workload, plan):
+    """The least weighted loss within the targets at the plan's centres, by cvxpy."""
+    cost = plan.budget.privacy_cost
+    squares = np.concatenate(
+        [np.full(g.rows, math.inf if g.target is None else g.target.std**2) for g in workload]
+    )
+    caps = [(number, cost * square) for number, square in enumerate(squares) if math.isfinite(square)]
+    return optimal_worst(workload, plan.centres, plan.budget.unit, caps) / cost
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", [1.3, 1.03])
+@pytest.mark.parametrize("aimed", [HEADLINES, HEADLINES + TABLE])
+def test_close_to_the_least_budget_the_mean_error_is_within_one_percent_of_the_optimum(aimed, factor):
+    """Multipliers of queries in tables of several families that look different from every value, too."""
+    workload = aimed + DETAILS
+    cost = qs.least_budget(aimed, centering="uniform").budget.privacy_cost
+    plan = qs.plan(workload, qs.PrivacyCost(factor * cost), centering="uniform")
+    assert targeted(plan) <= 1 + 1e-6
+    assert plan.gap <= 0.01
+    best = least_loss(workload, plan)
+    assert best * (1 - 1e-5) <= plan.weighted_loss <= best * 1.01**2
+    assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("centering", "factors"),
+    [("uniform", (1.005, 1.01, 1.02, 1.1, 1.3, 2.0, 4.0)), ("optimized", (1.005, 1.03, 1.3))],
+)
+def test_more_budget_never_gives_a_larger_error_nor_a_refusal(centering, factors):
+    cost = qs.least_budget(HEADLINES, centering=centering).budget.privacy_cost
+    errors = []
+    for factor in factors:
+        plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(factor * cost), centering=centering)
+        assert targeted(plan) <= 1 + 1e-6
+        assert plan.gap <= 0.03
+        errors.append(plan.rmse)
+    assert errors == sorted(errors, reverse=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", [HEADLINES, HEADLINES + DETAILS])
+def test_what_the_least_budget_meets_is_never_refused(workload):
+    least = qs.least_budget(workload)
+    plan = qs.plan(workload, least.budget)
+    assert targeted(plan) <= 1 + 1e-6
+    assert plan.objective == "mean"
+    assert plan.privacy_cost <= least.budget.privacy_cost
+    assert plan.rmse <= least.rmse * 1.003
+
+
+@pytest.mark.slow
+def test_what_uniform_centres_meet_the_default_meets_too():
+    workload = HEADLINES + DETAILS
+    cost = qs.least_budget(workload, centering="uniform").budget.privacy_cost
+    even = qs.plan(workload, qs.PrivacyCost(1.01 * cost), centering="uniform")
+    plan = qs.plan(workload, qs.PrivacyCost(1.01 * cost))
+    assert targeted(plan) <= 1 + 1e-6
+    assert plan.rmse <= even.rmse
+
+
+def test_what_no_plan_meets_is_refused():
+    cost = qs.least_budget(HEADLINES).least_cost
+    with pytest.raises(PlanError, match="does not suffice"):
+        qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(0.9 * cost))
+
+
+def test_an_ascent_finds_the_multipliers_of_a_known_optimum():
+    """Of three queries measured by themselves, the bound (Σ √(c μ))² - 1.1 Σ μ² is largest at known μ."""
+    workload = qs.queries(qs.Schema.of(a=3), a="prefix")
+    start = Multipliers.even(workload, Scopes.of(workload, own=True))
+    costs = np.array([1.0, 2.0, 0.5])
+
+    def at(multipliers):
+        amounts = multipliers.groups[0] * multipliers.rows[0]
+        root = float(np.sqrt(costs * amounts).sum())
+        slopes = root * np.sqrt(costs / amounts) - 2.2 * amounts
+        by_group = float(slopes @ multipliers.rows[0])
+        rows = multipliers.groups[0] * (slopes + 1)  # an ascent takes away what the sum costs
+        return Height(root**2 - 1.1 * float(amounts @ amounts), np.array([by_group]), [rows])
+
+    found = raised(start, at, 1.0, 60, 1e-14)
+    amounts = found.groups[0] * found.rows[0]
+    slopes = math.fsum(np.sqrt(costs * amounts)) * np.sqrt(costs / amounts)
+    np.testing.assert_allclose(slopes, 2.2 * amounts, rtol=1e-4)

@@ -1,0 +1,95 @@
+"""Strategies on one attribute that is not split: their certificates, and the variances of ranges."""
+
+import numpy as np
+import pytest
+
+import querysmasher as qs
+from querysmasher.planning.large.gram import LineGram
+from querysmasher.planning.large.line import solve_line
+from querysmasher.planning.strategies import MirroredStrategy, line_variances
+from querysmasher.privacy.factors import Reflection
+from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from querysmasher.workload.weighted import weighted
+
+LINE = 200
+
+
+def line(*asked, total=0.0):
+    """Return the best strategy for families on one attribute, and its Gram matrix written out."""
+    gram = LineGram.of(LINE, asked, total)
+    dense = sum(c * f.gram() for f, c in asked) + total
+    return gram, solve_line(gram), dense
+
+
+def smooth(kind):
+    place = (np.arange(LINE) + 0.5) / LINE
+    return {
+        "rising": place,
+        "step": np.where(place < 0.5, 1.0, 100.0),
+        "bump": np.exp(-(((place - 0.5) / 0.05) ** 2) / 2) + 1e-3,
+        "falling": np.exp(-5 * place),
+    }[kind]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("asked", "total", "most"),
+    [
+        ([(Prefix((LINE,)), 1.0)], 0.0, 0.0025),
+        ([(Range((LINE,)), 1.0)], 0.0, 0.0005),
+        ([(Prefix((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 0.0, 0.0025),
+        ([(Range((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 0.0, 0.0005),
+        ([(Circular((LINE,)), 1.0), (Identity((LINE,)), 2.0)], 30.0, 1e-6),
+        ([(Identity((LINE,)), 1.0)], 20.0, 1e-6),
+        ([(Prefix((LINE,)), 1.0), (Range((LINE,)), 2 / LINE)], 0.0, 0.01),
+        ([(Prefix((LINE,)), 1.0), (Circular((LINE,)), 1 / LINE)], 0.0, 0.01),
+        ([(Prefix((LINE,)), 1.0)], 100.0, 0.01),
+        ([(Prefix((LINE,)), 1.0)], 4_000.0, 0.01),
+        ([(Range((LINE,)), 2 / LINE)], 400.0, 0.01),
+        *(
+            ([(weighted(Prefix((LINE,)), smooth(kind)), 1.0)], 0.0, 0.01)
+            for kind in ("rising", "step", "bump", "falling")
+        ),
+    ],
+)
+def test_strategies_on_one_attribute_are_certified_and_their_bounds_hold(asked, total, most):
+    gram, found, dense = line(*asked, total=total)
+    rows = found.strategy.written_out()
+    V = rows.T @ rows
+    assert np.diag(V).max() == pytest.approx(1.0, rel=1e-9)
+    assert found.loss == pytest.approx(np.trace(dense @ np.linalg.inv(V)), rel=1e-7)
+    assert np.sqrt(found.loss / found.bound) - 1 <= most
+    # the bound is below the optimum, which the fixed point approaches from both sides
+    p = np.full(LINE, 1 / LINE)
+    for _ in range(60):
+        values, vectors = np.linalg.eigh(np.sqrt(np.outer(p, p)) * dense)
+        root = np.sqrt(np.maximum(values, 0))
+        v = (vectors**2 @ root) / p
+        p = p * v / (p @ v)
+    assert found.bound <= (p * v).sum() * v.max() * (1 + 1e-9)
+    random = np.random.default_rng(0).standard_normal((2, LINE))
+    np.testing.assert_allclose(gram.times(random), random @ dense, rtol=1e-8, atol=1e-8 * np.abs(dense).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["prefix", "range", "cosine", "circular"])
+def test_variances_of_many_ranges_follow_from_running_sums(ends, monkeypatch):
+    n = 700
+    frequencies = Reflection(ends, n).second_differences.copy()
+    frequencies[0] = frequencies[0] or frequencies[1] / 4
+    spectrum = np.sqrt(1 / frequencies + 0.1)
+    extra = np.random.default_rng(1).standard_normal((2, n))
+    strategy = MirroredStrategy.normalised(ends, spectrum, extra)
+    first, last = np.sort(np.random.default_rng(2).integers(0, n, (400, 2)), axis=1).T
+    schema = qs.Schema.of(a=n)
+    family = qs.ranges(schema, "a", first, last)
+    expected = np.einsum("ij,ij->i", family.matrix(), family.matrix() @ np.linalg.inv(gram_of(strategy)))
+    for dense, work in ((2_000, 1e9), (1, 1e9), (1, 0)):
+        monkeypatch.setattr(line_variances, "DENSE", dense)
+        monkeypatch.setattr(line_variances, "EXACT_WORK", work)
+        np.testing.assert_allclose(strategy.query_variances(family), expected, rtol=1e-7)
+
+
+def gram_of(strategy):
+    rows = strategy.written_out()
+    return rows.T @ rows
