@@ -42,8 +42,10 @@ class PlanningLimits:
     """The same for queries given by their rows."""
     whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
+    mixed_whole_work: float = 4e10
+    """The same where some of the queries are tables, which are also planned split."""
     quick_whole_work: float = 3e7
-    """The same for tables, which are also planned split, and for tables beside other queries."""
+    """The same for tables alone, and for any queries that are planned whole before anything is split."""
     beside_work: float = 2e9
     """The same for queries measured whole beside tables that are split."""
     beside_entries: int = 30_000_000

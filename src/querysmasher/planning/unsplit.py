@@ -48,7 +48,10 @@ def best_arrangement(
     """Return the best plan found among those that split all groups, some, or none."""
     every = range(len(workload.groups))
     few = [place for place in every if is_few(workload.groups[place])]
-    merged = merged_groups(workload, every, limits().whole_work) if few or _is_quick(workload) else None
+    most = limits().whole_work
+    if len(few) < len(every):
+        most = min(most, limits().mixed_whole_work)
+    merged = merged_groups(workload, every, most) if few or _is_quick(workload) else None
     if merged is None:
         return _partly_split(workload, few, tolerance, planned, progress)
     if merged.rows.shape[1] == 1:

@@ -51,7 +51,7 @@ EAGER = 1.0015
 PATIENCE = 3
 """Number of plans in a row that gain nothing, after which the search ends."""
 
-OPEN = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.8))
+OPEN = ((0, 1.0), (5, 1.4), (6, 2.5), (7, 4.8))
 """From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
 
 
