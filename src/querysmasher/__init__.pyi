@@ -13,6 +13,7 @@ from querysmasher.errors import BudgetError as BudgetError
 from querysmasher.errors import DataError as DataError
 from querysmasher.errors import FileError as FileError
 from querysmasher.errors import MissingExtraError as MissingExtraError
+from querysmasher.errors import OutOfRangeError as OutOfRangeError
 from querysmasher.errors import OutsideMeasuredSpaceError as OutsideMeasuredSpaceError
 from querysmasher.errors import PlanError as PlanError
 from querysmasher.errors import PredicateError as PredicateError
