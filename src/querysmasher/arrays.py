@@ -30,8 +30,8 @@ TAME = 1e3
 CLEARLY = 2.0
 """An estimated condition number must be this many times smaller."""
 
-SMALL_PIVOTS = 200
-"""Maximum number of steps of a pivoted QR decomposition that is not left to scipy."""
+SMALL_PIVOTS = 9_000
+"""Maximum number of entries of a matrix whose pivoted QR decomposition is not left to scipy."""
 
 POWERS = 10
 """Number of powers from which eigenvalues are estimated."""
@@ -169,7 +169,7 @@ def pivoted(matrix: Array) -> tuple[Array, NDArray[np.intp]]:
 
     These are the sizes on the diagonal of the triangle of a pivoted QR decomposition, and its pivots.
     """
-    if min(matrix.shape) > SMALL_PIVOTS:
+    if matrix.size > SMALL_PIVOTS:
         import scipy.linalg  # noqa: PLC0415 - loading it takes longer than a small plan
 
         triangle, pivots = scipy.linalg.qr(matrix, mode="r", pivoting=True, check_finite=False)

@@ -20,7 +20,7 @@ SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 def new_keys(generator: np.random.Generator, count: int) -> Words:
     """Draw two words per row."""
-    return np.frombuffer(generator.bytes(16 * count), dtype=np.uint64).reshape(2, count)
+    return np.asarray(generator.bit_generator.random_raw(2 * count), dtype=np.uint64).reshape(2, count)
 
 
 def column_digest(rows: Array | Integers, keys: Words) -> Words:
