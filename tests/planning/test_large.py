@@ -172,7 +172,7 @@ def test_covariances_and_variances_agree(workload, public):
     plan = planned(workload, budget)
     release = exact_release(plan, np.ones(SCHEMA.sizes, dtype=np.int64))
     covariance = release.covariance(workload)
-    np.testing.assert_allclose(np.diag(covariance), release.variances(workload), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(np.diag(covariance), release.variances(workload), rtol=1e-6, atol=1e-12)
 
 
 def test_public_totals_leave_no_noise_on_the_total():
