@@ -62,7 +62,7 @@ def spark():
         .appName("querysmasher-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.driver.bindAddress", "127.0.0.1")
