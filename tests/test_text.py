@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher import errors
 from querysmasher.text import cell, escaped, one_line, shown
+from tests.profiles import fewer
 from tests.release.tables import random_counts, simulate
 
 HOSTILE = "s\x1b]0;title\x07\x9b2J\u202e\ud800\r\x7f"
@@ -30,6 +31,7 @@ def test_every_sign_that_acts_is_replaced_and_no_other():
         assert (shown(sign) != sign) == (acts(sign) and sign != "\n"), hex(code)
 
 
+@fewer(50)
 @given(st.recursive(st.text() | st.just(HOSTILE), lambda s: st.lists(s) | st.dictionaries(st.text(), s)))
 def test_escaped_json_is_the_same_json_without_control_signs(data):
     text = escaped(json.dumps(data, ensure_ascii=False, indent=2))

@@ -16,6 +16,7 @@ from querysmasher.planning.solvers.interior_point import hessian, interior_point
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.workload.families import Prefix, Range
 from querysmasher.workload.joint import AbsDifference, Affine
+from tests.profiles import fewer
 from tests.reference import complement, kron, loss, optimal_loss
 from tests.strategies import full_rank_matrices, integer_arrays, seeds
 
@@ -83,6 +84,7 @@ def test_the_hessian_is_minus_the_slope_of_the_leverages(drawn):
     np.testing.assert_allclose(np.array(slopes).T, exact, rtol=1e-3, atol=1e-5 * exact.max())
 
 
+@fewer(40)
 @given(designs(rank=3, cells=6, least=0))
 def test_any_weights_certify_the_optimum_from_both_sides(drawn):
     R, p = drawn
@@ -163,6 +165,7 @@ def test_the_gram_matrix_is_decomposed_only_where_it_is_small_and_exact():
     np.testing.assert_array_equal(evaluator(thin)(p).leverages, Design.at(thin, p).leverages)
 
 
+@fewer(40)
 @given(full_rank_matrices(5, 5))
 def test_one_square_root_bounds_the_optimum_from_both_sides(R):
     """Σs² ≤ L ≤ tr(G V⁻¹) with s = diag G^½ and V = D G^½ D, and one step from uniform weights is p ∝ s²."""
@@ -240,6 +243,7 @@ def test_both_iterations_find_the_same_optimum():
 
 
 @example(5915)  # where the interior-point method comes too close to the boundary
+@fewer(40)
 @given(seeds)
 def test_the_active_set_finds_the_optimum_of_all_cells(seed):
     R, _ = random_design(seed, rank=4, cells=90)

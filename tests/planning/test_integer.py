@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -25,6 +25,7 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import Affine
 from tests.builders import BEST, COST, UNIFORM, plan_split
 from tests.planning.test_lattice import exact_part, exact_rank
+from tests.profiles import fewer
 from tests.reference import group_rows
 from tests.release.tables import CLASSES, whole
 
@@ -108,7 +109,7 @@ def test_few_rows_on_an_axis(rows, solver, centering):
     check_space(planned, whole(planned))
 
 
-@settings(max_examples=25)
+@fewer(15)
 @given(st.integers(0, 10**6), st.sampled_from(["optimal", "structured"]))
 def test_random_rows_on_two_attributes(seed, solver):
     generator = np.random.default_rng(seed)

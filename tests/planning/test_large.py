@@ -16,6 +16,7 @@ from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from querysmasher.statistics import quantiles
 from tests.builders import COST
+from tests.profiles import fewer
 
 SIZES = {"a": 7, "b": 2, "c": 3, "d": 6}
 """Attributes a and d are large below."""
@@ -103,7 +104,7 @@ def check_variances(plan, workload):
         assert np.sqrt(expected.mean()) == pytest.approx(plan.rmse, rel=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@fewer(20)
 @given(workloads())
 def test_variances_are_those_of_least_squares(workload):
     plan = planned(workload)
@@ -113,7 +114,7 @@ def test_variances_are_those_of_least_squares(workload):
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@fewer(12)
 @given(workloads(("a", "d"), most=4))
 def test_several_large_attributes_share_the_total(workload):
     plan = planned(workload)
@@ -126,7 +127,7 @@ def test_two_large_attributes_together():
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@fewer(15)
 @given(workloads(("a", "d"), most=4))
 def test_the_bound_holds_against_the_dense_optimum(workload):
     """The gap bounds the error of every plan around these centres; the limit holds for any mechanism."""
@@ -137,7 +138,7 @@ def test_the_bound_holds_against_the_dense_optimum(workload):
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@fewer(10)
 @given(workloads(("a", "d"), most=4), st.booleans(), st.integers(0, 5))
 def test_marginals_follow_from_exact_answers(workload, public, seed):
     """Without noise, every answer is exact: the strategies and what undoes them fit together."""

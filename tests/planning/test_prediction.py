@@ -16,6 +16,7 @@ from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.rows import Rows
 from tests.builders import COST, plan_split, plan_uniform
+from tests.profiles import fewer
 from tests.reference import mechanism, query_rows, split_variances, variances
 from tests.strategies import groups, matrix, schemas
 
@@ -94,7 +95,7 @@ def test_the_order_of_the_attributes_permutes_the_variances():
     np.testing.assert_allclose(forwards, backwards.T, rtol=1e-12)
 
 
-@settings(max_examples=60)
+@fewer(40)
 @given(st.data())
 def test_random_queries_of_any_kind_agree_with_the_best_estimate(data):
     schema = data.draw(schemas(max_attributes=3, max_size=4, max_cells=40))

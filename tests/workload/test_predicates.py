@@ -14,6 +14,7 @@ import querysmasher as qs
 from querysmasher import conditions as module
 from querysmasher.errors import PredicateError, UnknownAttributeError
 from querysmasher.names import written_name
+from tests.profiles import fewer
 from tests.reference import query_rows
 
 SCHEMA = qs.Schema(
@@ -87,7 +88,7 @@ conditions = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@fewer(150)
 @given(conditions)
 def test_a_random_predicate_counts_what_python_says(text):
     np.testing.assert_array_equal(asked(SCHEMA, text), by_python(SCHEMA, text))
