@@ -29,8 +29,34 @@ FASTER, SLOWER = 1.35, 0.55
 CLOSE = 1.002
 """The largest v, relative to its mean, that is close enough."""
 
+FAIR, CLOSE_FAIR = 40, 1.0005
+"""Maximum number of steps towards fair weights, and the spread of variances that is close enough."""
+
 FAINT = 1e-9
 """Minimum of p, relative to its mean."""
+
+
+@dataclass
+class _Steps:
+    """Multiplicative steps of a distribution, with a rate for every value."""
+
+    p: Array
+    rates: Array
+    last: Array
+
+    @classmethod
+    def start(cls, weights: Array) -> _Steps:
+        return cls(weights / weights.sum(), np.full(weights.size, FIRST), np.zeros(weights.size))
+
+    def step(self, v: Array) -> None:
+        """Increase p where v is above its mean."""
+        now = np.log(v / float(self.p @ v))
+        same = now * self.last
+        factor = np.where(same > 0, FASTER, np.where(same < 0, SLOWER, 1.0))
+        self.rates, self.last = np.clip(self.rates * factor, LEAST, MOST), now
+        p = self.p * np.exp(np.clip(self.rates * now, -3.0, 3.0))
+        p = np.maximum(p, FAINT * p.mean())
+        self.p = p / p.sum()
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +71,11 @@ class Balanced:
 
 def balanced(path: Path, start: Array, steps: int) -> Balanced:
     """Return the distributions found in a number of steps."""
-    p = start / start.sum()
-    rates, last = np.full(path.size, FIRST), np.zeros(path.size)
+    own = _Steps.start(start)
+    best = proof = own.p
     least, most = math.inf, 0.0
-    best = proof = p
     for _ in range(steps):
+        p = own.p
         root = path.root_diagonal(p, COARSE, NEAR)
         trace, v = float(root.sum()), root / p
         loss = float(v.max()) * trace
@@ -59,10 +85,24 @@ def balanced(path: Path, start: Array, steps: int) -> Balanced:
             least, best = loss, p
         if least <= CLOSE * most**2:
             break
-        now = np.log(v / trace)
-        same = now * last
-        rates = np.clip(rates * np.where(same > 0, FASTER, np.where(same < 0, SLOWER, 1.0)), LEAST, MOST)
-        p = p * np.exp(np.clip(rates * now, -3.0, 3.0))
-        p = np.maximum(p, FAINT * p.mean())
-        p, last = p / p.sum(), now
+        own.step(v)
     return Balanced(best, proof, least / most**2)
+
+
+def fair_weights(n: int) -> Array:
+    """Return the weights of n prefixes, with mean one, at which the best strategy answers all equally well.
+
+    The weights λ of the prefixes and the distribution p of the values both maximise tr (P^½GP^½)^½, the
+    nuclear norm of Λ^½LP^½. Reversing rows and columns transposes L, so that λ is p reversed.
+    """
+    own, best, least = _Steps.start(np.ones(n)), np.ones(n), math.inf
+    for _ in range(FAIR):
+        root = Path(own.p[::-1].copy()).root_diagonal(own.p, COARSE, NEAR)
+        v = root / own.p
+        spread = float(v.max()) / float(root.sum())
+        if spread < least:
+            least, best = spread, own.p[::-1] * n
+        if least <= CLOSE_FAIR:
+            break
+        own.step(v)
+    return best

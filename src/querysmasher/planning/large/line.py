@@ -62,8 +62,14 @@ class LineSolution:
     """A lower bound on √loss of what the queries ask beside the total, if known."""
 
 
-def solve_line(gram: LineGram) -> LineSolution:
-    """Return the best strategy found, with a certificate."""
+def solve_line(gram: LineGram, *, fine: bool = False) -> LineSolution:
+    """Return the best strategy found, with a certificate.
+
+    A filter is enough if its loss is near the bound, unless `fine`: it may answer a few queries less well.
+    """
+    rough = _rough(gram, 0.0 if fine else ROUGH)
+    if rough is not None and rough.loss <= ENOUGH * rough.bound:
+        return rough
     found = [
         (strategy, gram.loss(strategy), bound)
         for strategy, bound in map(partial(_closed, gram), _closed_forms(gram))
@@ -72,9 +78,6 @@ def solve_line(gram: LineGram) -> LineSolution:
     best = min(found, key=itemgetter(1), default=None)
     if best is not None and best[1] <= ENOUGH * bound:
         return LineSolution(best[0], best[1], min(bound, best[1]), value_weights(gram, best[0]))
-    rough = _rough(gram, ROUGH)
-    if rough is not None and rough.loss <= ENOUGH * rough.bound:
-        return rough
     found += [(own, gram.loss(own), 0.0) for own in (adapted(gram, ends) for ends in _bases(gram))]
     best = min(found, key=itemgetter(1))
     start = value_weights(gram, best[0])
