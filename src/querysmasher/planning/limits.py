@@ -70,6 +70,10 @@ class PlanningLimits:
     """Number of low frequencies that adapt to unequal weights."""
     wave_entries: int = 10_000_000
     """Maximum number of entries of these, as rows over all values."""
+    triangle_values: int = 250_000
+    """Maximum number of values of an attribute whose strategy follows the weight of every single prefix."""
+    balance_steps: int = 40
+    """Maximum number of steps towards the distribution that determines it."""
     path_steps: int = 4
     """Number of steps towards the lower bound of weighted prefixes."""
 
