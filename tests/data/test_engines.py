@@ -108,7 +108,7 @@ def test_no_sets(engine):
 @pytest.mark.slow
 def test_tiny_steps_that_keep_nothing(engine, request):
     """As for a table larger than memory: rows are read anew for each of many batches of marginals."""
-    sets = SETS[:12] if "spark_frame" in request.node.name else SETS[::3]
+    sets = SETS[:12] if "spark_frame" in request.node.name else SETS[::6]
     rows = unclean_rows()
     table = open_table(SCHEMA, engine(rows), SCHEMA.names, unknown="drop", limits=TINY)
     expected = counted(SCHEMA, rows, sets)
