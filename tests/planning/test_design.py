@@ -1,5 +1,7 @@
 """Weight designs: gradients, Hessians, certificates, and the two iterations."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -265,6 +267,19 @@ def test_large_thin_problems_take_the_active_set_and_meet_the_tolerance(monkeypa
     assert design.gap <= 1e-5
     monkeypatch.undo()
     assert design.value == pytest.approx(solve_design(R, np.full(R.shape[1], 1.0), 1e-6).value, rel=1e-5)
+
+
+def test_long_steps_are_not_taken_where_enough_is_reached(monkeypatch, limit_planning):
+    R = centred_rows(AbsDifference((14, 14)))
+    start = np.full(R.shape[1], 1.0)
+    monkeypatch.setattr(optimize, "interior_point", lambda *_: pytest.fail("the long steps were taken"))
+    limit_planning(interior_work=1.0)
+    design = solve_design(R, start, 1e-9, enough=0.05)
+    assert 1e-9 < design.gap <= 0.05
+    for work, enough in ((1.0, 0.0), (math.inf, 0.05)):
+        limit_planning(interior_work=work)
+        with pytest.raises(pytest.fail.Exception):
+            solve_design(R, start, 1e-9, enough=enough)
 
 
 def test_the_best_iterate_is_kept_when_the_tolerance_is_out_of_reach():

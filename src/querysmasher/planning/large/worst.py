@@ -40,7 +40,7 @@ class Worst:
 
 def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float) -> Worst:
     """Return the plan whose largest standard error, relative to its group's aim, is least."""
-    multipliers, best = Multipliers.even(workload), None
+    multipliers, best = Multipliers.first(workload), None
     least, bound, stalled, gap = math.inf, 0.0, 0, math.inf
     for _ in range(STEPS):
         asked = Workload(workload.schema, tuple(multipliers.asked(workload, aims)))
