@@ -70,6 +70,10 @@ class PlanningLimits:
     """Number of low frequencies that adapt to unequal weights."""
     wave_entries: int = 10_000_000
     """Maximum number of entries of these, as rows over all values."""
+    triangle_values: int = 250_000
+    """Maximum number of values of an attribute whose strategy follows the weight of every single prefix."""
+    balance_steps: int = 40
+    """Maximum number of steps towards the distribution that determines it."""
     path_steps: int = 4
     """Number of steps towards the lower bound of weighted prefixes."""
 
@@ -80,6 +84,8 @@ class PlanningLimits:
     """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
     interior_cells: int = 1_200
     """Maximum number of cells for the interior-point method; beyond, it runs on the active ones only."""
+    interior_work: float = 1e9
+    """Queries × active cells² of its steps up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     bounded_work: float = 1e8
