@@ -307,6 +307,10 @@ def test_what_a_description_says_about_the_whole_is_compared(plan, tmp_path):
     ):
         path.write_text(json.dumps(package | {key: value}))
         assert text(with_digests(made), "datapackage.json") == f"it says something else about {key}"
+    for other in ("gone.csv", "../answers.csv", "", 3):
+        path.write_text(json.dumps(package | {"resources": [*package["resources"], {"path": other}]}))
+        said = text(with_digests(made), "datapackage.json")
+        assert said == f"it describes {other!r}, which is not there"
     path.write_text("{")
     assert text(with_digests(made), "datapackage.json") == "it is not valid"
     path.unlink()

@@ -43,11 +43,14 @@ def large_attributes(workload: Workload) -> tuple[int, ...]:
 
 
 def searched_without_matrices(workload: Workload, large: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the large attributes, or none if the largest errors can be searched with matrices."""
-    fits = all(workload.schema.sizes[place] <= limits().axis_values for place in large)
-    if not fits:
+    """Return the large attributes, or none if the largest errors must, and can, be searched with matrices."""
+    try:
         check_searchable(workload)
-    return () if fits else large
+    except TooLargeError:
+        if all(workload.schema.sizes[place] <= limits().axis_values for place in large):
+            return ()
+        raise
+    return large
 
 
 def _is_large(families: list[Family], size: int) -> bool:

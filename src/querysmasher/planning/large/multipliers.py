@@ -98,7 +98,7 @@ class Multipliers:
 
 def _first(family: Family) -> Array:
     base = family.base if isinstance(family, Weighted) else family
-    if isinstance(base, Prefix) and family.rows > limits().dense_values:
+    if isinstance(base, Prefix) and limits().dense_values < family.rows <= limits().triangle_values:
         return fair_weights(family.rows)
     return np.ones(family.rows)
 
