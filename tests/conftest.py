@@ -94,6 +94,7 @@ TOGETHER = {
         "report/test_estimates.py",
         "documentation/test_site.py",
     ],
+    "example": ["cli/test_init.py", "cli/test_docs.py", "start/quickstart.md"],  # which plan the same spec
     "mechanisms": ["planning/test_mechanisms.py"],  # which share plans
     "least": ["objectives/test_least.py"],
     "compare": ["comparison/test_compare.py"],

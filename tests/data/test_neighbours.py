@@ -33,7 +33,7 @@ counts = partial(mixed_table.counts, unknown="drop")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writer", CSV_WRITERS)
-@fewer(25)
+@fewer(15)
 @given(tables, neighbours.names)
 def test_csv(tmp_path_factory, writer, rows, names):
     path = tmp_path_factory.mktemp("neighbours") / "people.csv"
@@ -43,7 +43,7 @@ def test_csv(tmp_path_factory, writer, rows, names):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
-@fewer(30)
+@fewer(20)
 @given(tables, neighbours.names)
 def test_frames(frame, rows, names):
     may_refuse = frame == "pandas inferred" and "big number" in names

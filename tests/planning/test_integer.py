@@ -72,7 +72,7 @@ def test_rows_are_exactly_where_they_should_be(name):
         check_space(planned, coarse)
 
 
-DEFICIENT = qs.Schema.of(a=5, b=4, c=2)
+DEFICIENT = qs.Schema.of(a=5, b=3, c=2)
 
 
 @pytest.mark.slow

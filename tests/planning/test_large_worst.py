@@ -54,6 +54,7 @@ def test_plans_survive_files(tmp_path):
     assert loaded.rmse == pytest.approx(plan.rmse)
 
 
+@pytest.mark.slow
 def test_the_least_budget_meets_targets_as_measured():
     workload = PREFIXES.within(3.0) + qs.queries(SCHEMA, b="identity")
     plan = implicitly(qs.least_budget, workload)

@@ -73,7 +73,7 @@ BESIDE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beside", BESIDE)
-@fewer(12)
+@fewer(8)
 @given(data=st.data())
 def test_bound_below_global_optimum_below_plan(beside, data):
     """Products of every family on one to three attributes, and every kind that ties two."""

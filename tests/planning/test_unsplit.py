@@ -71,6 +71,7 @@ def test_any_number_of_given_queries_is_whole():
     assert plan.solutions[0].strategy.rank == 90
 
 
+@pytest.mark.slow
 def test_tables_beside_given_queries_reach_the_optimum(limit_planning):
     """On few cells both kinds are measured whole, if measuring the given queries beside tables is worse."""
     schema = qs.Schema.of(a=4, b=3, c=9)

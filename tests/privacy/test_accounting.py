@@ -155,7 +155,7 @@ def class_plan(name, neighbours, r):
 
 
 @pytest.mark.slow
-@fewer(40)
+@fewer(25)
 @given(
     st.sampled_from(sorted(CLASSES)),
     st.sampled_from(["add_remove", "replace_one"]),

@@ -67,6 +67,7 @@ def test_every_class_of_queries_has_its_errors():
     check_rows(plan, error_rows(plan)[0])
 
 
+@pytest.mark.slow
 def test_large_groups_are_sampled_and_never_written_out(monkeypatch):
     schema = qs.Schema.of(a=30, b=20, c=3)
     plan = fast(qs.all_kway(schema, [1, 2], "range") + qs.all_kway(schema, 2, "circular"))

@@ -170,7 +170,7 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-@fewer(20)
+@fewer(12)
 @given(data=st.data())
 def test_values_and_errors(name, data):
     release = data.draw(dense())
