@@ -165,20 +165,12 @@ def million(quick):
             for peer in peers:
                 table.check(found["rmse"] < float(peer), f"{name} {n:,}: {found['rmse']:.3f} < {peer}")
         gap = found["gap"]
-        table.add(
-            name,
-            f"{n:,}",
-            *peers,
-            f"{found['rmse']:.3f}",
-            f"{gap:.2%}",
-            f"{found['seconds']:.1f}",
-            f"{found['gigabytes']:.2f}",
-        )
+        figures = shown(found, rmse=".3f", gap=".2%", seconds=".1f", gigabytes=".2f")
+        table.add(name, f"{n:,}", *peers, *figures)
         table.check(gap <= most, f"{name} {n:,}: gap {gap:.3%} <= {most:.2%}")
         longest, memory = (30, 2) if n == 100_000 and most >= 0.01 else (20, 1)
         table.check(found["seconds"] <= longest, f"{name} {n:,}: {found['seconds']:.1f} s <= {longest} s")
         table.check(found["gigabytes"] <= memory, f"{name} {n:,}: {found['gigabytes']:.2f} GB <= {memory} GB")
-        console.log(f"{name} {n:,}: {found}", highlight=False)
     return table
 
 
@@ -195,13 +187,8 @@ def implicit(quick):
     for n in (300, 1_000, 2_000)[: 2 if quick else 3]:
         found = _run("implicit", n)
         above = found["measured"] / found["optimum"] - 1
-        table.add(
-            f"{n:,}",
-            *(f"{found[key]:.4f}" for key in ("optimum", "planned", "measured")),
-            f"{above:.2%}",
-        )
+        table.add(f"{n:,}", *shown(found, optimum=".4f", planned=".4f", measured=".4f"), f"{above:.2%}")
         table.check(above <= 0.003, f"prefix {n:,}: {above:.3%} above the optimum <= 0.3 %")
-        console.log(f"implicit {n:,}: {found}", highlight=False)
     return table
 
 
@@ -216,24 +203,24 @@ def measured(quick):
     )
     records, n = (10**6, 10**5) if quick else (10**7, 10**6)
     found = _run("measured", n, records)
-    table.add(
-        f"{records:,}",
-        f"{n:,}",
-        f"{found['counting']:.1f}",
-        f"{found['seconds']:.1f}",
-        f"{found['gigabytes']:.2f}",
-    )
+    table.add(f"{records:,}", f"{n:,}", *shown(found, counting=".1f", seconds=".1f", gigabytes=".2f"))
     table.check(found["seconds"] <= 6, f"measured and answered in {found['seconds']:.1f} s <= 6 s")
     table.check(abs(found["whitened"] - 1) <= 0.05, f"std over error {found['whitened']:.3f} is 1 within 5 %")
-    console.log(f"measured: {found}", highlight=False)
     return table
 
 
+def shown(found, **formats):
+    """Return figures as the table shows them, each in its format."""
+    return [format(found[key], how) for key, how in formats.items()]
+
+
 def _run(name, n, *more):
-    """Plan in a process of its own, which reports its memory."""
+    """Plan in a process of its own, which reports its memory; log what came out."""
     command = [sys.executable, "-m", "benchmarks.million", name, str(n), *map(str, more)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own module
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    console.log(f"{name} {n:,}: {found}", highlight=False)
+    return found
 
 
 def perform(name, n):

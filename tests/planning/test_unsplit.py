@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
 from tests.builders import COST, cps
+from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import schemas, workloads
 
@@ -33,7 +34,7 @@ def least_loss(rows, weights, steps=2_000):
     return best
 
 
-@settings(max_examples=60, deadline=None)
+@fewer(30)
 @given(st.data())
 def test_the_default_is_within_two_percent_of_any_mechanism(data):
     workload = data.draw(workloads(schemas(max_attributes=3, max_size=5, max_cells=60), max_groups=3))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import fewer
 from tests.release.tables import TableCounter, Telltale, random_counts, released, squared_change, units
 
 import querysmasher as qs
@@ -230,7 +231,7 @@ def test_every_kind_is_held_to_the_contract():
 
 @pytest.mark.parametrize("kind", CASES)
 class TestContract:
-    @settings(max_examples=60)
+    @fewer(40)
     @given(data=st.data())
     def test_what_the_privacy_proof_rests_on_is_exact(self, kind, data):
         factor, dense = data.draw(CASES[kind])
@@ -247,7 +248,7 @@ class TestContract:
             expected = (dense @ tables.astype(object)).tolist()
             assert [[int(x) for x in row] for row in answers] == expected
 
-    @settings(max_examples=60)
+    @fewer(30)
     @given(data=st.data())
     def test_what_comes_after_the_noise(self, kind, data):
         factor, dense = data.draw(CASES[kind])

@@ -129,3 +129,11 @@ def test_arrays_are_copied_and_cannot_be_changed():
     assert factor.squared_column() == before
     for kept in (factor.near, factor.far, factor.ranks):
         assert not kept.flags.writeable or not kept.size
+
+
+@pytest.mark.parametrize("width", [2, 4, 16, 64])
+def test_columns_whose_squared_length_would_overflow_are_refused(width):
+    """The sum of 2^62 over four or more entries wraps around, to a small sensitivity."""
+    factor = Triangle(np.tri(width, dtype=np.int64) * (2**31 - 1), np.zeros((width, 0), np.int64), NO_RANKS)
+    with pytest.raises(PrivacyError, match="too large"):
+        factor.squared_column()

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PATIENCE = 60
+PATIENCE = 180  # seconds, for machines with much else to do
 READY = "document.documentElement?.dataset.ready === 'yes'"
 
 

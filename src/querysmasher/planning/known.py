@@ -11,8 +11,9 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.prediction import Predictor, Share
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import AxisRows
+from querysmasher.planning.tied import Share
 from querysmasher.workload.groups import Group
 
 
@@ -34,7 +35,7 @@ class KnownPredictor(Predictor):
 
     def _image(
         self,
-        factors: list[AxisRows],
+        factors: Sequence[AxisRows],
         blocks: Sequence[tuple[tuple[int, ...], int]],
         group: Group,
         *,

@@ -86,6 +86,8 @@ class PlanningLimits:
     """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
     interior_cells: int = 1_200
     """Maximum number of cells for the interior-point method; beyond, it runs on the active ones only."""
+    interior_work: float = 1e9
+    """Queries × active cells² of its steps up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     bounded_work: float = 1e8

@@ -161,38 +161,26 @@ class Making:
         return planned([])
 
     def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:
-        """Plan with some groups unsplit, and refuse a plan that cannot be measured."""
+        """Plan with some groups unsplit, around the best centres at which the plan can be measured."""
         rest = without(workload, unsplit)
-        split = None
-        if rest is not None:
-            split = _measurable_around_best(
-                rest, budget, self.options, self.bases, self.max_records, self.far_apart, self.progress
-            )
-        if not unsplit and split is not None:
-            return split
-        mixed = beside(split, unsplit, workload, budget, self.options.tolerance)
-        check_measurable(mixed, self.max_records)
-        return mixed
 
+        def whole(split: Plan | None) -> Plan:
+            """Return the measurable plan of all groups."""
+            every = split
+            if every is None or unsplit:
+                every = beside(split, unsplit, workload, budget, self.options.tolerance)
+            check_measurable(every, self.max_records)
+            return every
 
-def _measurable_around_best(
-    workload: Workload,
-    budget: Budget,
-    options: Options,
-    bases: Sequence[Solution],
-    max_records: int,
-    far_apart: bool,
-    progress: bool | None,
-) -> Plan:
-    """Plan with the best centres found, among those at which the plan can be measured."""
-    best = plan_around_best(workload, budget, options, bases, far_apart, progress)
-    try:
-        check_measurable(best, max_records)
-    except PlanError:
-        even = uniform(workload.schema)
-        if best.centres == even:
-            raise
-        at_even = plan_at(even, workload, budget, options, bases, progress)  # whose rows are smaller integers
-        check_measurable(at_even, max_records)
-        return replace(at_even, stopped_early=best.stopped_early)
-    return best
+        if rest is None:
+            return whole(None)
+        best = plan_around_best(rest, budget, self.options, self.bases, self.far_apart, self.progress)
+        try:
+            return whole(best)
+        except PlanError:
+            even = uniform(workload.schema)
+            if best.centres == even:
+                raise
+            at_even = plan_at(even, rest, budget, self.options, self.bases, self.progress)
+            # whose rows are smaller integers
+            return whole(replace(at_even, stopped_early=best.stopped_early))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
@@ -15,9 +14,10 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres, complement
 from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, Strategy
+from querysmasher.planning.tied import Share, Tied, tied
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
@@ -28,16 +28,6 @@ def _reduced(rows: Array) -> Array:
     if len(rows) <= rows.shape[1]:
         return rows
     return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one family of a group leaves on the attributes it keeps: rows, or a factor per query."""
-
-    place: int
-    kept: tuple[int, ...]
-    rows: Array
-    key: Hashable
 
 
 class Predictor:
@@ -187,36 +177,24 @@ class Predictor:
 
         Each item has the indices of the families in the group, and an array with an axis per family.
         """
-        loose = [share for share in shares if not share.kept]
-        for share in loose:
-            yield (share.place,), self._known.setdefault((share.key, ()), share.rows[:, 0] ** 2)
-        axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
-        open_shares = [share for share in shares if share.kept]
-        open_blocks = list(measured.blocks)
-        while open_shares:
-            members, axes = [], {axis_of[a] for a in open_shares[0].kept}
-            blocks: list[tuple[tuple[int, ...], int]] = []
-            size = -1
-            while len(axes) != size:  # grow until nothing more is tied
-                size = len(axes)
-                blocks = [b for b in open_blocks if axes & set(b[0])]
-                members = [s for s in open_shares if axes & {axis_of[a] for a in s.kept}]
-                axes |= {a for b in blocks for a in b[0]} | {axis_of[a] for s in members for a in s.kept}
-            open_shares = [s for s in open_shares if s not in members]
-            open_blocks = [b for b in open_blocks if b not in blocks]
-            order = sorted(axes)
-            factors = [(tuple(order.index(axis_of[a]) for a in s.kept), s.rows) for s in members]
-            placed = [(tuple(order.index(a) for a in on), number) for on, number in blocks]
-            asked = tuple((s.key, axes) for s, (axes, _) in zip(members, factors, strict=True))
-            key = (asked, tuple(placed), strict)
-            if key not in self._known:
-                self._known[key] = self._joint_variances(factors, placed, group, strict=strict)
-            yield tuple(s.place for s in members), self._known[key]
+        for own in tied(measured, shares):
+            yield own.places, self.tied_variances(own, group, strict=strict)
+
+    def tied_variances(self, own: Tied, group: Group, *, strict: bool = True) -> Array:
+        """Return the variances at σ² = 1 of families that are tied, with an axis for each."""
+        key = (own.key, strict)
+        if key not in self._known:
+            self._known[key] = (
+                self._joint_variances(own.factors, own.blocks, group, strict=strict)
+                if own.blocks
+                else own.factors[0][1][:, 0] ** 2
+            )
+        return self._known[key]
 
     def _joint_variances(
         self,
-        factors: list[AxisRows],
-        blocks: list[tuple[tuple[int, ...], int]],
+        factors: Sequence[AxisRows],
+        blocks: Blocks,
         group: Group,
         *,
         strict: bool,
@@ -231,7 +209,7 @@ class Predictor:
 
     def _image(
         self,
-        factors: list[AxisRows],
+        factors: Sequence[AxisRows],
         blocks: Sequence[tuple[tuple[int, ...], int]],
         group: Group,
         *,

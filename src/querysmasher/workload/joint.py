@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.names import written_name
 from querysmasher.workload.family import Family
+
+KEPT_CELLS = 2_000_000
+"""Maximum number of queries times cells of random queries that are kept, not drawn again every time."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,8 @@ class Random(Family):
         return (self.name, self.shape, self.count, self.p, self.seed)
 
     def _matrix(self) -> Array:
-        generator = np.random.default_rng(self.seed)
-        matrix = np.empty((self.count, self.cells))
-        for row in matrix:  # row by row: no second array of the same size
-            row[:] = generator.random(self.cells) < self.p
-        return matrix
+        drawn = _kept if self.count * self.cells <= KEPT_CELLS else _drawn
+        return drawn(self.count, self.cells, self.p, self.seed).astype(float)
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         names = ", ".join(a.name for a in attributes)
@@ -103,6 +105,18 @@ class Random(Family):
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "count": self.count, "p": self.p, "seed": self.seed}
+
+
+def _drawn(count: int, cells: int, p: float, seed: int) -> NDArray[np.bool_]:
+    """Return which cells each query contains."""
+    generator = np.random.default_rng(seed)
+    matrix = np.empty((count, cells), dtype=bool)
+    for row in matrix:  # row by row: no array of floats of the same size
+        row[:] = generator.random(cells) < p
+    return matrix
+
+
+_kept = lru_cache(maxsize=4)(_drawn)
 
 
 def _written(attributes: Sequence[Attribute]) -> list[str]:

@@ -99,16 +99,22 @@ def test_slopes_are_derivatives_and_steps_keep_sums_of_one(workload):
         gain = weights @ table.expected(moved, table.variances) - total
         assert gain == pytest.approx(1e-3 * slopes[number], rel=1e-6, abs=1e-9 * total)
     by_group = np.linspace(1, 3, len(workload.groups))
-    stepped = m.stepped(by_group, table, slopes, 3.0, 2.0)
+    stepped = m.stepped(by_group, table, slopes, lambda *_: 3.0, 2.0)
     assert stepped.groups.sum() == pytest.approx(1)
     assert all(u.sum() == pytest.approx(1) and (u > 0).all() for u in stepped.rows)
     assert (np.diff(stepped.groups) >= -1e-12).all()  # larger variances weigh more
 
 
-def test_a_table_renewed_from_another_equals_one_built_anew():
-    workload = qs.all_kway(cps(), [1, 2])
+def _tying():
+    schema = qs.Schema.of(a=4, b=5, c=3)
+    return qs.queries(schema, c="identity", b="prefix", a="range") + qs.affine(schema, "a", "b")
+
+
+@pytest.mark.parametrize("make", [lambda: qs.all_kway(cps(), [1, 2]), _tying])
+def test_a_table_renewed_from_another_equals_one_built_anew(make):
+    workload = make()
     scopes = Scopes.of(workload, own=False)
-    first = plan_uniform(workload, COST)
+    first = plan_uniform(workload, COST, mechanism="querysmasher")
     m = Multipliers.even(workload, scopes)
     u = tuple(np.arange(1.0, len(r) + 1) / np.arange(1.0, len(r) + 1).sum() for r in m.rows)
     from dataclasses import replace
@@ -117,10 +123,11 @@ def test_a_table_renewed_from_another_equals_one_built_anew():
         plan_uniform(replace(m, rows=u).weighted(np.ones(len(workload.groups))), COST), workload=workload
     )
     anew = VarianceTable(second, scopes.of_group)
-    renewed = VarianceTable(second, scopes.of_group, VarianceTable(first, scopes.of_group))
+    other = VarianceTable(first, scopes.of_group)
+    renewed = VarianceTable(second, scopes.of_group, other)
+    assert renewed.entries is other.entries
     for one, two in zip(anew.columns, renewed.columns, strict=True):
         np.testing.assert_array_equal(one, two)
-    assert renewed.recipes is not None
 
 
 def test_sharing_anew_lowers_the_largest_variance_within_the_budget():

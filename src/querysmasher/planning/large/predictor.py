@@ -25,8 +25,9 @@ from querysmasher.planning.large.asked import Asked
 from querysmasher.planning.large.block import LargeBlock, Places
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.prediction import Predictor, Share
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import Strategy, UnsplitStrategy
+from querysmasher.planning.tied import Share
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group

@@ -47,10 +47,10 @@ class ApartTable(VarianceTable):
         split = {m.attributes: (m,) for m in plan.measured if not m.whole}
         return Predictor(self._schema, plan.centres, self._strategies, split, self._unit.total_is_public)
 
-    def _classify(self, plan: Planned) -> None:
-        super()._classify(plan)
+    def _classify(self, plan: Planned, like: list[list[int]] | None) -> None:
+        super()._classify(plan, like)
         numbers = {index: number for number, own in enumerate(self.sets) for index in own}
-        self._classes = numbers
+        self._numbered = numbers
         self.class_of = {m.attributes: numbers[i] for i, m in enumerate(plan.measured) if not m.whole}
 
     def _kind(self, index: int) -> Hashable:
@@ -69,7 +69,7 @@ class ApartTable(VarianceTable):
             self._unit.total_is_public,
         )
         variances = own.variances(group) / measured.variance
-        return self._written_out(group, members, scopes, {self._classes[index]: variances})
+        return self._written_out(group, members, scopes, {self._numbered[index]: variances})
 
 
 class CombinedTable(VarianceTable):
@@ -82,7 +82,7 @@ class CombinedTable(VarianceTable):
     def _kind(self, index: int) -> Hashable:
         return index
 
-    def _classify(self, plan: Planned) -> None:
+    def _classify(self, plan: Planned, like: list[list[int]] | None) -> None:  # noqa: ARG002 - one per set
         self.is_linear = True
         self.class_of = {}
         self.sets = [[index] for index in range(len(plan.measured))]

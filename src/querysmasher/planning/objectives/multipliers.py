@@ -9,7 +9,7 @@ value, on attributes that are asked nothing else, stay uniform; circular ranges 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -20,7 +20,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centres.roles import attribute_roles
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.workload.families import Circular, Range
+from querysmasher.workload.families import Circular
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.weighted import by_length, weighted
@@ -32,16 +32,13 @@ FLOOR = 1e-3
 MOST_OWN = 100
 """Maximum number of groups of a workload in which a group may have several multipliers of its own."""
 
-RANGE_HASTE, CIRCULAR_HASTE = 1.5, 2.0
-"""Factors of the rate for ranges: few of them attain the largest variance, and the others fade."""
-
 MOST_TIED = 3_000
 """Maximum number of cells of a group whose weights may be a sum of products."""
 
 MOST_SCOPES = 120
 """Maximum number of scopes; beyond, families on attributes that are nearly alike share theirs."""
 
-MOST_STEP = 2.0
+MOST_STEP = 3.0
 """Maximum change of the logarithm of a multiplier in one step."""
 
 
@@ -55,6 +52,11 @@ class Scope:
     family: Family
     fixed: bool
     by_length: bool
+
+
+Rate = Callable[[int, Scope, Array, Array], float]
+"""Returns by which power of their ratios the multipliers of a scope grow, given its number, the scope, its
+multipliers, and the logarithms of their ratios."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,21 +225,21 @@ class Multipliers:
         by_group: Array,
         table: VarianceTable,
         slopes: Array,
-        rate: float,
+        rate: Rate,
         group_rate: float,
         floor: float = FLOOR,
     ) -> Multipliers:
         """Return multipliers that weigh more where variances are large.
 
         `by_group` is the variance that each group is judged by, relative to its target², `slopes` the
-        derivative of the total with respect to the expectation of every column, and `floor` the least
-        multiplier of a row, as a fraction of the average.
+        derivative of the total with respect to the expectation of every column, `rate` says by which power of
+        the ratio the multipliers of rows grow, and `floor` is their least, as a fraction of the average.
         """
-        groups = _moved(self.groups, by_group, group_rate)
+        groups = _moved(self.groups, group_rate * _relative(self.groups, by_group))
         rows = tuple(
-            u if scope.fixed or not total.any() else _stepped(u, total, rate, scope, floor)
-            for u, total, scope in zip(
-                self.rows, self.row_slopes(table, slopes), self.scopes.scopes, strict=True
+            u if scope.fixed or not total.any() else _stepped(number, scope, u, total, rate, floor)
+            for number, (u, total, scope) in enumerate(
+                zip(self.rows, self.row_slopes(table, slopes), self.scopes.scopes, strict=True)
             )
         )
         return replace(self, groups=groups, rows=rows)
@@ -264,18 +266,22 @@ class Multipliers:
                 sums[scope] += slope * own
 
 
-def _stepped(u: Array, values: Array, rate: float, scope: Scope, floor: float) -> Array:
+def _stepped(number: int, scope: Scope, u: Array, values: Array, rate: Rate, floor: float) -> Array:
     """Return the next multipliers of the rows of a scope."""
-    if not scope.by_length:
-        return _moved(u, values, RANGE_HASTE * rate if isinstance(scope.family, Range) else rate, floor)
-    moved = by_length(_moved(u, values, CIRCULAR_HASTE * rate, floor))
+    logs = _relative(u, values)
+    moved = _moved(u, rate(number, scope, u, logs) * logs, floor)
+    if scope.by_length:
+        moved = by_length(moved)
     return np.asarray(moved / moved.sum())
 
 
-def _moved(u: Array, values: Array, rate: float, floor: float = FLOOR) -> Array:
-    """Multiply by a power of the values relative to their mean, and keep a floor under the result."""
-    mean = float(u @ values)
-    steps = rate * np.log(np.maximum(values, 1e-300) / mean)
+def _relative(u: Array, values: Array) -> Array:
+    """Return the logarithms of values relative to their mean."""
+    return np.asarray(np.log(np.maximum(values, 1e-300) / float(u @ values)))
+
+
+def _moved(u: Array, steps: Array, floor: float = FLOOR) -> Array:
+    """Change the logarithms by steps, and keep a floor under the result."""
     moved = u * np.exp(np.clip(steps, -MOST_STEP, MOST_STEP))
     moved = np.maximum(moved / moved.sum(), floor / len(u))
     return np.asarray(moved / moved.sum())

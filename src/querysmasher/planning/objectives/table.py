@@ -13,7 +13,7 @@ products of expectations; the largest variance is attained on rows of the cluste
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -23,16 +23,21 @@ from querysmasher.planning.lifting import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.objectives.cluster_fronts import ClusterFronts, Integers
+from querysmasher.planning.objectives.columns import JointColumn, Recipe, SingleColumn
 from querysmasher.planning.objectives.entry import Clusters, Entry, Term, joined_clusters, padded
 from querysmasher.planning.objectives.front import peak, peaks
 from querysmasher.planning.objectives.singles import Singles
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.prediction import Predictor, Share
+from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.tied import Share, Tied, tied
 from querysmasher.workload.groups import Group
 
 MANY, ALIKE = 100, 0.003
 """If there are more classes than that, sets with the same strategies share one if their noise variances
 differ by less than this fraction."""
+
+KEPT = 1.006
+"""Classes of a similar plan are kept if noise variances of sets of one class differ at most by this."""
 
 
 class VarianceTable:
@@ -50,19 +55,19 @@ class VarianceTable:
         self.is_linear = type(self.predictor) is Predictor
         """Whether variances are sums over attribute sets, so that these can share the budget anew."""
         self._numbers: dict[Hashable, int] = {}
-        self._classify(plan)
         blocks = tuple((m.attributes, m.blocks) for m in plan.measured)
-        self.structure = (blocks, tuple(map(tuple, self.sets)), plan.centres)
+        self._classify(plan, like.sets if like is not None and like.structure[0] == blocks else None)
+        self.structure: tuple[Hashable, ...] = (blocks, tuple(map(tuple, self.sets)), plan.centres)
         """What the terms of all entries depend on."""
         self.columns: list[Array] = []
         self.kinds: list[tuple[int, ...]] = []
         """The scopes of every column's families."""
-        self.recipes: list[tuple[Array, int | None]] | None = []
-        """Rows and strategy of every column, or None if a column is computed otherwise."""
+        self.recipes: list[Recipe] | None = []
+        """How every column is computed, or None if one is written out."""
         self.entries: list[Entry] = []
         if like is not None and like.recipes is not None and like.structure == self.structure:
             self.entries, self.kinds, self.recipes = like.entries, like.kinds, like.recipes
-            self.columns = [self._single_column(*recipe) for recipe in like.recipes]
+            self.columns = [recipe.values(self.predictor) for recipe in like.recipes]
         else:
             self.entries += [self._entry(*found) for found in self._equivalent(plan, scopes)]
         self.classes, self.column_of = padded(self.entries, len(self.columns), len(self.sets))
@@ -78,19 +83,12 @@ class VarianceTable:
         """Return what equivalent groups have in common besides, given the index of one."""
         return None if self.is_linear else index
 
-    def _classify(self, plan: Planned) -> None:
-        """Number the classes of attribute sets, in order of appearance."""
-        keys: list[Hashable] = [
-            (m.blocks, f"{m.variance:.9e}") if self.is_linear else None for m in plan.measured
-        ]
-        if len(set(keys)) > MANY:
-            keys = [(m.blocks, round(math.log(m.variance) / ALIKE)) for m in plan.measured]
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        self.sets: list[list[int]] = [[] for _ in numbers]
+    def _classify(self, plan: Planned, like: list[list[int]] | None) -> None:
+        """Number the classes of attribute sets; many are those of a similar plan, if they can be."""
+        self.sets: list[list[int]] = list(self._classes(plan, like))
         """The indices of the measured sets of every class."""
-        for index, key in enumerate(keys):
-            self.sets[numbers[key]].append(index)
-        self.class_of = {m.attributes: numbers[key] for m, key in zip(plan.measured, keys, strict=True)}
+        numbers = {index: number for number, own in enumerate(self.sets) for index in own}
+        self.class_of = {m.attributes: numbers[index] for index, m in enumerate(plan.measured)}
         self.variances = np.array(
             [
                 len(own) / math.fsum(1 / plan.measured[index].variance for index in own)
@@ -108,6 +106,22 @@ class VarianceTable:
             ],
             dtype=float,
         )
+
+    def _classes(self, plan: Planned, like: list[list[int]] | None) -> Iterable[list[int]]:
+        """Return the indices of the measured sets of every class, in order of appearance."""
+        keys: list[Hashable] = [
+            (m.blocks, f"{m.variance:.9e}") if self.is_linear else None for m in plan.measured
+        ]
+        if len(set(keys)) > MANY:
+            noise = [m.variance for m in plan.measured]
+            each = ([noise[index] for index in own] for own in like or ())
+            if like is not None and all(max(own) <= KEPT * min(own) for own in each):
+                return like
+            keys = [(m.blocks, round(math.log(m.variance) / ALIKE)) for m in plan.measured]
+        found: dict[Hashable, list[int]] = {}
+        for index, key in enumerate(keys):
+            found.setdefault(key, []).append(index)
+        return found.values()
 
     def _equivalent(
         self, plan: Planned, scopes: Sequence[tuple[int, ...]]
@@ -141,9 +155,8 @@ class VarianceTable:
         ):
             own = tuple((place,) for place in range(len(group.families)))
             return Entry(group, members, scopes, own, tuple(self._single(*term, scopes) for term in terms))
-        self.recipes = None
-        listed = [(m, list(self.predictor.components(m, shares, group))) for m, shares in terms]
-        clusters = joined_clusters(len(group.families), [places for _, own in listed for places, _ in own])
+        listed = [(m, list(tied(m, shares))) for m, shares in terms]
+        clusters = joined_clusters(len(group.families), [one.places for _, own in listed for one in own])
         made = tuple(
             Term(self.class_of[m.attributes], self._joint(own, clusters, group, scopes)) for m, own in listed
         )
@@ -169,24 +182,12 @@ class VarianceTable:
             strategy = number[share.kept[0]] if share.kept else None
             key = (share.key, strategy, scope)
             if key not in self._numbers:
-                self._column(key, self._single_column(share.rows, strategy), (scope,))
-                if self.recipes is not None:
-                    self.recipes.append((share.rows, strategy))
+                self._computed(key, SingleColumn(share.rows, strategy), (scope,))
             columns.append(self._numbers[key])
         return Term(self.class_of[measured.attributes], tuple(columns))
 
-    def _single_column(self, rows: Array, strategy: int | None) -> Array:
-        """Return the variances at σ² = 1 of rows on one attribute, or the squares of rows on none."""
-        if strategy is None:
-            return np.asarray(rows[:, 0] ** 2)
-        return np.maximum(self.predictor.strategies[strategy].variances([((0,), rows)]), 0.0)
-
     def _joint(
-        self,
-        components: list[tuple[tuple[int, ...], Array]],
-        clusters: Clusters,
-        group: Group,
-        scopes: tuple[int, ...],
+        self, components: list[Tied], clusters: Clusters, group: Group, scopes: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Return the columns of components, each of which lies inside one cluster."""
         columns = []
@@ -197,19 +198,19 @@ class VarianceTable:
                     f"queries on ({', '.join(group.attributes)}): {math.prod(shape):,} are too many to search"
                 )
                 raise TooLargeError(msg)
-            inside = [(places, own) for places, own in components if places[0] in cluster]
+            inside = tuple(one for one in components if one.places[0] in cluster)
             kind = tuple(scopes[place] for place in cluster)
-            key = (kind, cluster, shape, *((places, id(own)) for places, own in inside))
-            if key in self._numbers:  # the predictor keeps these arrays
-                columns.append(self._numbers[key])
-                continue
-            values = np.ones(shape)
-            for places, own in inside:
-                order = sorted(range(len(places)), key=places.__getitem__)
-                spread = [shape[i] if place in places else 1 for i, place in enumerate(cluster)]
-                values = values * own.transpose(order).reshape(spread)
-            columns.append(self._column(key, values.ravel(), kind))
+            key = (kind, cluster, shape, *((one.places, one.key) for one in inside))
+            if key not in self._numbers:
+                self._computed(key, JointColumn(group, cluster, shape, inside), kind)
+            columns.append(self._numbers[key])
         return tuple(columns)
+
+    def _computed(self, key: Hashable, recipe: Recipe, kind: tuple[int, ...]) -> None:
+        """Add a column that other plans can compute anew."""
+        self._column(key, recipe.values(self.predictor), kind)
+        if self.recipes is not None:
+            self.recipes.append(recipe)
 
     def _column(self, key: Hashable, values: Array, kind: tuple[int, ...]) -> int:
         self._numbers[key] = len(self.columns)

@@ -22,6 +22,7 @@ from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import class_losses, with_noise
 from querysmasher.planning.objectives.merging import merged_aimed
 from querysmasher.planning.objectives.multipliers import FLOOR, MOST_STEP, Multipliers, Scopes
+from querysmasher.planning.objectives.paces import Paces
 from querysmasher.planning.objectives.sharing import all_largest, largest_ratio
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
@@ -119,6 +120,7 @@ class CappedSearch:
         self._table: VarianceTable | None = None
         self._weight = 0.0
         self._precision = 1.0
+        self._paces = Paces()
 
     def run(self, start: Multipliers | None = None, most: float = math.inf) -> Found | None:
         """Return the best plan that meets all targets, unless its loss exceeds `most` for sure.
@@ -233,8 +235,9 @@ class CappedSearch:
                 by_group[list(entry.members)] = largest[number] / aim**2
                 weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
         slopes = table.slopes(multipliers.by_column(table), weights, table.variances)
+        self._paces.rate = rate
         rows = multipliers.stepped(
-            by_group, table, slopes, rate, 0.0, FLOOR * min(1.0, 3 / (1 + self._weight))
+            by_group, table, slopes, self._paces, 0.0, FLOOR * min(1.0, 3 / (1 + self._weight))
         ).rows
         steps = np.clip(RATE * np.log(np.maximum(by_group, 1e-300)), -MOST_STEP, MOST_STEP)
         moved = replace(multipliers, groups=multipliers.groups * np.exp(steps), rows=rows)

@@ -24,6 +24,7 @@ from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.merging import merged
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from querysmasher.planning.objectives.paces import Paces
 from querysmasher.planning.objectives.sharing import Shares, all_largest, share
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
@@ -35,8 +36,9 @@ STEPS = 12
 LAST_STEPS = 4
 """Maximum number of further plans around the best centres, if the gap is still open."""
 
-FIRST_RATE, RATE_GROWTH, MOST_RATE = 2.0, 1.25, 4.0
-"""The power of the ratio by which the multipliers of rows grow: at first, its growth, and its maximum."""
+FIRST_RATE, RATE_GROWTH, MOST_RATE = 3.0, 1.25, 6.0
+"""The power of the ratio by which the multipliers of rows grow at least: at first, its growth, and its
+maximum."""
 
 LEAST_RATE = 1.5
 """The maximum is halved down to this if the largest variance does not fall: a row that is measured by itself
@@ -51,7 +53,7 @@ EAGER = 1.0015
 PATIENCE = 3
 """Number of plans in a row that gain nothing, after which the search ends."""
 
-OPEN = ((0, 1.0), (5, 1.4), (6, 2.5), (7, 4.8))
+OPEN = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.0), (7, 4.8))
 """From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
 
 
@@ -85,6 +87,7 @@ class Search:
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._table: VarianceTable | None = None
+        self._paces = Paces()
         self._differ = len(set(aims.tolist())) > 1
         predicates = any(not f.closed_form for group in workload for f in group.families)
         self._own = self._differ or predicates
@@ -115,7 +118,8 @@ class Search:
                 most = max(most / 2, LEAST_RATE) if stalled else most
             rate = min(most, rate * RATE_GROWTH) if trial.bound >= last else rate / 2
             last = max(trial.bound, last)
-            multipliers = self._stepped(trial, rate)
+            with one_core():
+                multipliers = self._stepped(trial, rate)
             if step == 0 and self._refined(trial):
                 multipliers = self._even()
         assert self.best is not None  # noqa: S101 - the last step shares the budget
@@ -137,7 +141,7 @@ class Search:
             changed = workload is not self.workload
             self.workload = workload
         if changed:
-            self._table = None
+            self._table, self._paces = None, Paces()
         return changed
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
@@ -146,13 +150,13 @@ class Search:
         bound = plan.weighted_loss / (1 + plan.gap) ** 2
         own = replace(plan, workload=self.workload)
         kind = ApartTable if is_mixed(plan) else VarianceTable
-        table = kind(own, multipliers.scopes.of_group, self._table)
-        self._table = table
         shares = None
-        if bound < last * EAGER:
-            enough = bound * (1 + 0.8 * goal) ** 2
-            with one_core():
+        with one_core():
+            table = kind(own, multipliers.scopes.of_group, self._table)
+            if bound < last * EAGER:
+                enough = bound * (1 + 0.8 * goal) ** 2
                 shares = share(table, self.of_entries(table), plan.budget.privacy_cost, enough)
+        self._table = table
         return Trial(plan, table, multipliers, bound, shares)
 
     def of_entries(self, table: VarianceTable) -> Array:
@@ -183,5 +187,6 @@ class Search:
             by_group[list(entry.members)] = value
         by_column = multipliers.by_column(table)
         slopes = table.slopes(by_column, self.weights(multipliers, table), table.variances)
+        self._paces.rate = rate
         group_rate = min(rate, GROUP_RATE)
-        return multipliers.stepped(by_group / self.aims**2, table, slopes, rate, group_rate)
+        return multipliers.stepped(by_group / self.aims**2, table, slopes, self._paces, group_rate)

@@ -104,8 +104,11 @@ class Triangle(Factor):
     def squares(self) -> Integers:
         """The squared lengths of all columns, exactly."""
         halves = self._halves
+        bound = halves.width * float(largest_of(halves.near)) ** 2
+        if bound >= LONGEST:
+            msg = "strategy: the integers of a triangle are too large"
+            raise PrivacyError(msg)
         result = np.square(halves.near).sum(axis=1).ravel()
-        bound = float(result.max())
         for link in halves.far:
             pairs, _, half, rank = link.shape
             if not rank:

@@ -1,0 +1,60 @@
+"""Families of a group that strategies tie on an attribute set: their variances do not factor."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from querysmasher.arrays import Array
+from querysmasher.planning.measured import Blocks, Measured
+from querysmasher.planning.strategies import AxisRows
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one family of a group leaves on the attributes it keeps: rows, or a factor per query."""
+
+    place: int
+    kept: tuple[int, ...]
+    rows: Array
+    key: Hashable
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tied:
+    """Families that no strategy ties to others: their indices, their rows, and the strategies on their axes.
+
+    A family that keeps no attribute stands alone, without strategies.
+    """
+
+    places: tuple[int, ...]
+    factors: tuple[AxisRows, ...]
+    blocks: Blocks
+    key: Hashable
+    """What the variances depend on, besides the strategies."""
+
+
+def tied(measured: Measured, shares: list[Share]) -> Iterator[Tied]:
+    """Iterate over the sets of families that no strategy on an attribute set ties to others."""
+    for share in shares:
+        if not share.kept:
+            yield Tied((share.place,), (((), share.rows),), (), (share.key, ()))
+    axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
+    open_shares = [share for share in shares if share.kept]
+    open_blocks = list(measured.blocks)
+    while open_shares:
+        members, axes = [], {axis_of[a] for a in open_shares[0].kept}
+        blocks: list[tuple[tuple[int, ...], int]] = []
+        size = -1
+        while len(axes) != size:  # grow until nothing more is tied
+            size = len(axes)
+            blocks = [b for b in open_blocks if axes & set(b[0])]
+            members = [s for s in open_shares if axes & {axis_of[a] for a in s.kept}]
+            axes |= {a for b in blocks for a in b[0]} | {axis_of[a] for s in members for a in s.kept}
+        open_shares = [s for s in open_shares if s not in members]
+        open_blocks = [b for b in open_blocks if b not in blocks]
+        order = sorted(axes)
+        factors = tuple((tuple(order.index(axis_of[a]) for a in s.kept), s.rows) for s in members)
+        placed = tuple((tuple(order.index(a) for a in on), number) for on, number in blocks)
+        asked = tuple((s.key, on) for s, (on, _) in zip(members, factors, strict=True))
+        yield Tied(tuple(s.place for s in members), factors, placed, (asked, placed))
