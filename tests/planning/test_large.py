@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.errors import TooLargeError
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limited
 from querysmasher.privacy.measurement import exact_answers
