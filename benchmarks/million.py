@@ -58,6 +58,17 @@ def _weighted(qs, n):
     return qs.queries(schema, a=qs.ranges(schema, "a", 0, np.arange(n), np.arange(1.0, n + 1) / n))
 
 
+def _wild(qs, n, weigh, *more):
+    """Return prefixes with independent random weights, and other families."""
+    import numpy as np  # noqa: PLC0415
+
+    schema = qs.Schema.of(a=n)
+    weights = weigh(np.random.default_rng(0), n)
+    asked = np.flatnonzero(weights)
+    prefixes = qs.queries(schema, a=qs.ranges(schema, "a", 0, asked, weights[asked]))
+    return sum((qs.queries(schema, a=family) for family in more), start=prefixes).weighing("tables")
+
+
 def _crossed(qs, n):
     regions = [str(place) for place in range(20)]
     attributes = [
@@ -102,6 +113,12 @@ CASES = {
     "range + identity": lambda qs, n: _sum(qs, n, "range", "identity"),
     "prefix + range, as tables": lambda qs, n: _sum(qs, n, "prefix", "range").weighing("tables"),
     "rising weights": _weighted,
+    "lognormal weights": lambda qs, n: _wild(qs, n, lambda rng, n: rng.lognormal(0, 1, n)),
+    "half of them × 100": lambda qs, n: _wild(qs, n, lambda rng, n: 1 + 99.0 * (rng.random(n) < 0.5)),
+    "one in a hundred": lambda qs, n: _wild(qs, n, lambda rng, n: 1.0 * (rng.random(n) < 0.01)),
+    "× 100, and all ranges": lambda qs, n: _wild(
+        qs, n, lambda rng, n: 1 + 99.0 * (rng.random(n) < 0.5), "range"
+    ),
     "prefix × sex × region(20), ≤3-way": _crossed,
     "three prefix attributes, 1-way": lambda qs, n: qs.all_kway(qs.Schema.of(a=n, b=n, c=n), 1),
     "three and region(6), 1+2-way": _several,
@@ -114,6 +131,10 @@ ASKED = [
     ("range + identity", 1_000_000, 0.0005),
     ("prefix + range, as tables", 100_000, 0.01),
     ("rising weights", 100_000, 0.01),
+    ("lognormal weights", 100_000, 0.01),
+    ("half of them × 100", 100_000, 0.01),
+    ("one in a hundred", 100_000, 0.01),
+    ("× 100, and all ranges", 100_000, 0.01),
     ("prefix × sex × region(20), ≤3-way", 100_000, 0.004),
     ("three prefix attributes, 1-way", 10_000, 0.015),
     ("three and region(6), 1+2-way", 10_000, 0.015),
@@ -147,8 +168,9 @@ def million(quick):
         figures = shown(found, rmse=".3f", gap=".2%", seconds=".1f", gigabytes=".2f")
         table.add(name, f"{n:,}", *peers, *figures)
         table.check(gap <= most, f"{name} {n:,}: gap {gap:.3%} <= {most:.2%}")
-        table.check(found["seconds"] <= 20, f"{name} {n:,}: {found['seconds']:.1f} s <= 20 s")
-        table.check(found["gigabytes"] <= 1, f"{name} {n:,}: {found['gigabytes']:.2f} GB <= 1 GB")
+        longest, memory = (30, 2) if n == 100_000 and most >= 0.01 else (20, 1)
+        table.check(found["seconds"] <= longest, f"{name} {n:,}: {found['seconds']:.1f} s <= {longest} s")
+        table.check(found["gigabytes"] <= memory, f"{name} {n:,}: {found['gigabytes']:.2f} GB <= {memory} GB")
     return table
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.errors import TooLargeError
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limited
 from querysmasher.privacy.measurement import exact_answers
@@ -23,7 +24,7 @@ SCHEMA = qs.Schema.of(SIZES)
 
 def planned(workload, budget=COST, **options):
     """Plan with attributes of more than five values as large ones."""
-    with limited(dense_values=5, closed_form_values=5):
+    with limited(dense_values=5, alike_values=5):
         return qs.plan(workload, budget, **options)
 
 
@@ -116,6 +117,13 @@ def test_variances_are_those_of_least_squares(workload):
 def test_several_large_attributes_share_the_total(workload):
     plan = planned(workload)
     check_variances(plan, workload)
+
+
+@pytest.mark.parametrize("family", ["prefix", "identity"])
+def test_one_value_too_many_is_refused_before_any_work(family):
+    schema = qs.Schema.of(a=1_000_001)
+    with pytest.raises(TooLargeError, match=r"has 1,000,001 values.*up to 1,000,000\. Remedies: coarser"):
+        qs.plan(qs.queries(schema, a=family), COST)
 
 
 def test_two_large_attributes_together():
