@@ -209,7 +209,8 @@ def coverage(quick):
         "statistic; *together*: how often all intervals of `simultaneous=True` do at once; *unreliable*: how "
         "many figures are flagged as such. Intervals of quantiles in steps, in bins whose counts are below "
         "their noise (fine), of ratios of such quantiles (tails), and of groups whose size is about their "
-        "noise cover at least as often as stated. Each statistic is checked in each table. Had every interval exactly its level, a run of "
+        "noise cover at least as often as stated. Each statistic is checked in each table. Had every "
+        "interval exactly its level, a run of "
         f"this section would miss one of its checks with probability {1 - kept:.1g} (at most, for "
         "independent checks; the seeds are fixed)."
     )
