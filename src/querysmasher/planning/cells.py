@@ -103,7 +103,7 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
     coarse = [list(_coarse(group, own, columns, firsts)) for group, own in zip(groups, axes, strict=True)]
     digest = _digest_of_cells(coarse, axes, shape, generator)
     labels, cells = numbered(digest)
-    if count * len(cells) > most.merged_entries:
+    if count * len(cells) > (most.given_entries if all(map(are_given, groups)) else most.merged_entries):
         return None
     places = np.unravel_index(cells, shape) if shape else ()
     spanning = rows = _rows(coarse, axes, places, len(cells))

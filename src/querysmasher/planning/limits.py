@@ -34,8 +34,10 @@ class PlanningLimits:
     """Maximum number of queries whose cells are merged."""
     merged_cells: int = 1_000_000
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
-    merged_entries: int = 200_000_000
+    merged_entries: int = 100_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
+    given_entries: int = 200_000_000
+    """The same over merged cells, if all queries are given by their rows."""
     merged_small: int = 3_000_000
     """Maximum of queries × cells below which cells are merged for any number of queries."""
     given_small: int = 64_000_000
