@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 MINUTES ?= 10
 
+# Bytecode is kept: otherwise each process that the tests start compiles the library again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup demo test quick check style types suite fuzz bench docs clean
 
 setup: .venv/ready

@@ -1,5 +1,6 @@
-"""What all tests share: reproducible Hypothesis, one Spark, and a way to say that a thing must be refused."""
+"""What all tests share: reproducible Hypothesis, one Spark, one browser, and a way to say what is refused."""
 
+import gc
 import os
 import shutil
 import sys
@@ -11,6 +12,7 @@ from hypothesis import is_hypothesis_test, settings
 from querysmasher.errors import QuerySmasherError
 from querysmasher.planning.limits import limited
 from tests import profiles  # noqa: F401 - which makes them known
+from tests.report.browser import Browser, find_browser
 
 settings.load_profile("fixed")
 
@@ -38,6 +40,12 @@ def limit_planning():
         yield lambda **changes: stack.enter_context(limited(**changes))
 
 
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Comparisons plan with each mechanism once, and not again under a tracer to measure its memory."""
+    monkeypatch.setattr("querysmasher.comparison.compare.MEASURED_SECONDS", 0)
+
+
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """How Java runs: tests on small tables spend more on compiling well than that gains (a third of the time)."""
 
@@ -54,7 +62,7 @@ def spark():
         .appName("querysmasher-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -66,9 +74,27 @@ def spark():
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A real Chromium, which opens one page after the other."""
+    executable = find_browser()
+    if executable is None:
+        pytest.skip("no Chromium or Chrome on this machine")
+    opened = Browser(executable, tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
 TOGETHER = {
     "spark": ["spark"],
-    "browser": ["report/test_pages.py", "documentation/test_site.py"],
+    "browser": [
+        "report/test_pages.py",
+        "report/test_plan_page.py",
+        "report/test_cross_tables.py",
+        "report/test_estimates.py",
+        "documentation/test_site.py",
+    ],
+    "example": ["cli/test_init.py", "cli/test_docs.py", "start/quickstart.md"],  # which plan the same spec
     "mechanisms": ["planning/test_mechanisms.py"],  # which share plans
     "least": ["objectives/test_least.py"],
     "compare": ["comparison/test_compare.py"],
@@ -89,6 +115,16 @@ def pytest_xdist_make_scheduler(config, log):
             return next((name for name, words in TOGETHER.items() if any(w in nodeid for w in words)), nodeid)
 
     return Together(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for garbage only once the tests are read: until then, everything is kept."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are left out

@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,14 @@ from tests import builders
 from tests.conftest import few_examples
 
 FOLDER = Path(__file__).parent
-FILES = {path.relative_to(FOLDER).as_posix(): ast.parse(path.read_text()) for path in FOLDER.rglob("*.py")}
 HEAVY = {"clarabel", "cvxpy", "opendp", "pyspark", "sphinx"}
 """Libraries of which each takes half a second or more to load, and which few tests need."""
+
+
+@cache
+def files():
+    """Every file of the tests by its path, parsed."""
+    return {path.relative_to(FOLDER).as_posix(): ast.parse(path.read_text()) for path in FOLDER.rglob("*.py")}
 
 
 def defined(module):
@@ -27,11 +33,11 @@ def defined(module):
 
 
 def test_what_is_shared_is_built_in_one_place():
-    shared = {name for name, _ in defined(FILES["builders.py"])}
+    shared = {name for name, _ in defined(files()["builders.py"])}
     assert shared <= set(vars(builders))
     again = {
         (name, path)
-        for path, module in FILES.items()
+        for path, module in files().items()
         for name, _ in defined(module)
         if name in shared and path != "builders.py"
     }
@@ -40,7 +46,7 @@ def test_what_is_shared_is_built_in_one_place():
 
 def test_no_helper_stands_in_two_files():
     places = defaultdict(list)
-    for path, module in FILES.items():
+    for path, module in files().items():
         for name, node in defined(module):
             body = node.body[ast.get_docstring(node) is not None :] if hasattr(node, "body") else []
             if len(body) > 1:
@@ -59,7 +65,7 @@ def loaded(module):
 
 
 def test_heavy_libraries_load_where_they_are_used():
-    found = {(path, name) for path, module in FILES.items() for name in loaded(module)}
+    found = {(path, name) for path, module in files().items() for name in loaded(module)}
     assert ("reference.py", "numpy") in found
     assert not {(path, name) for path, name in found if name in HEAVY}
 

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.demo import true_answers
+from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import workloads
 
 
+@fewer(60)
 @given(workloads(), st.lists(st.integers(0, 10**6), max_size=40))
 def test_against_the_queries_written_out(workload, cells):
     schema = workload.schema

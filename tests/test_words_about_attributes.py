@@ -68,6 +68,14 @@ def test_mistakes(options, word, refuses):
         qs.Categorical("sex", [1, 2], **options)
 
 
+def test_a_label_in_a_predicate_is_pointed_out():
+    schema = qs.Schema([qs.Categorical("sex", [1, 2], value_labels={1: "Male"})])
+    with pytest.raises(qs.QuerySmasherError, match=r"no value 'Male', which is the label of 1$"):
+        qs.where(schema, "sex == 'Male'")
+    with pytest.raises(qs.QuerySmasherError, match=r"no value 'Female'$"):
+        qs.where(schema, "sex == 'Female'")
+
+
 def test_a_codebook_with_labels(tmp_path):
     path = tmp_path / "book.csv"
     path.write_text(
@@ -77,16 +85,23 @@ def test_a_codebook_with_labels(tmp_path):
         "age,ordinal,0..9,,Age,,years\n"
         "level,ordinal,0.50;1.5,half;,,,\n"
         "income,binned,0;10;20,low;high,,,€\n"
+        "month,cyclic,1..3,Jan;Feb;Mar,,,\n"
+        "day,ordinal,2024-01-01..2024-01-02,Mon;Tue,,,\n"
+        "day,ordinal,2024-01-03,,,,\n"
     )
     schema = read_codebook(path)
+    assert schema["month"].shown == ("Jan", "Feb", "Mar")
+    assert schema["day"].shown == ("Mon", "Tue", "2024-01-03")
     assert schema["sex"].shown == ("Male", "Female")
     assert schema["sex"].description == "As registered."
     assert schema["age"].heading == "Age (years)"
     assert schema["level"].shown == ("half", "1.5")
     assert schema["income"].shown == ("low", "high")
     for text, word in (
-        ("a,ordinal,0..3;7,x;y,,,", "range"),
-        ("a,ordinal,1;2;3;4,x,,,", "label"),
+        ("a,ordinal,0..3;7,x;y,,,", "label: expected 5, one per value, got 2"),
+        ("a,ordinal,0..3;b,w;x;y;z;b,,,", "label: expected 2"),
+        ("a,ordinal,0..3,w;x;y;z,,,\na,ordinal,b,b,,,", "write its values one by one"),
+        ("a,ordinal,1;2;3;4,x;y;z,,,", "label: expected 4"),
         ("a,ordinal,1,x,t,,\na,,2,y,u,,", "title"),
     ):
         path.write_text(f"attribute,kind,values,label,title,description,unit\n{text}\n")

@@ -166,8 +166,13 @@ class Attribute:
         try:
             return self._positions[value]  # type: ignore[index]
         except (KeyError, TypeError):
-            msg = f"attribute {self.name!r} has no value {literal(value)}"
+            msg = f"attribute {self.name!r} has no value {literal(value)}{self._labelled_so(value)}"
             raise SchemaError(msg) from None
+
+    def _labelled_so(self, value: object) -> str:
+        """Return which value has what was given as its label, if one does."""
+        own = self.value_labels if isinstance(self.value_labels, tuple) else ()
+        return f", which is the label of {self.literals[own.index(value)]}" if value in own else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""

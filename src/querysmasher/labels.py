@@ -39,6 +39,8 @@ def from_plain(value: Any) -> Any:
 
 def checked_label(name: str, value: Any) -> Label:
     """Return a value of the attribute `name` as a plain Python label; refuse an invalid one."""
+    if type(value) is int or type(value) is str:  # nearly all values, of which there may be a million
+        return value
     if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
         day = value.astype("datetime64[D]")
         if day != value:  # also true of what is not a time

@@ -42,6 +42,7 @@ def test_the_best_comes_first_and_ties_keep_their_order(comparison):
     assert shown == sorted(shown)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_budget_scales_hdmm_as_it_scales_the_others(comparison):
     for budget in (qs.zCDP(2.0), qs.PrivacyCost(1.0, neighbours="replace_one")):
         other = by_name(qs.compare(WORKLOAD, budget, ["hdmm"]))["hdmm"]
@@ -50,6 +51,7 @@ def test_the_budget_scales_hdmm_as_it_scales_the_others(comparison):
         assert ("number of records" in other.note) == budget.unit.total_is_public
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():
     result = qs.compare(WORKLOAD + qs.affine(SCHEMA, "sex", "age"), BUDGET)
     row = result.rows[-1]
@@ -136,6 +138,7 @@ def test_slow_mechanisms_are_run_once(monkeypatch, seconds, times):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_notes_are_sentences(comparison):
     odd = qs.compare(WORKLOAD + qs.affine(SCHEMA, "sex", "age"), qs.zCDP(0.5, neighbours="replace_one"))
     for row in (*comparison.rows, *odd.rows):
@@ -158,6 +161,7 @@ def test_no_warning_of_a_library_is_printed(recwarn, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("error")
+@pytest.mark.usefixtures("unmeasured")
 def test_very_many_attributes_do_not_overflow(monkeypatch):
     """The Kronecker template starts from a product of 250 losses of 20, beyond any float."""
     schema = qs.Schema.of({f"a{i}": 20 for i in range(250)})
@@ -172,6 +176,7 @@ def test_very_many_attributes_do_not_overflow(monkeypatch):
         hdmm(workload, "kronecker")
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_targets_do_not_keep_mechanisms_from_being_compared():
     workload = qs.all_kway(qs.Schema.of(a=4, b=3), 2, "prefix")
     plain = qs.compare(workload, qs.zCDP(0.5), ["querysmasher"])
@@ -180,6 +185,7 @@ def test_targets_do_not_keep_mechanisms_from_being_compared():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_every_mechanism_is_planned_for_the_same_objective():
     result = qs.compare(WORKLOAD, BUDGET, ["querysmasher", "basis", "fourier", "hdmm"], objective="worst")
     rows = by_name(result)
@@ -197,6 +203,7 @@ def test_every_mechanism_is_planned_for_the_same_objective():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_the_worst_error_is_relative_to_targets():
     aimed = qs.all_kway(SCHEMA, 1).within(2) + qs.all_kway(SCHEMA, 2).within(5)
     result = qs.compare(aimed, BUDGET, ["querysmasher", "hdmm"], objective="worst")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
+from tests.profiles import fewer
 
 FAMILIES = ("identity", "prefix", "range", "circular")
 
@@ -48,7 +49,7 @@ def errors_of(workload, V):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@fewer(20)
 @given(workload=workloads())
 def test_no_template_beats_the_limit_of_all_mechanisms(workload):
     rows, weights = rows_of(workload)

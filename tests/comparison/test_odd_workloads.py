@@ -7,6 +7,8 @@ from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.workload import family
 from tests.builders import COST
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 SCHEMA = qs.Schema.of(a=3, b=2, c=1)
 ASKED = qs.all_kway(SCHEMA, [0, 1, 2], "prefix")
 NOTHING = qs.linear(SCHEMA, ["a"], [[0, 0, 0]])

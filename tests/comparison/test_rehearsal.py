@@ -14,6 +14,8 @@ from tests.cli.conftest import Ran
 from tests.estimate.tables import counted, people
 from tests.exploring.people import BUDGET, frame
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 SCHEMA, RECORDS = people()
 TABLE = frame(SCHEMA, RECORDS)
 WORKLOAD = qs.marginals(SCHEMA, 3)

@@ -30,6 +30,7 @@ from mixed_table import (
     unclean_rows,
     wild_values,
 )
+from tests.profiles import fewer
 
 import querysmasher as qs
 from querysmasher.data import inspection, open_table
@@ -91,7 +92,7 @@ tame_values = {
 }
 
 
-@settings(deadline=None, max_examples=150)
+@fewer(75)
 @given(
     st.lists(st.one_of(st.fixed_dictionaries(wild_values), st.fixed_dictionaries(tame_values)), max_size=8),
     st.lists(st.sampled_from(list(wild_values)), min_size=1, unique=True),
@@ -260,7 +261,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@fewer(50)
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), max_size=6))
 def test_it_agrees_with_measuring_a_file_of_any_texts(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("texts") / "t.csv"

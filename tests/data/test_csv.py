@@ -7,9 +7,10 @@ import gzip
 import io
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mixed_table import counts
+from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data import framing
@@ -174,7 +175,7 @@ def test_bad_options(options, words):
 fields = st.lists(st.sampled_from([*'ab""\n\r,;# é\\\'', "\r\n", '""']), max_size=6).map("".join)
 
 
-@settings(max_examples=300)
+@fewer(150)
 @given(
     st.integers(1, 3).flatmap(lambda n: st.lists(st.lists(fields, min_size=n, max_size=n), max_size=5)),
     st.sampled_from(["\n", "\r\n"]),
@@ -203,7 +204,7 @@ def _without_return(text):
 
 
 @example(',""\ra', 2)  # a lone return is text, also after a quotation mark
-@settings(max_examples=500)
+@fewer(250)
 @given(
     st.lists(
         st.sampled_from(["a", "b", ",", ",", "\n", "\n", "\r\n", '"', '"', '""', "\r"]), max_size=24
@@ -306,7 +307,7 @@ number_texts = st.one_of(
 )
 
 
-@settings(max_examples=400)
+@fewer(200)
 @given(st.lists(number_texts, min_size=1, max_size=10), st.sampled_from(".,"))
 def test_a_number_does_not_depend_on_the_texts_around_it(values, decimal):
     import pyarrow as pa

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mixed_table import position
+from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data.encoding import Encoder
@@ -133,6 +134,7 @@ labels = st.one_of(
 )
 
 
+@fewer(50)
 @given(labels, st.data())
 def test_random_values_against_the_plain_way(values, data):
     attribute = Categorical("a", values)

@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mixed_table import (
     ARROW,
@@ -24,6 +24,7 @@ from mixed_table import (
     wild_values,
 )
 from tests.builders import PRIVATE
+from tests.profiles import fewer
 
 from querysmasher.data import Limits, open_table
 from querysmasher.errors import (
@@ -107,7 +108,7 @@ def test_no_sets(engine):
 @pytest.mark.slow
 def test_tiny_steps_that_keep_nothing(engine, request):
     """As for a table larger than memory: rows are read anew for each of many batches of marginals."""
-    sets = SETS[:12] if "spark_frame" in request.node.name else SETS[::3]
+    sets = SETS[:12] if "spark_frame" in request.node.name else SETS[::6]
     rows = unclean_rows()
     table = open_table(SCHEMA, engine(rows), SCHEMA.names, unknown="drop", limits=TINY)
     expected = counted(SCHEMA, rows, sets)
@@ -176,7 +177,7 @@ def test_codes_beyond_the_limit_are_not_kept():
     assert table._kept is not None
 
 
-@settings(deadline=None)
+@fewer(50)
 @given(
     st.lists(st.fixed_dictionaries(wild_values), max_size=12),
     st.lists(st.lists(st.sampled_from(list(wild_values)), max_size=4, unique=True).map(tuple), max_size=5),

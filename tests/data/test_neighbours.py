@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from neighbours import CSV_WRITERS, FRAMES, SCHEMA, TYPES, as_text, excesses
+from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
 from querysmasher.data import Limits, open_table
@@ -32,7 +33,7 @@ counts = partial(mixed_table.counts, unknown="drop")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("writer", CSV_WRITERS)
-@settings(max_examples=60)
+@fewer(15)
 @given(tables, neighbours.names)
 def test_csv(tmp_path_factory, writer, rows, names):
     path = tmp_path_factory.mktemp("neighbours") / "people.csv"
@@ -42,7 +43,7 @@ def test_csv(tmp_path_factory, writer, rows, names):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("frame", FRAMES)
-@settings(max_examples=60)
+@fewer(20)
 @given(tables, neighbours.names)
 def test_frames(frame, rows, names):
     may_refuse = frame == "pandas inferred" and "big number" in names
@@ -50,7 +51,7 @@ def test_frames(frame, rows, names):
     assert set(found) <= ({0, None} if may_refuse else {0})
 
 
-@settings(max_examples=60)
+@fewer(40)
 @given(tables, neighbours.names)
 def test_parquet(tmp_path_factory, rows, names):
     path = tmp_path_factory.mktemp("neighbours") / "people.parquet"
@@ -65,7 +66,7 @@ def test_spark(spark, rows):
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@fewer(4)
 @given(st.lists(neighbours.records, min_size=1, max_size=3), st.sampled_from(["csv", "csv with line feeds"]))
 def test_csv_of_more_rows_than_a_reader_would_sample(tmp_path_factory, rows, writer):
     """Plain records first, and then those with quotation marks, line breaks and the rest."""
@@ -251,7 +252,7 @@ attributes = st.sampled_from(
 )
 
 
-@settings(max_examples=400)
+@fewer(200)
 @given(attributes, st.lists(objects, min_size=1, max_size=12))
 def test_objects_are_read_one_at_a_time(attribute, values):
     """The code of a value does not depend on its neighbours in the column."""

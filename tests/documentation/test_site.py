@@ -11,7 +11,6 @@ import pytest
 
 import querysmasher as qs
 from tests.documentation.pages import DOCS, pages
-from tests.report.conftest import browser  # noqa: F401 - a fixture
 
 pytestmark = [
     pytest.mark.slow,
@@ -85,7 +84,7 @@ def test_every_public_name_is_in_the_reference(site, read):
     "name", ["index", "start/tutorial", "concepts/parts", "howto/plan", "reference/api", "benchmarks"]
 )
 @pytest.mark.parametrize("width", [1200, 390])
-def test_pages_open_quietly(browser, site, name, width):  # noqa: F811
+def test_pages_open_quietly(browser, site, name, width):
     browser.open(site / f"{name}.html", width=width, ready=READY)
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run("[...document.images].every((image) => image.naturalWidth > 0)")
@@ -94,7 +93,7 @@ def test_pages_open_quietly(browser, site, name, width):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ["parts", "centres", "error"])
-def test_drawings_follow_light_and_dark(browser, site, name):  # noqa: F811
+def test_drawings_follow_light_and_dark(browser, site, name):
     inks = []
     for dark in (False, True):
         browser.open(site / "concepts" / f"{name}.html", dark=dark, ready=READY)
@@ -103,7 +102,7 @@ def test_drawings_follow_light_and_dark(browser, site, name):  # noqa: F811
     assert [*inks, browser.run(INK)] == ["rgb(31, 35, 40)", "rgb(230, 237, 243)", "rgb(31, 35, 40)"]
 
 
-def test_search_works_from_a_folder(browser, site):  # noqa: F811
+def test_search_works_from_a_folder(browser, site):
     browser.open(site / "search.html", ready=READY)
     browser.run("location.search = '?q=interval'")
     browser.until("document.querySelectorAll('#search-results li').length > 2")

@@ -170,6 +170,7 @@ def test_a_release_whose_phases_cost_more_than_its_budget_is_refused(release, tm
         qs.Release.load(tmp_path / "y.qs")
 
 
+@pytest.mark.slow
 def test_no_exact_count_is_reachable_from_a_release(monkeypatch):
     """Exact tables are kept between phases; when the last is over, nothing refers to them."""
     kept = []

@@ -73,6 +73,7 @@ def neighbours(counts, unit):
                 yield less
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [("add_remove", 1), ("add_remove", 2), ("replace_one", 1)])
 @pytest.mark.parametrize("cost", [0.5, 400.0])
 def test_no_neighbour_costs_more_than_the_budget(unit, cost):

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -15,6 +15,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import Partition
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
+from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import integer_arrays, weights, workloads
 
@@ -69,7 +70,7 @@ def check_exact(merged, workload, attributes):
     assert not any(array.flags.writeable for array in arrays)
 
 
-@settings(max_examples=150, deadline=None)
+@fewer(75)
 @given(case=cases(), chunk=st.sampled_from([1, 30, 1 << 20]))
 def test_cells_share_a_label_if_and_only_if_their_columns_are_equal(case, chunk):
     workload, attributes = case

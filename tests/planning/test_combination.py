@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -13,6 +13,7 @@ from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.whole_rows import Whole
 from tests.builders import plan_split
+from tests.profiles import fewer
 from tests.reference import marginal_map, query_rows
 from tests.strategies import matrices, workloads
 
@@ -77,7 +78,7 @@ def wholes(draw, schema):
     return whole(tuple(places), maps, rows.reshape(-1, *classes), draw(st.floats(0.1, 10)))
 
 
-@settings(max_examples=60, deadline=None)
+@fewer(30)
 @given(st.data())
 def test_variances_are_those_of_dense_generalised_least_squares(data):
     workload = data.draw(workloads(max_groups=2))

@@ -1,5 +1,7 @@
 """Weight designs: gradients, Hessians, certificates, and the two iterations."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -14,6 +16,7 @@ from querysmasher.planning.solvers.interior_point import hessian, interior_point
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.workload.families import Prefix, Range
 from querysmasher.workload.joint import AbsDifference, Affine
+from tests.profiles import fewer
 from tests.reference import complement, kron, loss, optimal_loss
 from tests.strategies import full_rank_matrices, integer_arrays, seeds
 
@@ -81,6 +84,7 @@ def test_the_hessian_is_minus_the_slope_of_the_leverages(drawn):
     np.testing.assert_allclose(np.array(slopes).T, exact, rtol=1e-3, atol=1e-5 * exact.max())
 
 
+@fewer(40)
 @given(designs(rank=3, cells=6, least=0))
 def test_any_weights_certify_the_optimum_from_both_sides(drawn):
     R, p = drawn
@@ -161,6 +165,7 @@ def test_the_gram_matrix_is_decomposed_only_where_it_is_small_and_exact():
     np.testing.assert_array_equal(evaluator(thin)(p).leverages, Design.at(thin, p).leverages)
 
 
+@fewer(40)
 @given(full_rank_matrices(5, 5))
 def test_one_square_root_bounds_the_optimum_from_both_sides(R):
     """Σs² ≤ L ≤ tr(G V⁻¹) with s = diag G^½ and V = D G^½ D, and one step from uniform weights is p ∝ s²."""
@@ -238,6 +243,7 @@ def test_both_iterations_find_the_same_optimum():
 
 
 @example(5915)  # where the interior-point method comes too close to the boundary
+@fewer(40)
 @given(seeds)
 def test_the_active_set_finds_the_optimum_of_all_cells(seed):
     R, _ = random_design(seed, rank=4, cells=90)
@@ -261,6 +267,19 @@ def test_large_thin_problems_take_the_active_set_and_meet_the_tolerance(monkeypa
     assert design.gap <= 1e-5
     monkeypatch.undo()
     assert design.value == pytest.approx(solve_design(R, np.full(R.shape[1], 1.0), 1e-6).value, rel=1e-5)
+
+
+def test_long_steps_are_not_taken_where_enough_is_reached(monkeypatch, limit_planning):
+    R = centred_rows(AbsDifference((14, 14)))
+    start = np.full(R.shape[1], 1.0)
+    monkeypatch.setattr(optimize, "interior_point", lambda *_: pytest.fail("the long steps were taken"))
+    limit_planning(interior_work=1.0)
+    design = solve_design(R, start, 1e-9, enough=0.05)
+    assert 1e-9 < design.gap <= 0.05
+    for work, enough in ((1.0, 0.0), (math.inf, 0.05)):
+        limit_planning(interior_work=work)
+        with pytest.raises(pytest.fail.Exception):
+            solve_design(R, start, 1e-9, enough=enough)
 
 
 def test_the_best_iterate_is_kept_when_the_tolerance_is_out_of_reach():

@@ -37,6 +37,7 @@ from querysmasher.workload.joint import Affine
 from querysmasher.workload.rows import Rows
 from tests import reference
 from tests.builders import COST, UNIFORM
+from tests.profiles import fewer
 
 # --- the reference, without rounding error -------------------------------------------------------
 
@@ -310,7 +311,7 @@ def planned(workload, **options):
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@fewer(20)
 @given(far_workloads())
 def test_plans_of_queries_far_apart_are_true(workload):
     plan = planned(workload, **UNIFORM)
@@ -319,7 +320,7 @@ def test_plans_of_queries_far_apart_are_true(workload):
         check_certificate(plan)
 
 
-@settings(max_examples=40, deadline=None)
+@fewer(25)
 @given(far_workloads(), st.sampled_from(["uniform", "optimized"]))
 def test_what_is_planned_can_be_measured_as_planned(workload, centering):
     plan = planned(workload, centering=centering)

@@ -25,6 +25,7 @@ def test_a_public_total_is_not_measured(family):
     assert np.sqrt(released.mean()) <= 1.008 * dense.rmse
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_values_from_plan_to_answers():
     """Errors of disjoint ranges, in standard errors: false alarms once in a thousand seeds."""
     n = 100_000

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -10,11 +10,12 @@ from querysmasher.errors import TooLargeError
 from querysmasher.planning.limits import limited
 from tests.builders import COST
 from tests.planning.test_large import SCHEMA, check_variances, exact_release, rows_of
+from tests.profiles import fewer
 
 
 def planned(workload, budget=COST, **options):
     """Plan without matrices."""
-    with limited(dense_values=5, closed_form_values=5, axis_values=6):
+    with limited(dense_values=5, alike_values=5, axis_values=6):
         return qs.plan(workload, budget, **options)
 
 
@@ -33,7 +34,7 @@ def mixed(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@fewer(15)
 @given(mixed(), st.booleans())
 def test_variances_and_answers_are_those_of_least_squares(workload, public):
     budget = qs.PrivacyCost(1.0, neighbours="replace_one") if public else COST

@@ -17,7 +17,7 @@ CROSSED = qs.queries(SCHEMA, a="prefix", b="identity") + qs.queries(SCHEMA, b="i
 
 def implicitly(make, *args, **options):
     """Plan without matrices."""
-    with limited(dense_values=5, closed_form_values=5, axis_values=5):
+    with limited(dense_values=5, alike_values=5, axis_values=5):
         return make(*args, **options)
 
 
@@ -30,10 +30,19 @@ def test_the_largest_error_is_nearly_least(workload):
     assert plan.privacy_cost == pytest.approx(1.0)
     assert plan.worst == pytest.approx(np.sqrt(plan.variances(workload).max()))
     assert plan.worst < qs.plan(workload, COST).worst
-    assert plan.worst <= 1.03 * reference.worst
+    assert plan.worst <= 1.01 * reference.worst
     assert plan.worst / (1 + plan.gap) <= reference.worst * (1 + 1e-6)
-    assert plan.gap < 0.06
+    assert plan.gap < (0.06 if workload is TREE else 0.01)
     assert plan.rmse == pytest.approx(np.sqrt(plan.variances(workload).mean()))
+
+
+@pytest.mark.parametrize("n", [1_501, 6_001])
+def test_all_prefixes_of_many_values_are_answered_equally_well(n):
+    """Without matrices on both sides of what matrices could search; the first plan is the last."""
+    workload = qs.queries(qs.Schema.of(a=n), a="prefix")
+    plan = qs.plan(workload, COST, objective="worst")
+    assert plan.gap < 0.002
+    assert plan.rmse > 0.995 * plan.worst
 
 
 def test_plans_survive_files(tmp_path):
@@ -45,6 +54,7 @@ def test_plans_survive_files(tmp_path):
     assert loaded.rmse == pytest.approx(plan.rmse)
 
 
+@pytest.mark.slow
 def test_the_least_budget_meets_targets_as_measured():
     workload = PREFIXES.within(3.0) + qs.queries(SCHEMA, b="identity")
     plan = implicitly(qs.least_budget, workload)
@@ -66,7 +76,7 @@ def test_targets_hold_at_little_cost_to_others():
     assert plan.weighted_loss / (1 + plan.gap) ** 2 >= free.weighted_loss / (1 + free.gap) ** 2 * (1 - 1e-9)
     reference = qs.plan(workload, COST)
     assert plan.rmse <= 1.03 * reference.rmse
-    assert implicitly(qs.plan, CROSSED.within(1e4), COST).rmse == pytest.approx(free.rmse)
+    assert implicitly(qs.plan, CROSSED.within(1e4), COST).rmse == pytest.approx(free.rmse, rel=3e-3)
 
 
 def test_a_budget_that_does_not_suffice():

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -12,6 +12,7 @@ from querysmasher.arrays import square_root
 from querysmasher.planning.limit import _Moments, dimension, root_loss_bound
 from querysmasher.planning.solvers.optimize import solve_design
 from tests.builders import COST, cube
+from tests.profiles import fewer
 
 
 def full_rows(workload):
@@ -72,7 +73,7 @@ BESIDE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beside", BESIDE)
-@settings(max_examples=20)
+@fewer(8)
 @given(data=st.data())
 def test_bound_below_global_optimum_below_plan(beside, data):
     """Products of every family on one to three attributes, and every kind that ties two."""

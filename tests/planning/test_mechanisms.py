@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from benchmarks.mechanisms import CPS, SYNTHETIC
 from benchmarks.schemas import hybrid, one_and_two_way
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -73,7 +73,7 @@ def best_plan(workload, centering):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
-@fewer(25)
+@fewer(12)
 @given(workload=workloads())
 def test_the_contract(solver, workload):
     centering = "uniform" if solver in MECHANISMS else "optimized"
@@ -98,7 +98,7 @@ def test_the_contract(solver, workload):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
-@settings(max_examples=8, deadline=None)
+@fewer(5)
 @given(workload=workloads())
 def test_releases_are_exact_up_to_their_noise(solver, workload, tmp_path_factory):
     plan = qs.plan(workload, qs.PrivacyCost(1e4), solver=solver)
@@ -135,7 +135,7 @@ def test_releases_have_the_planned_mean_and_variance(solver):
 
 
 @pytest.mark.slow
-@fewer(50)
+@fewer(25)
 @given(workload=workloads())
 def test_optimal_dominates_every_mechanism(workload):
     uniform = qs.plan(workload, COST, centering="uniform", tolerance=1e-6)
@@ -147,7 +147,7 @@ def test_optimal_dominates_every_mechanism(workload):
 
 
 @pytest.mark.slow
-@fewer(30)
+@fewer(15)
 @given(data=st.data())
 def test_optimal_dominates_hdmm(data):
     # its products have centres of their own, which ours are rounded from: hence the 0.1 %

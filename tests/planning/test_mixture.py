@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -13,6 +13,7 @@ from querysmasher.planning.limits import limited
 from querysmasher.planning.storage import plan_to_data
 from querysmasher.truth import true_answers
 from tests.builders import COST, plan_split
+from tests.profiles import fewer
 from tests.reference import privacy_cost, query_rows, variances
 from tests.release.tables import simulations
 from tests.strategies import workloads
@@ -33,7 +34,7 @@ def mixed():
     return qs.all_kway(schema, [1, 2], "prefix") + 10 * sum(few)
 
 
-@settings(max_examples=40, deadline=None)
+@fewer(20)
 @given(workloads(max_groups=3), workloads(max_groups=2), st.floats(0.01, 100))
 def test_a_plan_is_the_best_combination_of_what_it_measures(workload, other, weight):
     schema = workload.schema

@@ -5,7 +5,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
@@ -18,6 +18,7 @@ from querysmasher.planning.centres.roles import find_roles
 from querysmasher.planning.centres.search import Candidates, search_centres
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from tests.builders import COST, cube, plan_split
+from tests.profiles import fewer
 from tests.reference import optimal_loss
 
 
@@ -43,7 +44,7 @@ def model_of(workload):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@fewer(30)
 @given(one_way_of_asking())
 @example(qs.all_kway(cube(10, 40), [1, 2], "prefix"))
 def test_own_centres_are_as_good_as_a_search_on_derivatives_finds(workload):

@@ -12,6 +12,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.options import CENTERINGS
 from tests.builders import COST, cps, cube, pairs, plan_uniform
+from tests.profiles import fewer
 from tests.reference import (
     complement,
     kron,
@@ -50,7 +51,7 @@ def asks_something(workload, budget):
 # --- against the whole mechanism, written out --------------------------------------------------
 
 
-@settings(max_examples=120)
+@fewer(60)
 @given(workloads(), budgets, st.sampled_from(["optimal", "optimal", "structured"]))
 def test_a_plan_is_the_mechanism_it_says_it_is(workload, budget, solver):
     assume(asks_something(workload, budget))

@@ -36,7 +36,7 @@ def same(one, two):
     assert one.variances(one.workload).tobytes() == two.variances(one.workload).tobytes()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(workloads(), budgets)
 def test_a_plan_comes_back_bit_for_bit(tmp_path, workload, budget):
     assume(asks_something(workload, budget))

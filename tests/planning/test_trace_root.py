@@ -17,6 +17,7 @@ from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_boun
 from querysmasher.planning.subworkload import separate
 from tests.builders import COST
 from tests.planning.test_limit import global_optimum
+from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import integer_arrays, schemas, workloads
 
@@ -53,7 +54,7 @@ def product_sums(draw, most=3):
     return ProductSum(tuple(products), rows, shape), weights
 
 
-@settings(max_examples=150, deadline=None)
+@fewer(75)
 @given(product_sums())
 def test_it_never_exceeds_the_trace_root(drawn):
     gram, weights = drawn

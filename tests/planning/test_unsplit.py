@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
 from tests.builders import COST, cps
+from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import schemas, workloads
 
@@ -33,7 +34,7 @@ def least_loss(rows, weights, steps=2_000):
     return best
 
 
-@settings(max_examples=60, deadline=None)
+@fewer(30)
 @given(st.data())
 def test_the_default_is_within_two_percent_of_any_mechanism(data):
     workload = data.draw(workloads(schemas(max_attributes=3, max_size=5, max_cells=60), max_groups=3))
@@ -70,6 +71,7 @@ def test_any_number_of_given_queries_is_whole():
     assert plan.solutions[0].strategy.rank == 90
 
 
+@pytest.mark.slow
 def test_tables_beside_given_queries_reach_the_optimum(limit_planning):
     """On few cells both kinds are measured whole, if measuring the given queries beside tables is worse."""
     schema = qs.Schema.of(a=4, b=3, c=9)

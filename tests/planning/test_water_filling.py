@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.water_filling import fill
+from tests.profiles import fewer
 
 
 def objective(b, variances, counts, weights):
@@ -39,6 +40,7 @@ def problems(draw):
     return np.array(cells), np.array(counts, float), np.array(weights), np.array(costs), budget
 
 
+@fewer(50)
 @given(problems())
 def test_no_other_shares_have_a_smaller_error(problem):
     variances, counts, weights, costs, budget = problem

@@ -11,6 +11,7 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
 from querysmasher.planning.limits import limited
 from tests.builders import COST
+from tests.profiles import fewer
 from tests.reference import optimal_loss, query_rows
 from tests.release.tables import simulations
 from tests.strategies import schemas, workloads
@@ -33,7 +34,7 @@ def predicates(count, sizes=(50, 30, 4), seed=0):
     return workload
 
 
-@settings(max_examples=40, deadline=None)
+@fewer(25)
 @given(workloads(schemas(max_attributes=3, max_size=4, max_cells=24), max_groups=3))
 def test_it_is_the_optimum_of_any_mechanism(workload):
     rows, weights = query_rows(workload)

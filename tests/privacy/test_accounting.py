@@ -13,9 +13,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import BEST, UNIFORM
+from tests.profiles import fewer
 from tests.release.tables import (
     CLASSES,
     Untouchable,
@@ -154,7 +155,7 @@ def class_plan(name, neighbours, r):
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@fewer(25)
 @given(
     st.sampled_from(sorted(CLASSES)),
     st.sampled_from(["add_remove", "replace_one"]),
@@ -210,6 +211,7 @@ def strategies(draw, factors, bits):
     return IntegerStrategy(shape, tuple(matrices), multipliers)
 
 
+@fewer(50)
 @given(strategies(1, 61))
 def test_the_sensitivity_of_one_factor_is_exact(strategy):
     if strategy.multipliers is not None:

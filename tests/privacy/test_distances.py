@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.profiles import fewer
 from tests.release.tables import TableCounter, Telltale, marginal
 from tests.strategies import integer_arrays
 
@@ -66,6 +67,7 @@ def cases(draw):
     return asked(*own, budget=qs.PrivacyCost(1e30, **unit)), targets, counts
 
 
+@fewer(50)
 @given(cases())
 def test_the_cost_bounds_the_change_over_all_neighbours(case):
     distances, targets, counts = case

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import fewer
 from tests.strategies import integer_arrays
 
 import querysmasher as qs
@@ -31,7 +32,7 @@ def cases(draw):
     return kernel, table, records
 
 
-@settings(max_examples=300, deadline=None)
+@fewer(120)
 @given(case=cases())
 def test_answers_are_exact(case):
     kernel, table, records = case

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import fewer
 from tests.release.tables import TableCounter, Telltale, marginal, released, squared_change, units
 
 import querysmasher as qs
@@ -360,7 +361,7 @@ def test_a_plan_is_refused_or_costs_what_is_said():
     assert tried["spoilt", "refused"] >= 100
 
 
-@settings(max_examples=100)
+@fewer(60)
 @given(hostile_plans(), st.data())
 def test_what_a_change_does_follows_from_what_each_record_does(case, data):
     """Two neighbouring tables, measured as they stand: the brute force above adds records up."""

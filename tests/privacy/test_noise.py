@@ -133,15 +133,15 @@ def test_rounded_distribution(variance):
 @pytest.mark.parametrize("variance", ROUNDED[:3], ids=str)
 def test_rounded_exact_path_has_the_distribution(variance, monkeypatch):
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
-    check_rounded(RoundedGaussian(seed=32).draw(variance, 10_000), variance)
+    check_rounded(RoundedGaussian(seed=32).draw(variance, 4_000), variance)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variance", [Fraction(1), Fraction(10**12 + 1, 3), Fraction(2**100)], ids=str)
 def test_rounded_paths_decide_alike(variance, monkeypatch):
-    fast = RoundedGaussian(seed=33).draw(variance, 5_000)
+    fast = RoundedGaussian(seed=33).draw(variance, 2_000)
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
-    np.testing.assert_array_equal(RoundedGaussian(seed=33).draw(variance, 5_000), fast)
+    np.testing.assert_array_equal(RoundedGaussian(seed=33).draw(variance, 2_000), fast)
 
 
 def test_rounded_variance_is_that_of_the_gaussian_and_a_twelfth():
@@ -181,22 +181,22 @@ def test_fractions_that_decide_late_are_revealed():
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(7, 3), Fraction(12345, 7)], ids=str)
 def test_exact_path_has_the_distribution(variance, monkeypatch):
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)  # nothing is decided in floating point
-    check_distribution(DiscreteGaussian(seed=15).draw(variance, 10_000), variance)
+    check_distribution(DiscreteGaussian(seed=15).draw(variance, 4_000), variance)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(7, 3), Fraction(1000)], ids=str)
 def test_continued_streams_have_the_distribution(variance, monkeypatch):
     monkeypatch.setattr(sampler, "_STREAM_BITS", 1)  # every other stream for v has to be continued
-    check_distribution(DiscreteGaussian(seed=16).draw(variance, 10_000), variance)
+    check_distribution(DiscreteGaussian(seed=16).draw(variance, 4_000), variance)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variance", [Fraction(1, 10), Fraction(1), Fraction(10**12 + 1, 3)], ids=str)
 def test_both_paths_decide_alike(variance, monkeypatch):
-    fast = DiscreteGaussian(seed=17).draw(variance, 5_000)
+    fast = DiscreteGaussian(seed=17).draw(variance, 2_000)
     monkeypatch.setattr(sampler, "_MARGIN", 2.0)
-    np.testing.assert_array_equal(DiscreteGaussian(seed=17).draw(variance, 5_000), fast)
+    np.testing.assert_array_equal(DiscreteGaussian(seed=17).draw(variance, 2_000), fast)
 
 
 def test_exp_bounds_enclose():

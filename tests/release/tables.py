@@ -2,14 +2,18 @@
 
 import itertools
 import math
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import cache
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 
 import querysmasher as qs
 from querysmasher.planning.integer import integer_plan
+from querysmasher.privacy import measurement
+from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import noise_source
@@ -136,11 +140,35 @@ def simulate(plan, counts, seed, noise="rounded", integers=None):
     return Release(integers, plan.workload, plan.centres, record, store, public_total(integers, counter))
 
 
+@contextmanager
+def measured_often(integers, noise="rounded"):
+    """Check the cost of a plan, count the one table and compute its exact answers once for all seeds."""
+    check_budget(integers, DISTRIBUTIONS[noise])
+    counted, exact = measurement._counted, measurement.exact_answers
+    tables, answers = [], {}
+
+    def counted_once(*arguments):
+        if not tables:
+            tables.extend(counted(*arguments))
+        return tables
+
+    def exact_once(plan, measured, counts):
+        if id(measured) not in answers:
+            answers[id(measured)] = exact(plan, measured, counts)
+        return answers[id(measured)]
+
+    with mock.patch.multiple(
+        measurement, check_budget=mock.DEFAULT, _counted=counted_once, exact_answers=exact_once
+    ):
+        yield
+
+
 def simulations(plan, counts, seeds):
     """Measure a table with each of many seeds; what does not depend on the seed is computed once."""
     integers, predictor = whole(plan), None
-    for seed in seeds:
-        release = simulate(plan, counts, seed, integers=integers)
+    with measured_often(integers):
+        releases = [simulate(plan, counts, seed, integers=integers) for seed in seeds]
+    for release in releases:
         if predictor is None:
             predictor = release.predictor
             predictor.variances = cache(predictor.variances)

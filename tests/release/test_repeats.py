@@ -54,6 +54,7 @@ def test_repeats_are_as_good_as_one_measurement_of_the_combined_precision(factor
     )
 
 
+@pytest.mark.slow
 def test_errors_over_many_releases_have_the_stated_size():
     """Chi-squared of every answer's errors, at the false alarm rate ALARM for all together."""
     factors = [[1, Fraction(1, 3), 2]] * COUNT

@@ -7,19 +7,15 @@ below 10^-6 (`ALARM` for each of its comparisons, shared among the queries where
 """
 
 import dataclasses
-from unittest import mock
 
 import numpy as np
 import pytest
 from scipy import stats
 
 import querysmasher as qs
-from querysmasher.privacy import measurement
-from querysmasher.privacy.accounting import check_budget
-from querysmasher.privacy.distributions import DISTRIBUTIONS
 from tests.builders import ALARM, UNIFORM
 from tests.reference import query_rows
-from tests.release.tables import CLASSES, random_counts, simulate, whole
+from tests.release.tables import CLASSES, measured_often, random_counts, simulate, whole
 
 pytestmark = pytest.mark.slow  # hundreds of releases for every case
 
@@ -40,8 +36,7 @@ def runs(plan, workload, counts, noise, seeds):
     """
     integers = whole(plan, noise)
     measured, release = [], None
-    check_budget(integers, DISTRIBUTIONS[noise])
-    with mock.patch.object(measurement, "check_budget"):  # once is enough
+    with measured_often(integers, noise):
         for seed in seeds:
             release = simulate(plan, counts, seed, noise, integers)
             measured.append(np.concatenate([release.store[i] for i in range(len(integers.measured))]))

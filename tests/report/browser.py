@@ -1,6 +1,7 @@
 """A headless Chromium, driven through the pipe of its DevTools protocol: no driver, no further package."""
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -9,7 +10,7 @@ import subprocess
 import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PATIENCE = 60
+PATIENCE = 180  # seconds, for machines with much else to do
 READY = "document.documentElement?.dataset.ready === 'yes'"
 
 
@@ -25,12 +26,9 @@ class Browser:
         ours_in, theirs_out = os.pipe()
 
         def wire():  # the browser reads commands from 3 and writes answers to 4
-            os.dup2(theirs_in, 20)
-            os.dup2(theirs_out, 21)
-            os.dup2(20, 3)
-            os.dup2(21, 4)
-            os.set_inheritable(3, True)
-            os.set_inheritable(4, True)
+            above = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
+            for number, end in enumerate(above, start=3):  # the ends may be 3 or 4 themselves
+                os.dup2(end, number)
 
         options = [
             "--headless=new",

@@ -1,4 +1,4 @@
-"""Plans, releases and a browser, once for all tests of a file."""
+"""Plans and releases, once for all tests of a file."""
 
 import json
 import re
@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
-from tests.report.browser import Browser, find_browser
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken=2'>"
 SCHEMA = qs.Schema(
@@ -54,13 +53,3 @@ def hostile():
     plan = qs.plan(qs.all_kway(schema, [1, 2]), qs.zCDP(0.5), centering="uniform")
     frame = pd.DataFrame({schema.names[0]: [HOSTILE, "it's"] * 50, schema.names[1]: [0, 1] * 50})
     return plan, qs.measure(plan, frame)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    executable = find_browser()
-    if executable is None:
-        pytest.skip("no Chromium or Chrome on this machine")
-    opened = Browser(executable, tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()

@@ -298,6 +298,35 @@ def test_paper_says_which_tables_are_too_large(browser, tmp_path):
     assert len(browser.texts("#paper h3")) == 5
 
 
+def test_no_table_is_wider_than_paper(browser, tmp_path):
+    """A table of many columns is printed as several, each with the first column."""
+    schema = qs.Schema(
+        [
+            qs.Categorical("municipality", [f"a rather long name {i}" for i in range(12)]),
+            qs.Ordinal("b", range(12)),
+            qs.Categorical("c", ["x", "y"]),
+        ]
+    )
+    plan = qs.plan(qs.marginals(schema, [1, 2, 3]), qs.zCDP(1), centering="uniform")
+    browser.open(qs.measure(plan, table(schema)).report(tmp_path / "wide.html"), width=660)
+    choose(browser, first="1", second="0", percent="row")
+    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    browser.scheme("light", "print")
+    ends = "[...document.querySelectorAll('main table')].map((t) => t.getBoundingClientRect().right)"
+    assert max(browser.run(ends)) <= 660
+    heads = browser.run(
+        "[...document.querySelectorAll('.printed thead tr')]"
+        ".map((row) => [...row.cells].map((c) => c.textContent))"
+    )
+    assert len(heads) > 1
+    assert {head[0] for head in heads} == {"b \\ municipality"}
+    assert [name for head in heads for name in head[1:]] == [*schema["municipality"].labels, "Total"]
+    assert all("%" in text for text in browser.texts(".printed td"))
+    browser.scheme("light")
+    assert browser.run("getComputedStyle(document.querySelector('.printed')).display") == "none"
+    assert browser.complaints() == []
+
+
 def test_paper_shows_all_rows(opened):
     choose(opened, first="1", second="0")
     assert len(opened.texts("#cells tbody tr")) == 60

@@ -170,7 +170,7 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-@fewer(40)
+@fewer(12)
 @given(data=st.data())
 def test_values_and_errors(name, data):
     release = data.draw(dense())
@@ -186,6 +186,7 @@ def test_values_and_errors(name, data):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("share", "mean"))])
+@fewer(50)
 @given(data=st.data())
 def test_the_ends_of_an_interval_are_just_compatible_with_the_data(name, data):
     """Fieller: at both ends N - r D is exactly z standard errors from zero."""
@@ -339,6 +340,7 @@ def test_what_a_contrast_is_about():
     assert spread[0].about == {"a": "probability = 0.9", "b": "probability = 0.1"}
 
 
+@fewer(50)
 @given(dense())
 def test_groups_are_compared_with_what_they_are_part_of(release):
     """b has one figure per value of some of the columns of a."""

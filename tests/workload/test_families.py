@@ -13,6 +13,7 @@ from querysmasher.workload.family import Family
 from querysmasher.workload.joint import AbsDifference, Affine, Random
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.storage import family_from_json
+from tests.profiles import fewer
 from tests.strategies import attributes, families, integer_arrays, joint_families, matrices
 
 SIZES = range(1, 8)
@@ -80,6 +81,7 @@ def test_every_gram_is_the_weighted_sum_of_outer_products(data):
     assert W.shape == (family.rows, family.cells)
 
 
+@fewer(60)
 @given(st.data())
 def test_answers_are_the_rows_applied_to_a_table(data):
     shape = data.draw(st.sampled_from([(1,), (4,), (2, 3), (3, 3)]))

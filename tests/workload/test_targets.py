@@ -9,6 +9,7 @@ from scipy.stats import norm
 import querysmasher as qs
 from querysmasher.errors import WorkloadError
 from querysmasher.workload.storage import workload_from_data, workload_to_data
+from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import workloads
 
@@ -33,6 +34,7 @@ def test_parts_keep_their_own_targets_when_they_are_joined():
     assert "target" not in qs.marginals(SCHEMA, 1)._repr_html_()
 
 
+@fewer(40)
 @given(workloads())
 def test_targets_survive_weights_and_change_no_query(workload):
     aimed = 3 * workload.within(7, level=0.9)

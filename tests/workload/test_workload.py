@@ -14,6 +14,7 @@ from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import Affine
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
+from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import schemas, workloads
 
@@ -28,6 +29,7 @@ def test_len_counts_the_rows_and_every_query_has_words(workload):
     assert workload
 
 
+@fewer(50)
 @given(st.data())
 def test_adding_asks_the_queries_of_both_in_order(data):
     schema = data.draw(schemas())
@@ -39,6 +41,7 @@ def test_adding_asks_the_queries_of_both_in_order(data):
     assert list((one + two).labels()) == [*one.labels(), *two.labels()]
 
 
+@fewer(50)
 @given(workloads())
 def test_a_number_times_a_workload_scales_every_weight_and_nothing_else(workload):
     rows, weights = query_rows(workload)

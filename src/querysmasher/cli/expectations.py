@@ -10,6 +10,7 @@ from typing import Any
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import Bar
+from querysmasher.release.summary import noise_factor
 from querysmasher.report.expectations import Expectation, together
 from querysmasher.report.guarantees import promise
 from querysmasher.report.words import ways_words
@@ -29,8 +30,7 @@ class Expectations:
     @property
     def factor(self) -> float:
         """Ratio of the errors under the noise of the spec to those under the default noise."""
-        allowed = distribution_of(self.spec.measuring.noise).allowed_cost(self.plan.budget)
-        return math.sqrt(self.plan.budget.privacy_cost / allowed)
+        return noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
 
     @property
     def rmse(self) -> float:

@@ -100,34 +100,12 @@ def explore(
     say(f"Next: `querysmasher report {folder}`")
 
 
-def _summary(measured: Release) -> dict[str, Any]:
-    """Return a summary of an exploration, all of it public."""
-    from querysmasher.release.summary import summary_of
-
-    assert measured.exploration is not None  # noqa: S101 - the command explores
-    estimate, plan = measured.estimate(), measured.plan
-    error = estimate.error()
-    return {
-        **summary_of(measured),
-        "estimate": {
-            "note": estimate.note,
-            "queries": estimate.workload.query_count,
-            "error": str(error),
-            "kind": error.kind,
-            "records": error.value,
-            "interval": None if error.std is None else list(error.interval()),
-        },
-        "phases": [
-            {"name": phase.name, "cost": float(phase.cost(plan))} for phase in measured.exploration.phases
-        ],
-    }
-
-
 def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.folder import RELEASE, SUMMARY
+    from querysmasher.release.summary import exploration_summary, summary_of
 
-    summary = _summary(measured)
+    summary = {**summary_of(measured), **exploration_summary(measured)}
     names = [RELEASE, SUMMARY]
     names += write_answers(draft, read, measured, form)
     own = read.estimate.answers if read.estimate is not None else None

@@ -12,6 +12,7 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, print_pairs, print_table, say
 from querysmasher.cli.words import AsJson, examples
 from querysmasher.errors import BudgetError, FileError
+from querysmasher.formatting import count
 
 if TYPE_CHECKING:
     from querysmasher.privacy.entries import Chain
@@ -133,7 +134,8 @@ def _show(opened: Ledger, chain: Chain, delta: float) -> None:
 def _verdict(opened: Ledger, chain: Chain, head: str | None) -> str:
     noted = "the digest given is in the chain; " if head is not None else ""
     return (
-        f"OK: {len(chain.entries)} entries about {opened.label!r}, none changed since it was written; {noted}"
+        f"OK: {count(len(chain.entries), 'entry', 'entries')} about {opened.label!r}, none changed since it "
+        f"was written; {noted}"
         f"the exact sum is within the limit. Head: {chain.head}"
     )
 

@@ -183,16 +183,10 @@ def _finish(
     draft: Draft, read: Spec, planned: Plan, measured: Release, form: str
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
-    from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import PLAN, RELEASE, SUMMARY
-    from querysmasher.release.summary import summary_of
+    from querysmasher.release.summary import planned_summary, summary_of
 
-    expected = Expectations(planned, read)
-    summary = {
-        **summary_of(measured),
-        "expected_error": expected.rmse,
-        "gap": expected.plan.gap,
-    }
+    summary = {**summary_of(measured), **planned_summary(planned, measured.noise.distribution)}
     names = [RELEASE, PLAN, SUMMARY]
     if not (draft.folder / PLAN).is_file():
         planned.save(draft.folder / PLAN)

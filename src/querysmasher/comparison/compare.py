@@ -15,7 +15,7 @@ from querysmasher.comparison.chart import comparison_chart, write_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.comparison.rehearsal import Rehearsal, rehearse
 from querysmasher.errors import PlanError, QuerySmasherError
-from querysmasher.formatting import columns
+from querysmasher.formatting import columns, count
 from querysmasher.html import notebook, table
 from querysmasher.planning.asking import check_asked
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
@@ -24,7 +24,7 @@ from querysmasher.planning.objectives.objective import check_objective
 from querysmasher.planning.planner import plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
-from querysmasher.report.guarantees import promise
+from querysmasher.report.guarantees import epsilon_words, promise
 from querysmasher.workload.workload import Workload
 
 MEASURED_SECONDS = 30
@@ -94,7 +94,8 @@ class Comparison:
         The name ends in .html, .svg, .png, .pdf or .json.
         """
         bars = [(row.title, error) for row in self.rows if (error := self.error(row)) is not None]
-        title = f"{self.workload.query_count:,} queries"
+        asked = count(self.workload.query_count, "query", "queries")
+        title = f"{asked} at {', '.join(epsilon_words(self.budget))}"
         what = "RMSE" if self.objective == "mean" else "Largest error"
         if path is not None:
             write_chart(bars, title, path, what)

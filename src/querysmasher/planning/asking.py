@@ -46,13 +46,18 @@ def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:
         own = [f for f in asked[attribute.name].values() if len(f.shape) == 1]
         allowed = _most_values(own, attribute.size)
         if attribute.size > allowed:
+            most = limits().most_values
             msg = (
                 f"workload: {attribute.name!r} has {attribute.size:,} values; its queries "
-                f"({', '.join(sorted({str(f) for f in own}))}) can be planned up to {allowed:,}. Remedies: "
-                f"coarser values or bins for {attribute.name!r}; a few single queries about it; marginals or "
-                f"circular ranges alone, up to {limits().closed_form_values:,}; the default mechanism "
-                f"and solver, up to {limits().most_values:,}"
+                f"({', '.join(sorted({str(f) for f in own}))}) can be planned up to "
+                f"{allowed if attribute.size <= most else most:,}. Remedies: "
+                f"coarser values or bins for {attribute.name!r}; a few single queries about it"
             )
+            if attribute.size <= most:
+                msg += (
+                    f"; marginals or circular ranges alone, up to {limits().closed_form_values:,}; the "
+                    f"default mechanism and solver, up to {most:,}"
+                )
             raise TooLargeError(msg)
 
 

@@ -34,7 +34,7 @@ class PlanningLimits:
     """Maximum number of queries whose cells are merged."""
     merged_cells: int = 1_000_000
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
-    merged_entries: int = 100_000_000
+    merged_entries: int = 200_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
     merged_small: int = 3_000_000
     """Maximum of queries × cells below which cells are merged for any number of queries."""
@@ -64,12 +64,18 @@ class PlanningLimits:
     # --- attributes of very many values ---
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
+    alike_values: int = 3_000
+    """The same if its queries all look the same from every value."""
     most_values: int = 1_000_000
     """Maximum number of values of any attribute."""
     waves: int = 24
     """Number of low frequencies that adapt to unequal weights."""
     wave_entries: int = 10_000_000
     """Maximum number of entries of these, as rows over all values."""
+    triangle_values: int = 250_000
+    """Maximum number of values of an attribute whose strategy follows the weight of every single prefix."""
+    balance_steps: int = 40
+    """Maximum number of steps towards the distribution that determines it."""
     path_steps: int = 4
     """Number of steps towards the lower bound of weighted prefixes."""
 
@@ -80,6 +86,8 @@ class PlanningLimits:
     """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
     interior_cells: int = 1_200
     """Maximum number of cells for the interior-point method; beyond, it runs on the active ones only."""
+    interior_work: float = 1e9
+    """Queries × active cells² of its steps up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     bounded_work: float = 1e8

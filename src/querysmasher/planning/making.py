@@ -89,7 +89,7 @@ class Making:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
         if self.large:
             best = large_within.plan_least(
-                workload, budget, self._large_again(budget), self.options.tolerance
+                workload, budget, self._large_again(budget, fine=True), self.options.tolerance
             )
             return at_measured_cost(best, self.max_records)
         best = self._measurable(
@@ -100,7 +100,8 @@ class Making:
 
     def _large(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error where some attributes are not split."""
-        again, tolerance = self._large_again(budget), self.options.tolerance
+        fine = objective == "worst" or workload.has_targets
+        again, tolerance = self._large_again(budget, fine=fine), self.options.tolerance
         if objective == "worst":
             return large_worst.plan_worst(workload, targets_of(workload), again, tolerance).plan
         if not workload.has_targets:
@@ -112,11 +113,11 @@ class Making:
         tighter = replace_targets(workload, 1 / missed)
         return replace(large_within.plan_within(tighter, again, tolerance, insufficient), workload=workload)
 
-    def _large_again(self, budget: Budget) -> large_worst.Replan:
+    def _large_again(self, budget: Budget, *, fine: bool) -> large_worst.Replan:
         """Return what plans with other weights where some attributes are not split."""
 
         def again(asked: Workload, centres: Centres | None) -> Plan:
-            planner = LargePlanner(asked, budget, self.options, self.large, self.progress)
+            planner = LargePlanner(asked, budget, self.options, self.large, self.progress, fine=fine)
             return planner.plan(self.max_records) if centres is None else planner.at(centres)
 
         return again
@@ -160,38 +161,26 @@ class Making:
         return planned([])
 
     def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:
-        """Plan with some groups unsplit, and refuse a plan that cannot be measured."""
+        """Plan with some groups unsplit, around the best centres at which the plan can be measured."""
         rest = without(workload, unsplit)
-        split = None
-        if rest is not None:
-            split = _measurable_around_best(
-                rest, budget, self.options, self.bases, self.max_records, self.far_apart, self.progress
-            )
-        if not unsplit and split is not None:
-            return split
-        mixed = beside(split, unsplit, workload, budget, self.options.tolerance)
-        check_measurable(mixed, self.max_records)
-        return mixed
 
+        def whole(split: Plan | None) -> Plan:
+            """Return the measurable plan of all groups."""
+            every = split
+            if every is None or unsplit:
+                every = beside(split, unsplit, workload, budget, self.options.tolerance)
+            check_measurable(every, self.max_records)
+            return every
 
-def _measurable_around_best(
-    workload: Workload,
-    budget: Budget,
-    options: Options,
-    bases: Sequence[Solution],
-    max_records: int,
-    far_apart: bool,
-    progress: bool | None,
-) -> Plan:
-    """Plan with the best centres found, among those at which the plan can be measured."""
-    best = plan_around_best(workload, budget, options, bases, far_apart, progress)
-    try:
-        check_measurable(best, max_records)
-    except PlanError:
-        even = uniform(workload.schema)
-        if best.centres == even:
-            raise
-        at_even = plan_at(even, workload, budget, options, bases, progress)  # whose rows are smaller integers
-        check_measurable(at_even, max_records)
-        return replace(at_even, stopped_early=best.stopped_early)
-    return best
+        if rest is None:
+            return whole(None)
+        best = plan_around_best(rest, budget, self.options, self.bases, self.far_apart, self.progress)
+        try:
+            return whole(best)
+        except PlanError:
+            even = uniform(workload.schema)
+            if best.centres == even:
+                raise
+            at_even = plan_at(even, rest, budget, self.options, self.bases, self.progress)
+            # whose rows are smaller integers
+            return whole(replace(at_even, stopped_early=best.stopped_early))

@@ -18,6 +18,7 @@ class Distribution:
 
     Args:
         name: the short name that selects it, and that a release stores.
+        description: one sentence for readers, of a draw without a seed: which noise, from which source.
         is_private: whether the noise protects anyone, provided that its random bits are secret.
         is_gaussian: whether a noisy answer is post-processing of the Gaussian mechanism, so that every
             guarantee of the Gaussian mechanism holds for it.
@@ -26,6 +27,7 @@ class Distribution:
     """
 
     name: str
+    description: str
     is_private: bool
     is_gaussian: bool
     extra_variance: Callable[[float], float]
@@ -70,14 +72,39 @@ def _no_extra(variance: float) -> float:  # noqa: ARG001 - continuous noise has 
     return 0.0
 
 
+_SOURCE = "sampled exactly from the operating system's cryptographic source"
+
 DISTRIBUTIONS = {
     distribution.name: distribution
     for distribution in (
-        Distribution("rounded", is_private=True, is_gaussian=True, extra_variance=_rounded_extra),
-        Distribution("discrete", is_private=True, is_gaussian=False, extra_variance=_discrete_extra),
-        Distribution("opendp", is_private=True, is_gaussian=False, extra_variance=_discrete_extra),
         Distribution(
-            "gaussian", is_private=False, is_gaussian=True, extra_variance=_no_extra, dtype=np.float64
+            "rounded",
+            f"Gaussian rounded to integers, {_SOURCE}.",
+            is_private=True,
+            is_gaussian=True,
+            extra_variance=_rounded_extra,
+        ),
+        Distribution(
+            "discrete",
+            f"Discrete Gaussian, {_SOURCE}.",
+            is_private=True,
+            is_gaussian=False,
+            extra_variance=_discrete_extra,
+        ),
+        Distribution(
+            "opendp",
+            "Discrete Gaussian, sampled by OpenDP from a cryptographic source.",
+            is_private=True,
+            is_gaussian=False,
+            extra_variance=_discrete_extra,
+        ),
+        Distribution(
+            "gaussian",
+            "Gaussian noise in floating point: a simulation, NOT private.",
+            is_private=False,
+            is_gaussian=True,
+            extra_variance=_no_extra,
+            dtype=np.float64,
         ),
     )
 }

@@ -46,7 +46,7 @@ class OpenDPDiscreteGaussian:
     """
 
     distribution = DISTRIBUTIONS["opendp"]
-    description = "Discrete Gaussian, sampled by OpenDP from a cryptographic source."
+    description = distribution.description
 
     def __init__(self, *, seed: int | None = None) -> None:
         """Load OpenDP, or raise an error that says how to install it."""
@@ -73,7 +73,7 @@ class FloatGaussian:
     """Ordinary Gaussian noise in floating point, for simulation only: it has NO guarantee."""
 
     distribution = DISTRIBUTIONS["gaussian"]
-    description = "Gaussian noise in floating point: a simulation, NOT private."
+    description = distribution.description
 
     def __init__(self, *, seed: int | None = None) -> None:
         """Start a generator, from `seed` if one is given."""

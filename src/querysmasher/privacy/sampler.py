@@ -84,7 +84,7 @@ class _ExactSampler:
     def description(self) -> str:
         """One sentence for the report: which distribution, fed by which randomness."""
         if self.seed is None:
-            return f"{self.title}, sampled exactly from the operating system's cryptographic source."
+            return self.distribution.description
         return f"{self.title} from a generator with seed {self.seed}: a simulation, NOT private."
 
     def draw(self, variance: Fraction, size: int) -> NDArray[np.int64]:

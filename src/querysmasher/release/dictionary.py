@@ -87,7 +87,7 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
     said = SINGLE if columns.single else SEVERAL
     words = {
         "title": attribute.title,
-        "description": " ".join(filter(None, [attribute.description, said])),
+        "description": f"{_sentence(attribute.description)}{said}",
         **unit,
     }
     given = {key: word for key, word in words.items() if word is not None}
@@ -100,6 +100,16 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
     # the standard has categories only for columns that hold nothing else
     is_list = columns.single and kind in ("string", "integer")
     return given | {"categories" if is_list else "labels": labels}
+
+
+def _sentence(words: str | None) -> str:
+    """Return words so that a sentence may follow.
+
+    >>> _sentence("Age at the interview"), _sentence("As registered."), _sentence(None)
+    ('Age at the interview. ', 'As registered. ', '')
+    """
+    said = (words or "").strip()
+    return f"{said}{'' if said.endswith(('.', '!', '?', '…')) else '.'} " if said else ""
 
 
 def _type(kind: Any) -> str:

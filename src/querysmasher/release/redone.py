@@ -14,9 +14,6 @@ from querysmasher.release.comparing import WRITER, difference
 from querysmasher.release.description import NAME
 from querysmasher.release.release import Release
 
-HEAD = ("title", "description", "created", "version", "contributors")
-"""What a description says about the release as a whole."""
-
 CHOSEN = ("level", "thresholds", "suppress")
 """What the publisher chose, as `datapackage.json` states it."""
 
@@ -72,7 +69,14 @@ def _described(stated: Mapping[str, Any], fresh: Mapping[str, Any], file: Path) 
     parts = stated.get("resources")
     if not isinstance(parts, list):
         return "it is not valid"
-    wrong = [key for key in HEAD if stated.get(key) != fresh.get(key)]
+    paths = [one.get("path") if isinstance(one, dict) else None for one in parts]
+    there = [one.name for one in file.parent.iterdir()]
+    missing = [path for path in paths if path not in there]
+    if missing:
+        return f"it describes {missing[0]!r}, which is not there"
+    later = {"name"} if paths[-1:] != [file.name] else set()  # the package has the name of its last file
+    head = {*stated, *fresh} - {"resources", "querysmasher", *later}
+    wrong = sorted(key for key in head if stated.get(key) != fresh.get(key))
     own = _without(stated.get("querysmasher"))
     if all(own != _without(one.get("querysmasher")) for one in parts if isinstance(one, dict)):
         wrong.append("querysmasher")

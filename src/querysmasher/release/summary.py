@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
+from querysmasher.planning.planned import Planned
 from querysmasher.privacy.digests import plan_digest
+from querysmasher.privacy.distributions import Distribution
+from querysmasher.release.release import Release
 from querysmasher.release.released import Released
 
 VERSION = "querysmasher"
@@ -27,4 +31,35 @@ def summary_of(release: Released) -> dict[str, Any]:
         "integer_plan_digest": plan_digest(release.plan),
         "queries": release.workload.query_count,
         "schema": release.plan.schema.to_json(),
+    }
+
+
+def planned_summary(plan: Planned, noise: Distribution) -> dict[str, Any]:
+    """Return what a plan promises under a noise: the error to expect, and how close to the optimum it is."""
+    return {"expected_error": plan.rmse * noise_factor(plan, noise), "gap": plan.gap}
+
+
+def noise_factor(plan: Planned, noise: Distribution) -> float:
+    """Return the ratio of errors under a noise to those under the default noise."""
+    return math.sqrt(plan.budget.privacy_cost / noise.allowed_cost(plan.budget))
+
+
+def exploration_summary(release: Release) -> dict[str, Any]:
+    """Return the error of the estimates of an exploration, and what its phases cost."""
+    if release.exploration is None:
+        return {}
+    estimate, plan = release.estimate(), release.plan
+    error = estimate.error()
+    return {
+        "estimate": {
+            "note": estimate.note,
+            "queries": estimate.workload.query_count,
+            "error": str(error),
+            "kind": error.kind,
+            "records": error.value,
+            "interval": None if error.std is None else list(error.interval()),
+        },
+        "phases": [
+            {"name": phase.name, "cost": float(phase.cost(plan))} for phase in release.exploration.phases
+        ],
     }

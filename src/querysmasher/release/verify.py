@@ -18,33 +18,25 @@ from typing import Any
 
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.formatting import count
+from querysmasher.planning.plan import Plan
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import sha256
 from querysmasher.release.description import NAME as DESCRIPTION
 from querysmasher.release.exploration import spent
+from querysmasher.release.finding import FAILED, OK, OPEN, Finding
+from querysmasher.release.published import check_errors, check_page, check_plan, close
 from querysmasher.release.redone import redone
 from querysmasher.release.release import Release
-from querysmasher.release.summary import VERSION, summary_of
+from querysmasher.release.summary import VERSION, exploration_summary, planned_summary, summary_of
 from querysmasher.text import shown
 
 RELEASE, SUMMARY = "release.qs", "summary.json"
-
-OK, FAILED, OPEN = "ok", "FAILED", "not checked"
+PLAN, ERRORS, PAGE = "plan.qs", "errors.csv", "report.html"
 
 BEYOND = (
     "No folder can show that the noise was drawn at random, that the counts come from the table that is "
     "named, or that nothing else about the same people was released: ask the custodian."
 )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check."""
-
-    name: str
-    status: str
-    """`OK`, `FAILED` or `OPEN`."""
-    text: str
 
 
 @dataclass(frozen=True)
@@ -110,7 +102,9 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
     findings += [_noise(release), _cost(release)]
     if path.is_dir():
         summary = _summary(path)
-        findings += [*_files(path, summary), _stated(release, summary), *_answers(release, path)]
+        plan, beside = _beside(release, path, summary)
+        findings += _files(path, summary)
+        findings += [*_stated(release, plan, summary), *_answers(release, path), *beside]
     findings.append(_recorded(release, ledger))
     return Verdict(str(path), tuple(findings), release.guarantee, digest)
 
@@ -128,6 +122,8 @@ def _noise(release: Release) -> Finding:
             release.store[number]  # which checks their type and their number
     except FileError as error:
         return Finding("noise", FAILED, str(error))
+    if release.noise.description != release.noise.distribution.description:
+        return Finding("noise", FAILED, f"is described otherwise than noise {release.noise.name!r} is")
     return Finding("noise", OK, f"{release.measurements:,} noisy integers. {release.noise.description}")
 
 
@@ -163,25 +159,53 @@ def _files(folder: Path, summary: Mapping[str, Any] | None) -> Iterator[Finding]
         yield Finding("files", FAILED, "; ".join(f"{', '.join(n)} {what}" for what, n in words if n))
     else:
         yield Finding("files", OK, f"{', '.join(sorted(stated))} have the digests that {SUMMARY} states")
-    others = sorted(set(there) - set(stated))
+    others = sorted(set(there) - {*stated, PAGE})  # which is written again
     if others:
         yield Finding("other files", OPEN, ", ".join(others))
 
 
-def _stated(release: Release, summary: Mapping[str, Any] | None) -> Finding:
+def _beside(
+    release: Release, folder: Path, summary: Mapping[str, Any] | None
+) -> tuple[Plan | None, list[Finding]]:
+    """Check the plan, the errors of estimates and the page, as far as they are there; return the plan."""
+    plan, findings = None, []
+    if (folder / PLAN).is_file():
+        plan, finding = check_plan(release, folder / PLAN)
+        findings.append(finding)
+    if (folder / ERRORS).is_file():
+        findings.append(check_errors(release, folder / ERRORS))
+    if (folder / PAGE).is_file():
+        same_version = (summary or {}).get(VERSION) == summary_of(release)[VERSION]
+        findings.append(check_page(release, folder / PAGE, same_version))
+    return plan, findings
+
+
+def _stated(release: Release, plan: Plan | None, summary: Mapping[str, Any] | None) -> Iterator[Finding]:
     """Compare what the summary says about the release with what follows from it."""
     if summary is None:
-        return Finding(SUMMARY, FAILED, "missing, or not valid JSON")
-    expected = {key: value for key, value in summary_of(release).items() if key != VERSION}
-    expected = json.loads(json.dumps(expected))
-    wrong = [key for key, value in expected.items() if key in summary and summary[key] != value]
-    if wrong:
-        return Finding(SUMMARY, FAILED, f"says something else about {', '.join(wrong)}")
+        yield Finding(SUMMARY, FAILED, "missing, or not valid JSON")
+        return
+    exact = {key: value for key, value in summary_of(release).items() if key != VERSION}
+    computed = exploration_summary(release)  # on another machine the same but for rounding
+    if plan is not None:
+        computed |= planned_summary(plan, release.noise.distribution)
+    expected = json.loads(json.dumps(exact | computed))
+    wrong = [
+        key
+        for key, value in expected.items()
+        if key in summary and not (summary[key] == value or (key in computed and close(summary[key], value)))
+    ]
     silent = [key for key in expected if key not in summary]
-    if silent:
-        return Finding(SUMMARY, OPEN, f"right, as far as it goes; it does not state {', '.join(silent)}")
-    digest = expected["integer_plan_digest"]
-    return Finding(SUMMARY, OK, f"states the guarantee; the integer plan has digest {digest}")
+    if wrong:
+        yield Finding(SUMMARY, FAILED, f"says something else about {', '.join(wrong)}")
+    elif silent:
+        yield Finding(SUMMARY, OPEN, f"right, as far as it goes; it does not state {', '.join(silent)}")
+    else:
+        digest = expected["integer_plan_digest"]
+        yield Finding(SUMMARY, OK, f"states the guarantee; the integer plan has digest {digest}")
+    others = sorted(set(summary) - {*expected, VERSION, "digests"})
+    if others:
+        yield Finding("other statements", OPEN, f"{SUMMARY}: {', '.join(others)}")
 
 
 def _answers(release: Release, folder: Path) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
@@ -42,6 +43,21 @@ def scientific(value: float) -> str:
     power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     mantissa = mantissa.rstrip("0").rstrip(".")
     return power if mantissa == "1" else f"{mantissa} × {power}"
+
+
+def in_symbols(words: str) -> str:
+    """Return a guarantee as pages write it, with Greek letters and powers of ten.
+
+    >>> in_symbols("privacy with epsilon = 1.0 and delta = 1e-06, for any two tables")
+    'privacy with ε = 1 and δ = 10⁻⁶, for any two tables'
+    """
+    letters = {"epsilon": "ε", "rho": "ρ", "mu": "μ", "delta": "δ"}
+
+    def said(found: re.Match[str]) -> str:
+        value = float(found[2])
+        return f"{letters[found[1]]} = {scientific(value) if found[1] == 'delta' else f'{value:.10g}'}"
+
+    return re.sub(r"\b(epsilon|delta|rho|mu) = ([\d.]+(?:e[+-]?\d+)?)(?![\d])", said, words)
 
 
 def promise(budget: Budget, person: str | None = None) -> str:
@@ -116,7 +132,7 @@ def guarantee(budget: Budget, *, discrete: bool = False, person: str | None = No
     weak = guess > 0.9
     return join(
         [
-            element("p", budget.describe(person), class_="lead"),
+            element("p", in_symbols(budget.describe(person)), class_="lead"),
             *(element("p", remark, class_="warning") for remark in remarks(budget)),
             element("h3", "What an attacker could learn"),
             element(

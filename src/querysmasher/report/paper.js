@@ -2,6 +2,7 @@
 
 const PRINTED = 600; // cells of one table
 const ALL_PRINTED = 10000; // cells of all tables together
+const PAPER = 640; // pixels across, less than the narrower of A4 and Letter has
 
 const size = (places) => places.reduce((product, place) => product * attribute(place).labels.length, 1);
 const titled = (places) => places.map((place) => attribute(place).name).join(" × ");
@@ -22,10 +23,27 @@ function printedTables() {
 function printedTable(places) {
   const ordered = [...places].sort((one, two) => attribute(two).labels.length - attribute(one).labels.length);
   if (places.length === 1) return [make("table", {}, ...listed(places[0]))];
-  if (places.length === 2) return [make("table", { class: "cross" }, ...crossed(ordered[0], ordered[1], null, "").parts)];
+  if (places.length === 2) return narrow(...crossed(ordered[0], ordered[1], null, "").parts);
   const [third, a, b] = [ordered[2], ordered[0], ordered[1]];
   return attribute(third).labels.flatMap((label, v) => [make("h4", {}, `${attribute(third).name} = ${label}`),
-    make("table", { class: "cross" }, ...crossed(a, b, [third, v], "").parts)]);
+    ...narrow(...crossed(a, b, [third, v], "").parts)]);
+}
+
+// A cross-table as tables below each other, each with the first column and as many others as paper is wide.
+function narrow(head, body) {
+  const rows = [...head.rows, ...body.rows].map((row) => [...row.cells]);
+  const widths = rows[0].map((_, j) => 14 + 6.2 * Math.max(...rows.map((row) => row[j].textContent.length)));
+  const chunks = [];
+  let room = 0;
+  widths.forEach((width, j) => {
+    if (j === 0) return;
+    room -= width;
+    if (room < 0) { chunks.push([]); room = PAPER - widths[0] - width; }
+    chunks[chunks.length - 1].push(j);
+  });
+  const part = (from, chosen) => make(from.tagName.toLowerCase(), {}, ...[...from.rows].map((row) =>
+    make("tr", {}, ...[0, ...chosen].map((j) => row.cells[j].cloneNode(true)))));
+  return chunks.map((chosen) => make("table", { class: "cross" }, part(head, chosen), part(body, chosen)));
 }
 
 function listed(a) {
@@ -44,9 +62,17 @@ function fillPaper() {
     ...(left.length ? [make("p", { class: "note" }, `Too large to print: ${short}${more}. The file of answers has them.`)] : []));
 }
 
+// The chosen cross-table, which may show percentages, as wide as paper is.
+function fillChosen() {
+  document.querySelectorAll("#crossing .printed").forEach((old) => old.remove());
+  const { tHead, tBodies } = byId("cross");
+  if (byId("crossing").hidden || !tHead) return;
+  byId("cross").parentElement.after(make("div", { class: "printed" }, ...narrow(tHead, tBodies[0])));
+}
+
 // Paper shows all rows of the chosen table too.
 window.addEventListener("beforeprint", () => {
   [state.shown, state.shownAnswers] = [Infinity, Infinity];
-  if (data.tables.length) { tabulate(); fillPaper(); }
+  if (data.tables.length) { tabulate(); fillPaper(); fillChosen(); }
   if (data.answers.length) listAnswers();
 });

@@ -85,7 +85,7 @@ def _summary(plan: Planned, rmse: float) -> Html:
                 ("Queries", f"{workload.query_count:,}", f"in {count(len(workload.groups), 'group')}"),
                 ("Expected error", f"± {number(rmse)}", "root mean square, in records"),
                 *_largest(plan),
-                ("Above the optimum", f"≤ {share(plan.gap)}", "certified"),
+                ("Above optimum", f"≤ {share(plan.gap)}", "certified"),
                 (
                     "Measured",
                     f"{plan.measurements:,}",

@@ -36,6 +36,9 @@ PROVENANCE = {
 }
 """Words about the provenance of a release."""
 
+TITLE = "Private release"
+"""The heading of a page if the release has no title."""
+
 
 def write_release_report(
     release: Released,
@@ -45,7 +48,7 @@ def write_release_report(
 ) -> Path:
     """Write the page about a release, with its estimates if given, and return its path."""
     target = checked_path(path)
-    heading = title or release.provenance.title or "Private release"
+    heading = title or release.provenance.title or TITLE
     return write_page(target, release_page(release, heading, estimate))
 
 
@@ -55,7 +58,7 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
     deep = deep_tables(release)
     answers, listed_of = planned_answers(release)
     sections = [
-        ("tables", "Tables", _tables(found, left_out, not_shown(release, [*found, *deep]))),
+        ("tables", "Tables", _tables(found, left_out, not_shown(release, [*found, *deep]), bool(deep))),
         ("answers", "Other planned queries", _answers(answers, listed_of)),
         ("guarantee", "The guarantee", _guarantee(release)),
         ("released", "What was released", _released(release)),
@@ -130,7 +133,7 @@ def _simulation(release: Released) -> Html | None:
     )
 
 
-def _tables(found: Sequence[Table], left_out: int, missing: str | None) -> Html:
+def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thirds: bool) -> Html:
     if not found:
         return element("p", "No table on one or two attributes follows from this release.")
     control = element(
@@ -170,7 +173,9 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None) -> Html:
         [
             element(
                 "p",
-                "Choose one attribute or two. Bars and bands are 95% intervals for the noise: each covers "
+                "Choose one attribute or two",
+                ", and a value of a third where three were planned together. " if has_thirds else ". ",
+                "Bars and bands are 95% intervals for the noise: each covers "
                 "the count in the table 95 times out of 100. Small counts may come out negative.",
             ),
             control,
@@ -227,8 +232,10 @@ def _guarantee(release: Released) -> Html:
 
 def _released(release: Released) -> Html:
     facts = [
-        ("noisy numbers", f"{release.measurements:,}"),
-        ("on", count(len(release.plan.measured), "attribute set")),
+        (
+            "noisy numbers",
+            f"{release.measurements:,} on {count(len(release.plan.measured), 'attribute set')}",
+        ),
         ("noise", release.noise.description),
         ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
         *((PROVENANCE[name], word) for name, word in release.provenance.to_json().items()),

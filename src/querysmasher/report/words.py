@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from querysmasher.attributes import Attribute
 from querysmasher.formatting import count, preview
@@ -31,8 +31,11 @@ PATTERNS = {
 }
 LETTERS = "xyzuvwst"
 
+WHERE = "where"
+"""The kind of a predicate, of which a group may have one factor per attribute."""
+
 LEVELS = 60
-"""Maximum number of groups of a hierarchy that are listed."""
+"""Maximum number of groups of a level of a hierarchy, or of labels of rows, that are listed."""
 
 MOST = 30
 """Maximum number of attributes listed on a page; the others are collapsed."""
@@ -58,7 +61,9 @@ def group_words(group: Group) -> str:
 
 def _in_full(names: Sequence[str], family: Family) -> str:
     """Return a predicate, or the levels of a hierarchy, in full; other rows by their title."""
-    labels = family.row_labels if isinstance(family, Rows | Hierarchy) else None
+    if isinstance(family, Hierarchy):
+        return one_line(f"{', '.join(names)} ({family}: {'; '.join(_levels(family))})")
+    labels = family.row_labels if isinstance(family, Rows) else None
     if labels is None or len(labels) > LEVELS:
         more = "" if labels is None else f", {len(labels):,} groups"
         return f"{', '.join(names)} ({family}{more})" if names else ""
@@ -67,11 +72,22 @@ def _in_full(names: Sequence[str], family: Family) -> str:
     return one_line(f"{', '.join(names)} ({family}: {'; '.join(labels)})")
 
 
+def _levels(family: Hierarchy) -> Iterator[str]:
+    """Yield the groups of each level; those of a large level are counted."""
+    for number, names in enumerate(family.names):
+        title = f"{family.titles[number]} " if family.titles else ""
+        listed = ", ".join(map(str, names)) if len(names) <= LEVELS else f"{len(names):,} groups"
+        yield title + listed
+    if family.leaves:
+        yield "each value"
+
+
 def kind_words(group: Group) -> str:
     """Name the families of a group, whatever attributes they are on."""
     if not group.attributes:
         return "total"
-    return one_line(" × ".join(sorted(map(str, group.families))))
+    kinds = sorted(map(str, group.families))
+    return one_line(kinds[0] if set(kinds) == {WHERE} else " × ".join(kinds))
 
 
 def ways_words(ways: int) -> str:

@@ -93,16 +93,19 @@ def _from_csv(title: str, text: str) -> list[dict[str, Any]]:
         if kind and kinds.setdefault(name, kind) != kind:
             msg = f"{title}, line {lines.line_num}: kind: {name!r} was {kinds[name]!r} before, got {kind!r}"
             raise SpecError(msg)
+        if (line.get("type") or "").strip().casefold() == "text":
+            as_text.add(name)
         own = (line["values"] or "").split(";")
         texts.setdefault(name, []).extend(own)
-        labels.setdefault(name, []).extend(_labels(f"{title}, line {lines.line_num}", line.get("label"), own))
+        size = len(_values(own, name in as_text))
+        bins = size - 1 if kinds.get(name) == "binned" else size
+        place = f"{title}, line {lines.line_num}"
+        labels.setdefault(name, []).extend(_labels(place, line.get("label"), size, bins))
         for key in WORDS:
             said = (line.get(key) or "").strip()
             if said and words.setdefault(name, {}).setdefault(key, said) != said:
                 msg = f"{title}, line {lines.line_num}: {key}: {name!r} had another one before"
                 raise SpecError(msg)
-        if (line.get("type") or "").strip().casefold() == "text":
-            as_text.add(name)
     if not texts:
         msg = f"{title}: it has no attribute"
         raise SpecError(msg)
@@ -120,20 +123,20 @@ def _table(title: str, name: str, kind: str, values: list[Label], labels: list[s
     if kind == "binned":  # one label per bin, and one edge more
         return {**found, "labels": labels[: len(values) - 1]}
     if len(labels) != len(values):
-        msg = f"{title}: label: {name!r} has labels beside a range; write its values one by one"
+        msg = f"{title}: label: expected one per value of {name!r}; write its values one by one"
         raise SpecError(msg)
     return {**found, "labels": {str(v): label for v, label in zip(values, labels, strict=True) if label}}
 
 
-def _labels(place: str, written: str | None, texts: list[str]) -> list[str]:
-    """Return the labels of one line: none, one per value, or those of its bins."""
+def _labels(place: str, written: str | None, size: int, bins: int) -> list[str]:
+    """Return the labels of one line: none, one for each of its `size` values, or one per bin."""
     if not (written or "").strip():
-        return [""] * len(texts)
+        return [""] * size
     labels = [label.strip() for label in str(written).split(";")]
-    if len(labels) not in (len(texts), len(texts) - 1):
-        msg = f"{place}: label: expected {len(texts)}, one per value, got {len(labels)}"
+    if len(labels) not in (size, bins):
+        msg = f"{place}: label: expected {bins}, one per value, got {len(labels)}"
         raise SpecError(msg)
-    return labels + [""] * (len(texts) - len(labels))
+    return labels + [""] * (size - len(labels))
 
 
 def _values(texts: list[str], as_text: bool) -> list[Label]:

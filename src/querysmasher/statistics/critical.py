@@ -59,12 +59,13 @@ def simultaneous(level: float, count: int, covariance: Array | None = None) -> f
     values, vectors = np.linalg.eigh(correlation)
     kept = values > 1e-10 * values[-1]
     root = vectors[:, kept] * np.sqrt(values[kept])
-    largest = np.abs(_normal(root.shape[1]) @ root.T).max(axis=1)
+    drawn = root @ _normal(root.shape[1])
+    largest = np.abs(drawn, out=drawn).max(axis=0)
     return float(np.clip(np.quantile(largest, level, method="higher"), pointwise(level), safe))
 
 
 @lru_cache(maxsize=4)
 def _normal(size: int) -> Array:
-    """Return standard normal draws, always the same."""
+    """Return standard normal draws, always the same, one per column."""
     draws = DRAWS if size <= 100 else FEWER_DRAWS
-    return np.random.default_rng(20_240_229).standard_normal((draws, size))
+    return np.ascontiguousarray(np.random.default_rng(20_240_229).standard_normal((draws, size)).T)

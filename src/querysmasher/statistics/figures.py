@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,11 @@ class Figures:
 
     def errors(self) -> Linear:
         """Return the errors of the figures as combinations of those of answers."""
+        return self._errors
+
+    @cached_property
+    def _errors(self) -> Linear:
+        """The same, computed once."""
         if self.linear is None:
             msg = f"{self.title}: its joint covariance is not known"
             raise WorkloadError(msg)

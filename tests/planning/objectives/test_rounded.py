@@ -66,6 +66,7 @@ def test_the_current_population_survey_meets_targets_as_measured():
     assert plan.gap <= 0.006
 
 
+@pytest.mark.slow
 def test_a_given_budget_meets_targets_as_measured():
     capped, others = qs.all_kway(SCHEMA, [2, 3], "prefix").within(8), qs.all_kway(SCHEMA, 1)
     budget = qs.PrivacyCost(1.1 * qs.least_budget(capped).budget.privacy_cost)

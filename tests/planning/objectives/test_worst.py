@@ -11,6 +11,7 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from tests.builders import COST, cps, cube
 from tests.planning.objectives.targets import aimed
+from tests.profiles import fewer
 from tests.reference import optimal_worst, query_rows, variances
 from tests.strategies import schemas, workloads
 
@@ -62,7 +63,7 @@ def test_optimised_centres_are_certified_at_these_centres(data):
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@fewer(5)
 @given(st.data())
 def test_few_queries_are_certified_against_every_mechanism(data):
     schema = data.draw(schemas(max_attributes=2, max_size=4, max_cells=12))

@@ -20,6 +20,7 @@ from querysmasher.planning.trees.solving import best_precisions, class_bound
 from querysmasher.privacy.factors import Nodes
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.tree import Hierarchy
+from tests.profiles import fewer
 
 WEIGHTS = st.sampled_from([1.0, 1.0, 1.0, 0.25, 3.0, 40.0])
 
@@ -84,6 +85,7 @@ def test_the_solution_is_near_the_dense_optimum_and_its_certificate_holds(tree, 
     assert own.is_sound()
 
 
+@fewer(50)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data())
 def test_regular_trees_are_optimal(branches, data):
     """One precision per level, in closed form: the optimum over all strategies."""
@@ -184,6 +186,7 @@ def test_nothing_to_measure(refuses):
         solve_tree(type(asked)(asked.leaf_of, asked.nodes, np.zeros(3)), 1e-3)
 
 
+@fewer(40)
 @given(trees(leaves=True), st.data())
 def test_the_variances_of_any_groups(tree, data):
     """Groups that are nodes or not, of levels that nest or not, against rows written out."""
@@ -200,6 +203,7 @@ def test_the_variances_of_any_groups(tree, data):
     assert strategy.loss(tree) == pytest.approx(expected)
 
 
+@fewer(50)
 @given(trees(), st.data())
 def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
     strategy = solve_tree(nested([tree], [1.0]), 1e-3).strategy
@@ -218,6 +222,7 @@ def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
     assert small.total_variance == pytest.approx(strategy.total_variance)
 
 
+@fewer(50)
 @given(trees())
 def test_what_is_left_beside_the_total_is_bounded(tree):
     """Against the least loss of the queries centred around any weights: here uniform ones."""

@@ -19,6 +19,9 @@ from querysmasher.workload.weighted import Weighted
 Asked = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
 
+SLIGHT = 1e-6
+"""Minimum weight of a prefix, relative to the mean, for which a strategy is chosen."""
+
 ROUGH = 1e-3
 """Where local weights fall below this fraction of their mean, they are smoothed."""
 
@@ -130,26 +133,35 @@ class LineGram:
             local = np.maximum(_smoothed(local, max(1, n // 64)), ROUGH * mean)
         return local
 
-    def path(self) -> Path | None:
-        """Return the families with a closed form as weighted prefixes; None if some weights are zero."""
+    def path(self, *, merged: bool = True) -> Path | None:
+        """Return the families with a closed form as weighted prefixes; None if there are no such.
+
+        If `merged`, for bounds, values that hardly any prefix distinguishes are one. Else, for strategies,
+        the smallest weights are raised, so that every value is known.
+        """
         n = self.size
         weights = np.zeros(n) + (n + 1) * self.ranges + 2 * n * self.circular
         if self.prefixes is not None:
             weights += self.prefixes
         plain = not (self.ranges or self.circular)
         weights[-1] += self.total
-        if plain and self.values is None:
-            weights = weights[weights > 0]  # values that no prefix distinguishes are merged
-        if not weights.size or weights.min() <= EASY * weights.max():
+        if not weights.any():
             return None
+        ends = None
+        if merged and plain and self.values is None:
+            ends = np.flatnonzero(weights > EASY * weights.max())
+            weights = weights[ends]
+        least = EASY * weights.max() if merged else max(EASY * weights.max(), SLIGHT * weights.mean())
+        added = float(np.maximum(least - weights, 0.0).sum())
+        weights = np.maximum(weights, least)
         if plain:
-            return Path(weights, self.values)
+            return Path(weights, self.values, added=added, ends=ends)
         place = np.arange(n) / n
         rows = np.stack([np.ones(n), place, place**2 + place])  # 1, i/n, (i² + ni)/n²
         middle = np.zeros((3, 3))
         middle[:2, :2] -= self.ranges * n**2 * np.array([[1, -1], [-1, 1]])
         middle += self.circular * n**2 * np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
-        return Path(weights, self.values, rows, middle)
+        return Path(weights, self.values, rows, middle, added)
 
     def loss(self, strategy: UnsplitStrategy) -> float:
         """Return the sum of weight × variance under a strategy at unit cost."""

@@ -18,15 +18,17 @@ diagonal determines D: a few rounds converge.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.large.balance import balanced
 from querysmasher.planning.large.gram import LineGram
 from querysmasher.planning.large.path import best_weights
+from querysmasher.planning.large.rough import Modes
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import MirroredStrategy, UnsplitStrategy
 from querysmasher.privacy.factors import Reflection
@@ -39,6 +41,9 @@ ROUNDS = 4
 
 FAINT = 1e-3
 """The eigenvalue of constants, relative to the next, where others measure the total."""
+
+ROUGH = 0.1
+"""Weights of prefixes are rough if neighbours differ by more than this fraction of their mean."""
 
 ENOUGH = 1.004
 """A strategy with a loss within this factor of its bound is good enough."""
@@ -57,20 +62,51 @@ class LineSolution:
     """A lower bound on √loss of what the queries ask beside the total, if known."""
 
 
-def solve_line(gram: LineGram) -> LineSolution:
-    """Return the best strategy found, with a certificate."""
+def solve_line(gram: LineGram, *, fine: bool = False) -> LineSolution:
+    """Return the best strategy found, with a certificate.
+
+    A filter is enough if its loss is near the bound, unless `fine`: it may answer a few queries less well.
+    """
+    rough = _rough(gram, 0.0 if fine else ROUGH)
+    if rough is not None and rough.loss <= ENOUGH * rough.bound:
+        return rough
     found = [
         (strategy, gram.loss(strategy), bound)
         for strategy, bound in map(partial(_closed, gram), _closed_forms(gram))
     ]
     bound = max((bound for *_, bound in found), default=0.0)
     best = min(found, key=itemgetter(1), default=None)
-    if best is None or best[1] > ENOUGH * bound:
-        more = [adapted(gram, ends) for ends in _bases(gram)]
-        found += [(strategy, gram.loss(strategy), 0.0) for strategy in more]
-        best = min(found, key=itemgetter(1))
-        bound = max(bound, lower_bound(gram, best[0]))
-    return LineSolution(best[0], best[1], min(bound, best[1]), value_weights(gram, best[0]))
+    if best is not None and best[1] <= ENOUGH * bound:
+        return LineSolution(best[0], best[1], min(bound, best[1]), value_weights(gram, best[0]))
+    found += [(own, gram.loss(own), 0.0) for own in (adapted(gram, ends) for ends in _bases(gram))]
+    best = min(found, key=itemgetter(1))
+    start = value_weights(gram, best[0])
+    bound = max(bound, lower_bound(gram, start, limits().path_steps))
+    if rough is None and best[1] > ENOUGH * bound:
+        rough = _rough(gram, 0.0)
+    if rough is not None:
+        bound = max(bound, rough.bound)
+        if rough.loss < best[1]:
+            return replace(rough, bound=min(bound, rough.loss))
+    return LineSolution(best[0], best[1], min(bound, best[1]), start)
+
+
+def _rough(gram: LineGram, least: float) -> LineSolution | None:
+    """Return the strategy that follows the weight of every prefix, if neighbours differ enough."""
+    path = gram.path(merged=False)
+    if gram.others or path is None or not gram.size <= limits().triangle_values:
+        return None
+    weights = path.prefixes
+    if weights.size < 2 or np.abs(np.diff(weights[:-1])).sum() < least * weights.sum():
+        return None
+    found = balanced(path, np.sqrt(weights), limits().balance_steps)
+    try:
+        strategy = Modes.of(path, found.best).triangle()
+    except np.linalg.LinAlgError:  # beyond double precision
+        return None
+    bound = lower_bound(gram, found.proof, 1)
+    loss = gram.loss(strategy)
+    return LineSolution(strategy, loss, min(bound, loss), found.proof)
 
 
 def _closed_forms(gram: LineGram) -> list[str]:
@@ -176,17 +212,13 @@ def _simple_bound(gram: LineGram) -> float:
     return bound
 
 
-def lower_bound(gram: LineGram, strategy: MirroredStrategy) -> float:
-    """Return a lower bound on the loss of every strategy at unit cost, from a good one."""
-    path = gram.path()
+def lower_bound(gram: LineGram, start: Array, steps: int) -> float:
+    """Return a lower bound on the loss of every strategy at unit cost, from weights of the values."""
+    simple, path = _simple_bound(gram), gram.path()
     if path is None:
-        return _simple_bound(gram)
-    start = value_weights(gram, strategy)
-    if path.size < gram.size and gram.prefixes is not None:  # the weights of merged values add up
-        ends = np.flatnonzero(gram.prefixes > 0)
-        start = np.add.reduceat(start, np.append(0, ends[:-1] + 1))
-    alone = best_weights(path, start, limits().path_steps)[1] ** 2
-    return alone + _simple_bound(LineGram(gram.size, (), others=gram.others))
+        return simple
+    alone = max(0.0, best_weights(path, path.shared(start), steps)[1]) ** 2
+    return max(simple, alone + _simple_bound(LineGram(gram.size, (), others=gram.others)))
 
 
 def value_weights(gram: LineGram, strategy: MirroredStrategy) -> Array:

@@ -42,16 +42,23 @@ class LargePlanner:
     """Plans a workload with large attributes."""
 
     def __init__(
-        self, workload: Workload, budget: Budget, options: Options, large: Places, progress: bool | None
+        self,
+        workload: Workload,
+        budget: Budget,
+        options: Options,
+        large: Places,
+        progress: bool | None,
+        *,
+        fine: bool = False,
     ) -> None:
-        """Take the workload apart."""
+        """Take the workload apart; `fine` if the largest error matters, rather than the mean."""
         self.workload, self.budget, self.options, self.large = workload, budget, options, large
         self.progress = progress
         self.groups: defaultdict[Key, list[Group]] = defaultdict(list)
         for group in workload:
             asked = Asked.of(workload.schema, group, large)
             self.groups[asked.large].append(asked.small)
-        lines = Lines(trees=any(family.is_tree for group in workload for family in group.families))
+        lines = Lines(trees=any(family.is_tree for group in workload for family in group.families), fine=fine)
         self.layers = Layers(workload.schema, self.groups, budget.unit.total_is_public, lines)
 
     def plan(self, max_records: int) -> Plan:

@@ -12,8 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.large.balance import fair_weights
+from querysmasher.planning.limits import limits
+from querysmasher.workload.families import Prefix
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
-from querysmasher.workload.weighted import weighted
+from querysmasher.workload.weighted import Weighted, weighted
 from querysmasher.workload.workload import Workload
 
 LEAST = 1e-4
@@ -36,9 +40,9 @@ class Weights:
     """Logarithms of the ratios from which they grew."""
 
     @classmethod
-    def even(cls, count: int) -> Weights:
-        """Return equal weights."""
-        return cls(np.ones(count), np.full(count, FIRST_RATE), np.zeros(count))
+    def first(cls, values: Array) -> Weights:
+        """Return weights to begin with."""
+        return cls(values, np.full(values.size, FIRST_RATE), np.zeros(values.size))
 
     def mean(self, of: Array) -> Array:
         """Return weighted means along the last axis."""
@@ -65,10 +69,10 @@ class Multipliers:
     """For each group and family, the weights of its queries."""
 
     @classmethod
-    def even(cls, workload: Workload) -> Multipliers:
-        """Return equal weights within every group, and equal sums."""
-        rows = tuple(tuple(Weights.even(f.rows) for f in group.families) for group in workload)
-        return cls(Weights.even(len(rows)), rows)
+    def first(cls, workload: Workload) -> Multipliers:
+        """Return equal sums, and equal weights within every group, but for all prefixes of many values."""
+        rows = tuple(tuple(Weights.first(_first(f)) for f in group.families) for group in workload)
+        return cls(Weights.first(np.ones(len(rows))), rows)
 
     def asked(self, workload: Workload, aims: Array, factor: float = 1.0) -> list[Group]:
         """Return the groups with weights such that Σ weight × aim² is `factor`."""
@@ -90,6 +94,13 @@ class Multipliers:
             means.append(float(own[0].mean(sums[0])) if own else float(ratio))
             rows.append(tuple(w.grown(part) for w, part in zip(own, sums, strict=True)))
         return Multipliers(self.groups.grown(np.array(means)), tuple(rows))
+
+
+def _first(family: Family) -> Array:
+    base = family.base if isinstance(family, Weighted) else family
+    if isinstance(base, Prefix) and limits().dense_values < family.rows <= limits().triangle_values:
+        return fair_weights(family.rows)
+    return np.ones(family.rows)
 
 
 def _means(ratio: Array, own: Sequence[Weights], axis: int) -> Array:

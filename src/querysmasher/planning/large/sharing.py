@@ -99,9 +99,9 @@ def shares(
 class Lines:
     """Finds strategies for large attributes, each once for queries that are equal up to scale."""
 
-    def __init__(self, *, trees: bool = False) -> None:
-        """Start with none; with `trees`, single values are nodes of a tree."""
-        self.trees = trees
+    def __init__(self, *, trees: bool = False, fine: bool = False) -> None:
+        """Start with none; with `trees`, single values are nodes of a tree; `fine` as in `solve_line`."""
+        self.trees, self.fine = trees, fine
         self._known: dict[Hashable, LineSolution] = {}
         self._joint: dict[Hashable, list[list[LineSolution]]] = {}
         self._bounds: dict[Hashable, float] = {}
@@ -123,7 +123,7 @@ class Lines:
 
         The least loss of a sum is at least the sum of the least losses.
         """
-        found = solve_line(gram)
+        found = solve_line(gram, fine=self.fine)
         trees = [(family, weight) for family, weight in gram.asked if family.is_tree]
         rest = [(family, weight) for family, weight in gram.asked if not family.is_tree]
         if not trees:

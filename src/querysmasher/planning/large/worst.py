@@ -20,11 +20,14 @@ from querysmasher.workload.workload import Workload
 Replan = Callable[[Workload, Centres | None], Plan]
 """Plans a workload for the mean error, around given centres or the best ones."""
 
-STEPS = 12
-"""Maximum number of plans."""
+STEPS, FEWER_STEPS = 24, 12
+"""Maximum number of plans, and where these take longer."""
 
-PATIENCE = 3
+PATIENCE, LESS_PATIENCE = 8, 3
 """Number of plans in a row that gain nothing, after which the search ends."""
+
+MANY = 20_000
+"""Number of values above which plans take longer."""
 
 ENOUGH = 5e-3
 """The search ends at this gap, or at the tolerance if that is wider."""
@@ -40,9 +43,10 @@ class Worst:
 
 def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float) -> Worst:
     """Return the plan whose largest standard error, relative to its group's aim, is least."""
-    multipliers, best = Multipliers.even(workload), None
+    multipliers, best = Multipliers.first(workload), None
     least, bound, stalled, gap = math.inf, 0.0, 0, math.inf
-    for _ in range(STEPS):
+    many = max(workload.schema.sizes) > MANY
+    for _ in range(FEWER_STEPS if many else STEPS):
         asked = Workload(workload.schema, tuple(multipliers.asked(workload, aims)))
         plan = replan(asked, None if best is None else best.plan.centres)
         ratios = ratios_of(plan, workload, aims)
@@ -54,7 +58,7 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float
         if best is None or largest < least:
             least, best = largest, Worst(plan, multipliers)
         gap = max(0.0, math.sqrt(least / bound) - 1)
-        if gap <= max(ENOUGH, tolerance) or stalled >= PATIENCE:
+        if gap <= max(ENOUGH, tolerance) or stalled >= (LESS_PATIENCE if many else PATIENCE):
             break
         multipliers = multipliers.stepped(ratios)
     assert best is not None  # noqa: S101 - there is at least one step

@@ -24,6 +24,9 @@ from querysmasher.planning.strategies import MergedStrategy
 RANK = 1e-12
 """Eigenvalues of the queries' Gram matrix below this fraction of the largest are rounding errors."""
 
+NEAR = 5
+"""Multiple of the tolerance at which a plan of many queries is good enough, if more would take minutes."""
+
 WIDE = 4
 """With more columns per query than this, designs are found by the method for wide rows."""
 
@@ -96,7 +99,8 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
         if found.gap <= tolerance:
             return found
     closer = 4 if columns <= limits().dense_cells else 1
-    design = solve_design(root, np.ones(columns) if diagonal is None else diagonal**2, tolerance / closer)
+    start = np.ones(columns) if diagonal is None else diagonal**2
+    design = solve_design(root, start, tolerance / closer, enough=NEAR * tolerance)
     matrix, reached = design.strategy(), design.upper
     if is_graded(root):
         matrix, reached = design.filled_strategy()

@@ -47,6 +47,8 @@ METHODS = {
     "product basis",
     "mirrored": "the attribute has too many values for a matrix, so it is measured as it is, by a filter "
     "that reflects at its ends",
+    "triangle": "the attribute has too many values for a matrix, and its queries differ in weight, so it is "
+    "measured as it is, by a triangle that follows every weight",
     "tree": "the attribute has too many values for a matrix, and its hierarchy is a tree, so its nodes are "
     "counted with one precision each",
 }

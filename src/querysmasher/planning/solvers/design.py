@@ -54,9 +54,9 @@ class Design:
     leverages: Array
 
     @classmethod
-    def at(cls, R: Array, p: Array) -> Design:
-        """Evaluate the design with weights p, which need not sum to one."""
-        if is_graded(R):
+    def at(cls, R: Array, p: Array, graded: bool | None = None) -> Design:
+        """Evaluate the design with weights p, which need not sum to one; `graded`: whether R is, if known."""
+        if is_graded(R) if graded is None else graded:
             s, Y = graded_decomposition(R, p)
             return cls(p, s, Y, np.einsum("ij,ij,i->j", Y, Y, 1 / s))
         X = R * np.sqrt(p)
@@ -72,7 +72,7 @@ class Design:
         With P^½GP^½ = U diag(s²) Uᵀ the polar decomposition of RP^½ gives Y = diag(s) UᵀP^{-½}.
         """
         r = np.sqrt(p)
-        eigenvalues, U = np.linalg.eigh(gram * np.outer(r, r))
+        eigenvalues, U = np.linalg.eigh(gram * (r[:, None] * r))
         squares = eigenvalues[-rank:]
         s = np.sqrt(np.maximum(squares, squares[-1] * 1e-30))
         Y = s[:, None] * U[:, -rank:].T / r
@@ -123,13 +123,14 @@ class Design:
 def evaluator(R: Array) -> Callable[[Array], Design]:
     """Return what evaluates designs of the rows R, by whichever decomposition is quicker."""
     rank, cells = R.shape
-    if rank < NEARLY_FULL * cells or is_graded(R):
-        return partial(Design.at, R)
+    graded = is_graded(R)
+    if rank < NEARLY_FULL * cells or graded:
+        return partial(Design.at, R, graded=graded)
     gram = R.T @ R
 
     def at(p: Array) -> Design:
         if p.min() < FAINT_WEIGHT * p.max():
-            return Design.at(R, p)
+            return Design.at(R, p, graded=False)
         return Design.of_gram(gram, rank, p)
 
     return at

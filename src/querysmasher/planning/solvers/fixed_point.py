@@ -62,7 +62,7 @@ def fixed_point(
         move = residual
         if len(points) > 1:
             move = residual - _extrapolation(points, residuals, design.weights)
-        x = x + np.clip(move, -3, 3)
+        x = x + np.minimum(np.maximum(move, -3), 3)
         p = np.maximum(np.exp(x - x.max()), LEAST)
         design = evaluate(p / p.sum())
         gaps.append(design.gap)
@@ -72,9 +72,10 @@ def fixed_point(
 
 def _extrapolation(points: list[Array], residuals: list[Array], measure: Array) -> Array:
     """Return the part of the step that past steps already explain (weighted least squares)."""
-    steps, changes = np.diff(points, axis=0), np.diff(residuals, axis=0)
+    x, r = np.array(points), np.array(residuals)
+    steps, changes = x[1:] - x[:-1], r[1:] - r[:-1]
     weighted = measure * changes
     normal = weighted @ changes.T
-    normal[np.diag_indices_from(normal)] *= 1 + 1e-10
+    normal.flat[:: len(normal) + 1] *= 1 + 1e-10
     mix = np.linalg.lstsq(normal, weighted @ residuals[-1], rcond=1e-14)[0]
     return np.asarray(mix @ (steps + changes))

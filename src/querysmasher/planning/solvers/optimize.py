@@ -15,11 +15,14 @@ PLAIN_STEPS = 500
 """Maximum number of further steps if scales are far apart, where other methods may stall."""
 
 
-def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | None = None) -> Design:
+def solve_design(
+    R: Array, start: Array, tolerance: float, progress: Progress | None = None, *, enough: float = 0.0
+) -> Design:
     """Return a design whose gap is at most `tolerance`, or the best one found.
 
     The accelerated fixed point reaches dense optima (prefixes, ranges, marginals) in a few steps. If it
-    stalls, as it does for sparse optima, the interior-point method takes over.
+    stalls, as it does for sparse optima, the interior-point method takes over, unless its steps take long and
+    a gap of at most `enough` is reached.
     """
     cells, rank = R.shape[1], len(R)
     thin = cells > limits().light_cells and cells > 6 * rank
@@ -28,7 +31,8 @@ def solve_design(R: Array, start: Array, tolerance: float, progress: Progress | 
         return _active_set(R, Design.at(R, start), tolerance, progress)  # from a sparse optimum nearby
     steps = 40 if cells <= 4 * rank else 60
     design = fixed_point(evaluator(R), start, tolerance, steps, progress)
-    if design.gap <= tolerance:
+    heavy = rank * min(cells, 3 * rank) ** 2 > limits().interior_work
+    if design.gap <= (max(tolerance, enough) if heavy else tolerance):
         return design
     if takes_all:
         weights = interior_point(R, design.weights, tolerance, progress)

@@ -11,8 +11,10 @@ from querysmasher.planning.strategies.diagonal import DiagonalStrategy
 from querysmasher.planning.strategies.fourier import FourierStrategy
 from querysmasher.planning.strategies.merged import MergedStrategy
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
+from querysmasher.planning.strategies.on_line import LineStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
 from querysmasher.planning.strategies.tree import TreeStrategy
+from querysmasher.planning.strategies.triangle import TriangleStrategy
 from querysmasher.planning.strategies.unsplit import UnsplitStrategy
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
@@ -21,6 +23,7 @@ KINDS: dict[str, type[Strategy]] = {
     for kind in (
         FourierStrategy,
         MirroredStrategy,
+        TriangleStrategy,
         TreeStrategy,
         MergedStrategy,
         DenseStrategy,
@@ -35,10 +38,12 @@ __all__ = [
     "DenseStrategy",
     "DiagonalStrategy",
     "FourierStrategy",
+    "LineStrategy",
     "MergedStrategy",
     "MirroredStrategy",
     "Strategy",
     "TreeStrategy",
+    "TriangleStrategy",
     "UnsplitStrategy",
     "strategy_from_data",
     "strategy_of_integers",

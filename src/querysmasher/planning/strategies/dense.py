@@ -89,7 +89,16 @@ class DenseStrategy(Strategy):
         flat = rows.reshape(-1, math.prod(self.shape))
         return (flat @ self.inverse).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
 
+    @cached_property
+    def _covariance(self) -> Array:
+        """The covariance B† B†ᵀ (cells × cells)."""
+        return self.inverse @ self.inverse.T
+
     def covary(self, rows: Array) -> Array:
+        cells = math.prod(self.shape)
+        flat = rows.reshape(-1, cells)
+        if len(flat) > cells and 2 * self.rank > cells:
+            return (flat @ self._covariance).reshape(rows.shape)
         return (self.transform(rows) @ self.inverse.T).reshape(rows.shape)
 
     def orthonormal(self) -> DenseStrategy:

@@ -18,27 +18,23 @@ from typing import Any, Self
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.errors import PlanError
 from querysmasher.fields import floats, text
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.line_variances import LineVariances
+from querysmasher.planning.strategies.on_line import LineStrategy
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
-from querysmasher.planning.strategies.unsplit import UnsplitStrategy
 from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.mirrored import MOST_ROWS
 from querysmasher.privacy.factors.reflection import NAMES
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from querysmasher.workload.family import Family
-from querysmasher.workload.weighted import Weighted
 
 LEAST_DIAGONAL_BITS, LEAST_FILTER_BITS = 10, 9
 """With fewer, rounding costs more than for other strategies, so the filter takes some bits of theirs."""
 
 
 @dataclass(frozen=True, eq=False)
-class MirroredStrategy(UnsplitStrategy):
+class MirroredStrategy(LineStrategy):
     """A filter that reflects at both ends of an attribute, and a few smooth rows, times a diagonal."""
 
     kind = "mirrored"
@@ -73,10 +69,6 @@ class MirroredStrategy(UnsplitStrategy):
     def rank(self) -> int:
         return self.diagonal.size
 
-    @property
-    def spread(self) -> float:
-        return 1.0
-
     @cached_property
     def _kernel(self) -> Array:
         """The free lags of K = S⁻¹."""
@@ -90,9 +82,6 @@ class MirroredStrategy(UnsplitStrategy):
         image = self.reflection.apply(self._kernel, self.extra)
         triangle = np.linalg.cholesky(np.eye(len(image)) + image @ self.extra.T)
         return np.asarray(np.linalg.solve(triangle, image))
-
-    def covary(self, rows: Array) -> Array:
-        return self.of_line.covary(rows)
 
     def transform(self, rows: Array) -> Array:
         image = self.covary(rows) * self.diagonal
@@ -109,56 +98,12 @@ class MirroredStrategy(UnsplitStrategy):
         rows = self.reflection.matrix(self.reflection.kernel(np.sqrt(self.spectrum))) * self.diagonal
         return np.vstack([rows, self.extra * self.diagonal])
 
-    # --- variances ---
-
-    @property
-    def inverse_ones(self) -> Array:
-        return self.of_line.of_total
-
     @cached_property
     def of_line(self) -> LineVariances:
         """The variances of queries."""
         return LineVariances(
             self.reflection, 1 / self.spectrum, self._kernel, self.diagonal, self._correction
         )
-
-    @property
-    def prefix_variances(self) -> Array:
-        """The variance of every prefix."""
-        return self.of_line.prefixes
-
-    @property
-    def value_variances(self) -> Array:
-        """The variance of every value's count."""
-        return self.of_line.values
-
-    def query_variances(self, family: Family) -> Array:
-        if family.rows > limits().variances // 8:
-            msg = (
-                f"workload: {family.rows:,} variances ({family} of {self.rank:,} values) do not fit in "
-                "memory; ask for fewer at a time"
-            )
-            raise TooLargeError(msg)
-        base = family.base if isinstance(family, Weighted) else family
-        if isinstance(base, Identity):
-            return self.value_variances
-        if isinstance(base, Prefix):
-            return self.prefix_variances
-        spans = base.spans()
-        if spans is None:
-            rows = base.matrix()
-            return np.einsum("ij,ij->i", rows, self.covary(rows))
-        return self.of_line.of_spans(*spans)
-
-    def loss(self, family: Family, *, weighted: bool = True) -> float:
-        base = family.base if isinstance(family, Weighted) else family
-        weights = family.weights if weighted else None
-        if weights is None and isinstance(base, Range):
-            return self.of_line.all_ranges()
-        if weights is None and isinstance(base, Circular):
-            return self.of_line.all_circular()
-        variances = self.query_variances(base)
-        return float(variances.sum() if weights is None else weights @ variances)
 
     # --- integers ---
 

@@ -8,6 +8,7 @@ from typing import Any
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import WORD, Factor, Integers
 from querysmasher.privacy.factors.filter import Filter
+from querysmasher.privacy.factors.halves import Halves
 from querysmasher.privacy.factors.matrix import Matrix
 from querysmasher.privacy.factors.merged import Merged
 from querysmasher.privacy.factors.mirrored import Mirrored
@@ -15,8 +16,11 @@ from querysmasher.privacy.factors.nodes import Nodes
 from querysmasher.privacy.factors.partition import Partition
 from querysmasher.privacy.factors.reflection import Reflection
 from querysmasher.privacy.factors.tree import Tree
+from querysmasher.privacy.factors.triangle import Triangle
 
-KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree)}
+KINDS: dict[str, type[Factor]] = {
+    kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree, Triangle)
+}
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
 __all__ = [
@@ -24,6 +28,7 @@ __all__ = [
     "WORD",
     "Factor",
     "Filter",
+    "Halves",
     "Integers",
     "Matrix",
     "Merged",
@@ -32,6 +37,7 @@ __all__ = [
     "Partition",
     "Reflection",
     "Tree",
+    "Triangle",
     "factor_from_data",
     "is_factor",
 ]

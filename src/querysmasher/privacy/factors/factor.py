@@ -121,6 +121,11 @@ class Factor(ABC):
         """The ends, eigenvalues, diagonal and further rows of a mirrored filter F, and the lags of F⁻²."""
         return None
 
+    @property
+    def triangle(self) -> tuple[Integers, Integers, Integers] | None:
+        """The near blocks, far blocks and ranks of a triangle, else None."""
+        return None
+
     @cached_property
     def _inverse(self) -> Array:
         return pseudo_inverse(self.written_out())

@@ -1,0 +1,131 @@
+"""What strategies on an attribute whose values stand on a line have in common, however they are stored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import TooLargeError
+from querysmasher.planning.limits import limits
+from querysmasher.planning.strategies.unsplit import UnsplitStrategy
+from querysmasher.workload.families import Circular, Identity, Prefix, Range
+from querysmasher.workload.family import Family, Places
+from querysmasher.workload.weighted import Weighted
+
+
+class OnLine(ABC):
+    """The variances of prefixes, values and ranges of one attribute."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of values."""
+
+    @abstractmethod
+    def covary(self, rows: Array) -> Array:
+        """Return rows times V⁻¹."""
+
+    @property
+    @abstractmethod
+    def prefixes(self) -> Array:
+        """The variance of every prefix."""
+
+    @property
+    @abstractmethod
+    def values(self) -> Array:
+        """The variance of every value's count."""
+
+    @abstractmethod
+    def between_prefixes(self, low: Places, high: Places) -> Array:
+        """Return the covariances of pairs of prefixes."""
+
+    @abstractmethod
+    def all_ranges(self) -> float:
+        """Return the sum of the variances of all ranges."""
+
+    @abstractmethod
+    def all_circular(self) -> float:
+        """Return the sum of the variances of all circular ranges."""
+
+    @cached_property
+    def of_total(self) -> Array:
+        """V⁻¹1: the covariance of every value's count with the total."""
+        return self.covary(np.ones(self.size))
+
+    def of_spans(self, first: Places, last: Places) -> Array:
+        """Return the variances of sums of consecutive values."""
+        around = first > last  # the complement of what lies between: its variance needs two cuts as well
+        before, until = first - 1, last
+        prefixes = np.append(self.prefixes, 0.0)  # index −1: nothing
+        low, high = np.minimum(before, until), np.maximum(before, until)
+        shared = np.zeros(first.shape)
+        single = first == last
+        inner = (low >= 0) & ~single
+        shared[inner] = self.between_prefixes(low[inner], high[inner])
+        result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * shared)
+        if around.any():  # 1 − (high prefix − low prefix)
+            own = around
+            covariance = np.append(np.cumsum(self.of_total), 0.0)
+            result[own] += covariance[self.size - 1] - 2 * (covariance[high[own]] - covariance[low[own]])
+        return np.asarray(result)
+
+
+class LineStrategy(UnsplitStrategy):
+    """A strategy on one attribute that knows the variances of prefixes and ranges."""
+
+    @property
+    @abstractmethod
+    def of_line(self) -> OnLine:
+        """The variances of queries."""
+
+    @property
+    def spread(self) -> float:
+        return 1.0
+
+    def covary(self, rows: Array) -> Array:
+        return self.of_line.covary(rows)
+
+    @property
+    def inverse_ones(self) -> Array:
+        return self.of_line.of_total
+
+    @property
+    def prefix_variances(self) -> Array:
+        """The variance of every prefix."""
+        return self.of_line.prefixes
+
+    @property
+    def value_variances(self) -> Array:
+        """The variance of every value's count."""
+        return self.of_line.values
+
+    def query_variances(self, family: Family) -> Array:
+        if family.rows > limits().variances // 8:
+            msg = (
+                f"workload: {family.rows:,} variances ({family} of {self.rank:,} values) do not fit in "
+                "memory; ask for fewer at a time"
+            )
+            raise TooLargeError(msg)
+        base = family.base if isinstance(family, Weighted) else family
+        if isinstance(base, Identity):
+            return self.value_variances
+        if isinstance(base, Prefix):
+            return self.prefix_variances
+        spans = base.spans()
+        if spans is None:
+            rows = base.matrix()
+            return np.einsum("ij,ij->i", rows, self.covary(rows))
+        return self.of_line.of_spans(*spans)
+
+    def loss(self, family: Family, *, weighted: bool = True) -> float:
+        base = family.base if isinstance(family, Weighted) else family
+        weights = family.weights if weighted else None
+        if weights is None and isinstance(base, Range):
+            return self.of_line.all_ranges()
+        if weights is None and isinstance(base, Circular):
+            return self.of_line.all_circular()
+        variances = self.query_variances(base)
+        return float(variances.sum() if weights is None else weights @ variances)

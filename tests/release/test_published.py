@@ -1,0 +1,240 @@
+"""`verify`: plan, errors of estimates, page and summary follow from the release."""
+
+import io
+import json
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import querysmasher as qs
+from querysmasher.files import write_members
+from querysmasher.release.comparing import sha256
+from querysmasher.release.published import check_page, check_plan
+from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
+from querysmasher.release.verify import FAILED, OK, OPEN, digests
+from tests.builders import UNIFORM
+from tests.release.test_verify import statuses, text, with_digests
+
+SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(4))])
+TABLE = pd.DataFrame({"sex": ["F", "M"] * 40, "age": [i % 4 for i in range(80)]})
+WORKLOAD = qs.marginals(SCHEMA, [1, 2])
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return qs.plan(WORKLOAD, qs.zCDP(0.5), **UNIFORM)
+
+
+@pytest.fixture
+def folder(plan, tmp_path):
+    """A folder as `release` writes it, with estimates, and a page as `report` does."""
+    made = tmp_path / "out"
+    made.mkdir()
+    plan.save(made / "plan.qs")
+    release = qs.measure(plan, TABLE).described(title="T", plan_digest=sha256(made / "plan.qs"))
+    release.save(made / "release.qs")
+    release.write(release.workload, made / "answers.csv")
+    pd.DataFrame(release.estimate().errors().to_frame("pandas")).to_csv(made / "errors.csv", index=False)
+    stated = {**summary_of(release), **planned_summary(plan, release.noise.distribution)}
+    (made / "summary.json").write_text(json.dumps({**stated, "digests": digests(made)}))
+    return made
+
+
+def changed_archive(path, change):
+    """Write a plan again with other content and the right checksum."""
+    archive = zipfile.ZipFile(path)
+    members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    with path.open("wb") as stream:
+        write_members(stream, members)
+
+
+def test_a_correct_folder(folder):
+    verdict = qs.verify(folder)
+    assert verdict.ok
+    found = statuses(verdict)
+    assert [found[name] for name in ("plan.qs", "errors.csv", "summary.json")] == [OK] * 3
+    assert "it costs 1, of 1 allowed" in text(verdict, "plan.qs")
+
+
+def test_another_plan_is_found(folder, plan):
+    """Even if the digests are those of the other plan; the release itself names its plan."""
+    other = qs.plan(WORKLOAD + 2 * qs.marginals(SCHEMA, 1), qs.zCDP(0.5), **UNIFORM)
+    other.save(folder / "plan.qs")
+    assert "names a plan with another digest" in text(with_digests(folder), "plan.qs")
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda: qs.plan(2 * WORKLOAD, qs.zCDP(0.5), **UNIFORM), "another workload"),
+        (lambda: qs.plan(WORKLOAD, qs.zCDP(0.4), **UNIFORM), "another budget"),
+        (lambda: qs.plan(WORKLOAD, qs.zCDP(0.5), solver="structured", **UNIFORM), ""),
+    ],
+)
+def test_the_plan_of_another_release_is_found(plan, tmp_path, made, words):
+    """Also if the release names it: anybody can write a release."""
+    other = made()
+    other.save(tmp_path / "plan.qs")
+    release = qs.measure(plan, TABLE).described(plan_digest=sha256(tmp_path / "plan.qs"))
+    found, finding = check_plan(release, tmp_path / "plan.qs")
+    assert (found is None, finding.status) == ((True, FAILED) if words else (False, OK))
+    assert words in finding.text
+
+
+def test_other_noise_in_a_plan_is_found(plan, tmp_path):
+    """The budget shared otherwise: another integer plan, at the same cost."""
+    first, second, *rest = plan.measured
+    factor = 1.02
+    left = 1 / first.variance + 1 / second.variance - 1 / (factor * first.variance)
+    shared = (replace(first, variance=factor * first.variance), replace(second, variance=1 / left), *rest)
+    replace(plan, measured=shared).save(tmp_path / "plan.qs")
+    _, finding = check_plan(qs.measure(plan, TABLE), tmp_path / "plan.qs")
+    assert finding.status == FAILED
+    assert "rounds to other integers" in finding.text
+
+
+@pytest.mark.parametrize("member", ["gap", "tolerance", "array"])
+def test_any_change_of_a_plan_is_found(folder, member):
+    def change(members):
+        payload = json.loads(members["payload.json"])
+        if member == "array":
+            name = payload["variances"]["$array"]
+            stream = io.BytesIO()
+            np.save(stream, np.load(io.BytesIO(members[name])) * 1.5)
+            members[name] = stream.getvalue()
+        else:
+            payload[member] = 0.5
+        members["payload.json"] = json.dumps(payload).encode()
+
+    changed_archive(folder / "plan.qs", change)
+    assert statuses(with_digests(folder))["plan.qs"] == FAILED
+
+
+@pytest.mark.parametrize(("key", "value"), [("expected_error", 1.0), ("gap", 0.5)])
+def test_what_a_summary_says_about_the_plan_is_compared(folder, key, value):
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    path.write_text(json.dumps({**summary, key: summary[key] * (1 + 1e-9)}))  # rounding
+    assert qs.verify(folder).ok
+    path.write_text(json.dumps({**summary, key: value}))
+    assert text(qs.verify(folder), "summary.json") == f"says something else about {key}"
+
+
+def test_small_numbers_of_a_summary_are_compared_exactly(folder, plan):
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    path.write_text(json.dumps({**summary, "budget": {**summary["budget"], "rho": 0.5 + 1e-9}}))
+    assert text(qs.verify(folder), "summary.json") == "says something else about budget"
+
+
+def test_other_statements_of_a_summary_are_named(folder):
+    path = folder / "summary.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "epsilon": 0.01}))
+    verdict = qs.verify(folder)
+    assert verdict.ok
+    assert statuses(verdict)["other statements"] == OPEN
+    assert "epsilon" in text(verdict, "other statements")
+
+
+@pytest.mark.parametrize("column", ["error", "share", "table", "kind"])
+def test_errors_of_estimates_are_recomputed(folder, column):
+    path = folder / "errors.csv"
+    rows = pd.read_csv(path)
+    rows[column] = rows[column] * 1.001 if column in ("error", "share") else "x"
+    rows.to_csv(path, index=False)
+    assert repr(column) in text(with_digests(folder), "errors.csv")
+    rows.iloc[:-1].to_csv(path, index=False)
+    assert "other columns or rows" in text(with_digests(folder), "errors.csv")
+    path.write_bytes(b"\xff")
+    assert statuses(with_digests(folder))["errors.csv"] == FAILED
+
+
+def test_an_exploration_is_verified(tmp_path):
+    release = qs.explore(WORKLOAD, TABLE, qs.zCDP(0.5))
+    release.save(tmp_path / "release.qs")
+    pd.DataFrame(release.estimate().errors().to_frame("pandas")).to_csv(tmp_path / "errors.csv", index=False)
+    summary = {**summary_of(release), **exploration_summary(release)}
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({**summary, "digests": digests(tmp_path)}))
+    verdict = qs.verify(tmp_path)
+    assert verdict.ok
+    assert statuses(verdict)["errors.csv"] == OK
+    for key, value in (("phases", []), ("estimate", {**summary["estimate"], "records": 0.5})):
+        path.write_text(json.dumps({**summary, key: value, "digests": digests(tmp_path)}))
+        assert text(qs.verify(tmp_path), "summary.json") == f"says something else about {key}"
+
+
+def test_noise_that_is_described_otherwise_is_found(plan, tmp_path):
+    release = qs.measure(plan, TABLE)
+    made = tmp_path / "x.qs"
+    replace(release, noise=replace(release.noise, description="Very much noise.")).save(made)
+    assert "described otherwise" in text(qs.verify(made), "noise")
+
+
+@pytest.mark.slow
+def test_a_page_is_written_again_and_compared(folder):
+    release = qs.Release.load(folder / "release.qs")
+    path = release.report(folder / "report.html")
+    assert statuses(qs.verify(folder))["report.html"] == OK
+    page = path.read_text()
+    start = page.index('id="data">')
+    for old, new in (
+        ("Noisy counts", "Exact counts"),
+        ("<dd>ρ = 0.5", "<dd>ρ = 0.1"),
+        ('"reach":1.9', '"reach":2.9'),
+    ):
+        at = page.index(old, start if old.startswith('"') else 0)
+        path.write_text(page[:at] + new + page[at + len(old) :])
+        assert check_page(release, path, same_version=True).status == FAILED, old
+        assert check_page(release, path, same_version=False).status == OPEN, old
+    path.write_text(page.replace("vegaEmbed", "vegaembed", 1))
+    assert check_page(release, path, same_version=True).status != OK
+    path.write_text("<p>")
+    assert statuses(qs.verify(folder))["report.html"] == FAILED
+
+
+@pytest.mark.slow
+def test_a_page_with_estimates_and_a_heading_of_its_own(folder):
+    release = qs.Release.load(folder / "release.qs")
+    path = release.report(folder / "report.html", title="A & B", estimates=True)
+    finding = check_page(release, path, same_version=True)
+    assert finding.status == OK
+    assert "nobody checks its heading 'A & B'" in finding.text
+
+
+def leaves(data, path=()):
+    if isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from leaves(value, (*path, key))
+    else:
+        yield path, data
+
+
+def changed(value):
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    return value + "x" if isinstance(value, str) else 1 if value is None else value * 1.001 + 1e-7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["summary.json", "datapackage.json"])
+def test_every_number_and_word_is_checked(folder, name):
+    """One by one, with the digests computed again; only the version of the software is anybody's word."""
+    path = folder / name
+    text_before = path.read_text()
+    for place, value in leaves(json.loads(text_before)):
+        if place[0] == "digests" or place[-1] in ("querysmasher", "software"):
+            continue
+        data = json.loads(text_before)
+        inner = data
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = changed(value)
+        path.write_text(json.dumps(data))
+        verdict = qs.verify(folder) if name == "summary.json" else with_digests(folder)
+        assert not verdict.ok, place

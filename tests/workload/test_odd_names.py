@@ -1,0 +1,147 @@
+"""Predicates on attributes whose names are no identifiers, and on dates."""
+
+import shutil
+import subprocess
+from datetime import date
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import PredicateError, UnknownAttributeError
+from querysmasher.names import written_name
+from tests.reference import query_rows
+from tests.workload.test_predicates import ORDER, SCHEMA, asked
+
+ODD_NAMES = (
+    "hours-per-week",
+    "hours per week",
+    "class",
+    "a.b",
+    "1",
+    "in",
+    "a]b",
+    "x`y",
+    "[z]",
+    "'q'",
+    '"',
+    "ﬁ",
+    "-",
+)
+ODD = qs.Schema([qs.Ordinal(name, [0, 1, 2]) for name in ODD_NAMES])
+
+
+@given(st.sampled_from(ODD_NAMES), st.sampled_from(ODD_NAMES), st.sampled_from(ORDER))
+def test_every_name_can_be_written(first, second, sign):
+    """As the name itself says where it is one for Python, and in brackets elsewhere."""
+    text = f"{written_name(first)} {sign} 1 and not {written_name(second)} in [0, 1]"
+    (group,) = qs.where(ODD, text).groups
+    assert set(group.attributes) == {first, second}
+    for family, names in ((f, n) for n, f in group.parts()):
+        space = {"a": [0, 1, 2]}
+        truth = [
+            (names != (first,) or eval(f"v {sign} 1", {"v": v}))  # noqa: S307
+            and (names != (second,) or v not in (0, 1))
+            for v in space["a"]
+        ]
+        np.testing.assert_array_equal(family.matrix()[0], np.array(truth, dtype=float))
+
+
+@pytest.mark.parametrize(
+    ("text", "mended"),
+    [
+        ("hours-per-week >= 1", "[hours-per-week] >= 1"),
+        ("hours per week >= 1", "[hours per week] >= 1"),
+        ("0 < hours per week", "0 < [hours per week]"),
+        ("class == 1", "[class] == 1"),
+        ("a.b == 1 and [class] == 0", "[a.b] == 1 and [class] == 0"),
+    ],
+)
+def test_a_name_without_brackets_is_mended_in_the_message(text, mended, refuses):
+    with refuses(PredicateError, ValueError, f"needs brackets: {mended}"):
+        qs.where(ODD, text)
+    assert len(qs.where(ODD, mended)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nothing == 1", "[hours-per-week] = 1", "[class] == 7", "[class] == 'a.b'", "[1] == 1 and 1 == 1"],
+)
+def test_brackets_are_not_proposed_where_they_are_not_missing(text):
+    with pytest.raises(qs.QuerySmasherError) as caught:
+        qs.where(ODD, text)
+    assert "needs brackets" not in str(caught.value)
+
+
+def test_an_unknown_name_in_brackets_is_named(refuses):
+    with refuses(UnknownAttributeError, KeyError, "'hours-per-wek'", "did you mean 'hours-per-week'"):
+        qs.where(ODD, "[hours-per-wek] > 1")
+    np.testing.assert_array_equal(asked(SCHEMA, "[age] in [0, 1]"), asked(SCHEMA, "age in [0, 1]"))
+    np.testing.assert_array_equal(asked(SCHEMA, "[ age ] in[0]"), asked(SCHEMA, "age in [0]"))
+
+
+@settings(max_examples=20)
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@given(st.sampled_from([n for n in ODD_NAMES if not set(n) & set("`\"'")]), st.sampled_from(["'", '"']))
+def test_brackets_survive_a_shell(name, quote):
+    predicate = f"{written_name(name)} >= 1"
+    command = [shutil.which("bash"), "-c", f"printf %s {quote}{predicate}{quote}"]
+    shown = subprocess.run(command, capture_output=True, check=True)  # noqa: S603 - our own command
+    assert shown.stdout.decode() == predicate
+
+
+# --- dates ---------------------------------------------------------------------------------------
+
+DAYS = [date(2024, 2, 28), date(2024, 2, 29), date(2024, 3, 1), date(2024, 3, 5)]
+DATED = qs.Schema([qs.Ordinal("day", DAYS)])
+
+
+@given(
+    st.sampled_from([*ORDER, "==", "!="]),
+    st.sampled_from([*DAYS, date(2024, 3, 2), date(2023, 1, 1)]),
+    st.booleans(),
+)
+def test_dates_compare_as_dates(sign, value, mirrored):
+    text = f"'{value}' {sign} day" if mirrored else f"day {sign} '{value}'"
+    if sign in ("==", "!=") and value not in DAYS:
+        with pytest.raises(PredicateError, match=f"has no value '{value}'"):
+            qs.where(DATED, text)
+        return
+    python = text.replace(f"'{value}'", "value")
+    truth = [eval(python, {"day": day, "value": value}) for day in DAYS]  # noqa: S307
+    np.testing.assert_array_equal(asked(DATED, text), np.array(truth, dtype=float))
+
+
+def test_dates_in_lists_and_chains():
+    np.testing.assert_array_equal(asked(DATED, "day in ['2024-02-29', '2024-03-05']"), [0, 1, 0, 1])
+    np.testing.assert_array_equal(asked(DATED, "'2024-02-29' <= day < '2024-03-05'"), [0, 1, 1, 0])
+    unknown = qs.Schema([qs.Ordinal("day", [*DAYS, "unknown"], missing="unknown")])
+    np.testing.assert_array_equal(asked(unknown, "day == 'unknown'"), [0, 0, 0, 0, 1])
+    np.testing.assert_array_equal(asked(unknown, "day < '2024-03-01'"), [1, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("day < 2024-03-01", "dates need quotes, as in '2024-03-01'"),
+        ("day < 2024-10-12", "dates need quotes, as in '2024-10-12'"),
+        ("day < '1.3.2024'", "'1.3.2024' is not a date; write it as in '2024-03-01'"),
+        ("day < '20240301'", "is not a date"),
+        ("day < '2024-02-30'", "is not a date"),
+        ("day < 3", "no value 3"),
+        ("day + 1 < 3", "not numbers"),
+    ],
+)
+def test_what_is_no_date_is_refused(text, word, refuses):
+    with refuses(PredicateError, ValueError, word):
+        qs.where(DATED, text)
+
+
+@pytest.mark.parametrize("family", ["identity", "prefix", "range"])
+def test_the_words_of_queries_on_dates_are_predicates(family):
+    workload = qs.queries(DATED, day=family)
+    rows, _ = query_rows(workload)
+    for label, row in zip(workload.labels(), rows, strict=True):
+        np.testing.assert_array_equal(asked(DATED, label), row)
