@@ -10,14 +10,19 @@ from benchmarks import paper, schemas
 from benchmarks.report import Table, console
 from querysmasher.errors import QuerySmasherError
 
-SYNTHETIC = ("marginal", "prefix", "range", "circular", "affine", "abs", "random")
+ENOUGH = 20.0
+"""The plan of least mean error is made three times if that takes less than so many seconds in all."""
 
 
 def cells(quick):
     """The cells of the paper's tables, with the functions of `schemas` that build them."""
     yield from ((f"{name} {k}-way", partial(schemas.hybrid, name, k)) for name, k in paper.HYBRID)
-    for n in (10,) if quick else (10, 20):
-        yield from ((f"[{n}]^40 {kind}", partial(schemas.one_and_two_way, n, kind)) for kind in SYNTHETIC)
+    for n, kind in paper.SYNTHETIC:
+        if not quick or n == 10:
+            yield f"[{n}]^40 {kind}", partial(schemas.one_and_two_way, n, kind)
+    for n, d in paper.MIXED:
+        if not quick or (n, d) == (10, 10):
+            yield f"[{n}]^{d} mixed", partial(schemas.mixed, n, d)
 
 
 def worst_tables(quick):
@@ -27,13 +32,14 @@ def worst_tables(quick):
         "The largest standard error of any query at privacy cost 1, with uniform centres: of the plans of "
         'least mean error, and of those with `objective="worst"`. RP+ and WFF are planned for both, their '
         "noise scales optimised; NI where their theory has no such queries. *plans* is the time in plans of "
-        "least mean error.",
+        "least mean error (*mixed* is what the paper calls so: 1-way ranges, 2-way affine, 3-way prefixes).",
         (
             "workload",
             *("RP+ mean", "RP+ worst", "WFF mean", "WFF worst", "mean plan", "ours"),
             *("certified gap", "plans"),
         ),
-        "no other mechanism is better, and every plan is certified within 0.5%",
+        "no other mechanism is better, and every plan is certified within 0.5%, in at most 20 plans "
+        "unless it is mixed",
     )
     budget = qs.PrivacyCost(1.0)
     for name, make in cells(quick):
@@ -44,7 +50,9 @@ def worst_tables(quick):
             for m in ("basis", "fourier")
             for objective in ("mean", "worst")
         ]
-        mean, one = min((timed(partial(plain, centering="uniform")) for _ in range(3)), key=lambda f: f[1])
+        mean, one = timed(partial(plain, centering="uniform"))
+        for _ in range(2 if 3 * one < ENOUGH else 0):
+            one = min(one, timed(partial(plain, centering="uniform"))[1])
         plan, seconds = timed(partial(plain, centering="uniform", objective="worst"))
         shown = ["NI" if error is None else f"{error:.3f}" for error in theirs]
         console.log(f"{name}: {plan.worst:.4f}, {plan.gap:.2%}, {seconds / one:.1f} plans", highlight=False)
@@ -54,6 +62,8 @@ def worst_tables(quick):
         for error in filter(None, theirs):
             table.check(plan.worst <= error * 1.005, f"{name}: {plan.worst:.4f} > {error:.4f}")
         table.check(plan.gap <= 0.005, f"{name}: gap {plan.gap:.2%}")
+        if "mixed" not in name:
+            table.check(seconds <= 20 * one, f"{name}: {seconds / one:.1f} plans")
     return table
 
 

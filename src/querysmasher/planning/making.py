@@ -16,7 +16,7 @@ from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
 from querysmasher.planning.objectives.joining import Joined
-from querysmasher.planning.objectives.least import at_cost, plan_least
+from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
 from querysmasher.planning.objectives.objective import targets_of
 from querysmasher.planning.objectives.rounded import as_measured, at_measured_cost, missed_by, within_measured
 from querysmasher.planning.objectives.targets import gap_of
@@ -74,8 +74,8 @@ class Making:
         if self.options.centering != "uniform":
             options.append(replace(self.options, centering="uniform"))
         for own in options:
-            try:
-                least = replace(self, options=own).least(workload, budget)
+            try:  # at the cost at which `least_budget` searches, to find the very same plan
+                least = replace(self, options=own).least(workload, with_cost(budget, 1.0))
             except PlanError:
                 continue
             if least.budget.privacy_cost <= budget.privacy_cost:

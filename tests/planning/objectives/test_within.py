@@ -35,11 +35,13 @@ def least_loss(workload, plan):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.3, 1.03])
-@pytest.mark.parametrize("aimed", [HEADLINES, HEADLINES + TABLE])
-def test_close_to_the_least_budget_the_mean_error_is_within_one_percent_of_the_optimum(aimed, factor):
+@pytest.mark.parametrize("factor", [1.3, 1.03, 1.008])
+@pytest.mark.parametrize(
+    ("aimed", "others"), [(HEADLINES, (DETAILS,)), (HEADLINES + TABLE, (DETAILS,)), (HEADLINES + TABLE, ())]
+)
+def test_close_to_the_least_budget_the_mean_error_is_within_one_percent_of_the_optimum(aimed, others, factor):
     """Multipliers of queries in tables of several families that look different from every value, too."""
-    workload = aimed + DETAILS
+    workload = sum(others, aimed)
     cost = least_cost(aimed, "uniform")
     plan = qs.plan(workload, qs.PrivacyCost(factor * cost), centering="uniform")
     assert targeted(plan) <= 1 + 1e-6
@@ -60,7 +62,7 @@ def test_more_budget_never_gives_a_larger_error_nor_a_refusal(centering, factors
     for factor in factors:
         plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(factor * cost), centering=centering)
         assert targeted(plan) <= 1 + 1e-6
-        assert plan.gap <= 0.03
+        assert plan.gap <= 0.02
         errors.append(plan.rmse)
     assert errors == sorted(errors, reverse=True)
 

@@ -34,6 +34,8 @@ class Entry:
     scopes: tuple[int, ...]
     clusters: Clusters
     terms: tuple[Term, ...]
+    ties: frozenset[tuple[int, ...]] = frozenset()
+    """The sets of several families that strategies tie on one attribute set."""
 
 
 def joined_clusters(count: int, tied: list[tuple[int, ...]]) -> Clusters:

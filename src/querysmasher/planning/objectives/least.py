@@ -50,7 +50,7 @@ def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget]
     if len(aimed.groups) == len(joined.workload.groups):
         plan = joined.restored(at_cost(best, cost))
     else:
-        budget = _budget(unit_budget, cost * (1 + FREE * best.tolerance))
+        budget = with_cost(unit_budget, cost * (1 + FREE * best.tolerance))
         plan = plan_within(joined, fresh(budget), "refuse", most=MOST_MISSED)
         ratio = max(one.ratio for one in plan.extremes or () if one.group.target is not None)
         if ratio > 1:
@@ -73,14 +73,14 @@ def at_cost(plan: Plan, cost: float) -> Plan:
     """Return the plan with the same shares of another budget."""
     factor = plan.budget.privacy_cost / cost
     measured = tuple(replace(m, variance=m.variance * factor) for m in plan.measured)
-    budget = _budget(plan.budget, cost)
+    budget = with_cost(plan.budget, cost)
     spent = math.fsum(budget.unit.squared_change(total=not m.attributes) / m.variance for m in measured)
     if spent > cost:  # by rounding error
-        budget = _budget(plan.budget, spent * (1 + 1e-15))
+        budget = with_cost(plan.budget, spent * (1 + 1e-15))
     return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)
 
 
-def _budget(budget: Budget, cost: float) -> Budget:
+def with_cost(budget: Budget, cost: float) -> Budget:
     """Return the budget of a privacy cost, for the same neighbours."""
     unit = budget.unit
     return PrivacyCost(cost, neighbours=unit.neighbours, records_per_person=unit.records_per_person)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from querysmasher.arrays import Array
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.workload.family import Family
@@ -29,11 +30,19 @@ MOST_ENTRIES = 4_000_000
 
 
 def merged(workload: Workload, table: VarianceTable) -> Workload:
-    """Return the workload with small tied families merged; the order of queries may change."""
+    """Return the workload with small families merged that are one block; the order of queries may change.
+
+    Of families that are tied in pairs only, products are left.
+    """
     groups = list(workload.groups)
     for entry in table.entries:
+        clusters = [
+            own
+            for cluster in entry.clusters
+            for own in ([cluster] if cluster in entry.ties else [(place,) for place in cluster])
+        ]
         for member in entry.members:
-            groups[member] = _merged(groups[member], entry.clusters, MOST_CELLS)
+            groups[member] = _merged(groups[member], clusters, MOST_CELLS)
     return workload if groups == list(workload.groups) else Workload(workload.schema, tuple(groups))
 
 
@@ -52,6 +61,22 @@ def merged_aimed(workload: Workload) -> Workload:
         clusters = sorted([free, *((place,) for place in range(len(own)) if place not in free)])
         groups.append(_merged(group, clusters, FEW_CELLS))
     return Workload(workload.schema, tuple(groups))
+
+
+def spread_rows(group: Group, rows: Sequence[Array], other: Group) -> list[Array | None]:
+    """Return products of the values of a group's rows, family by family of another that merges some of them.
+
+    None stands for a family that merges others, or in another order.
+    """
+    own = {names: values for (names, _), values in zip(group.parts(), rows, strict=True)}
+    result: list[Array | None] = []
+    for names, family in other.parts():
+        product: Array = np.ones(1)
+        left = names
+        while left and (first := next((n for n in own if n and left[: len(n)] == n), None)):
+            product, left = np.multiply.outer(product, own[first]).ravel(), left[len(first) :]
+        result.append(product if not left and len(product) == family.rows else None)
+    return result
 
 
 def _merged(group: Group, clusters: Sequence[tuple[int, ...]], most_cells: int) -> Group:

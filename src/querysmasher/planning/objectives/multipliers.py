@@ -228,14 +228,16 @@ class Multipliers:
         rate: Rate,
         group_rate: float,
         floor: float = FLOOR,
+        group_floor: float = FLOOR,
     ) -> Multipliers:
         """Return multipliers that weigh more where variances are large.
 
         `by_group` is the variance that each group is judged by, relative to its target², `slopes` the
         derivative of the total with respect to the expectation of every column, `rate` says by which power of
-        the ratio the multipliers of rows grow, and `floor` is their least, as a fraction of the average.
+        the ratio the multipliers of rows grow, and `floor` is their least, as a fraction of the average;
+        `group_floor` is that of groups.
         """
-        groups = _moved(self.groups, group_rate * _relative(self.groups, by_group))
+        groups = _moved(self.groups, group_rate * _relative(self.groups, by_group), group_floor)
         rows = tuple(
             u if scope.fixed or not total.any() else _stepped(number, scope, u, total, rate, floor)
             for number, (u, total, scope) in enumerate(

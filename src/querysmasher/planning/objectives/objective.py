@@ -14,7 +14,7 @@ from querysmasher.planning.objectives.again import Fresh, kind_of
 from querysmasher.planning.objectives.apart import is_mixed
 from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import with_noise
-from querysmasher.planning.objectives.multipliers import Scopes
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.objectives.sharing import largest_ratio, share
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.objectives.worst import Search
@@ -35,6 +35,11 @@ def check_objective(objective: object, insufficient: object) -> None:
 
 def plan_worst(workload: Workload, aims: Array, fresh: Fresh) -> Plan:
     """Return the plan whose largest standard error, relative to its group's aim, is least."""
+    return search_worst(workload, aims, fresh)[0]
+
+
+def search_worst(workload: Workload, aims: Array, fresh: Fresh) -> tuple[Plan, Multipliers]:
+    """Return the same plan, and the multipliers that it was found with."""
     again = fresh()
     search = Search(workload, aims, again, again.tolerance)
     best = search.run()
@@ -45,7 +50,7 @@ def plan_worst(workload: Workload, aims: Array, fresh: Fresh) -> Plan:
     gap = search.gap
     if is_mixed(plan):
         plan, gap = _combined_worst(plan, aims, scopes, search)
-    return replace(plan, workload=workload, gap=gap, objective="worst")
+    return replace(plan, workload=workload, gap=gap, objective="worst"), best.multipliers
 
 
 def _combined_worst(plan: Plan, aims: Array, scopes: Scopes, search: Search) -> tuple[Plan, float]:

@@ -160,7 +160,8 @@ class VarianceTable:
         made = tuple(
             Term(self.class_of[m.attributes], self._joint(own, clusters, group, scopes)) for m, own in listed
         )
-        return Entry(group, members, scopes, clusters, made)
+        ties = frozenset(one.places for _, own in listed for one in own if len(one.places) > 1)
+        return Entry(group, members, scopes, clusters, made, frozenset(tuple(sorted(t)) for t in ties))
 
     def _written_out(
         self, group: Group, members: list[int], scopes: tuple[int, ...], variances: Mapping[int, Array]
@@ -172,7 +173,7 @@ class VarianceTable:
             Term(number, (self._column(("written out", members[0], number), own.ravel(), scopes),))
             for number, own in variances.items()
         )
-        return Entry(group, members, scopes, (every,), terms)
+        return Entry(group, members, scopes, (every,), terms, frozenset([every]))
 
     def _single(self, measured: Measured, shares: Sequence[Share], scopes: tuple[int, ...]) -> Term:
         """Return the term of a product on a set whose strategies are products, too."""

@@ -20,7 +20,7 @@ from querysmasher.planning.objectives.ascent import Height, raised
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import class_losses, with_noise
-from querysmasher.planning.objectives.merging import merged_aimed
+from querysmasher.planning.objectives.merging import merged_aimed, spread_rows
 from querysmasher.planning.objectives.multipliers import FLOOR, MOST_STEP, Multipliers, Scopes
 from querysmasher.planning.objectives.paces import Paces
 from querysmasher.planning.objectives.sharing import all_largest, largest_ratio
@@ -122,12 +122,16 @@ class CappedSearch:
         self._precision = 1.0
         self._paces = Paces()
 
-    def run(self, start: Multipliers | None = None, most: float = math.inf) -> Found | None:
+    def run(
+        self, start: Multipliers | None = None, most: float = math.inf, worst: Multipliers | None = None
+    ) -> Found | None:
         """Return the best plan that meets all targets, unless its loss exceeds `most` for sure.
 
-        The search starts from multipliers of the same groups, or from the plan that ignores the targets.
+        The search starts from multipliers of the same search, or of the least largest ratio of queries with
+        targets, or from the plan that ignores the targets; these do not go on if they meet no targets, which
+        is close to the least budget.
         """
-        multipliers = start or self._first()
+        multipliers = start or (self._first() if worst is None else self._following(worst))
         last, rate = 0.0, RATE
         for step in range(STEPS):
             trial = self._tried(multipliers)
@@ -139,6 +143,8 @@ class CappedSearch:
             if (step == STEPS - 1 or settled) and self._shared(trial):
                 return self._found(multipliers)
             multipliers = self._stepped(trial, rate)
+        if self.best is None and worst is None:
+            return None
         for _ in range(ASCENTS if self._gap > WIDE * self.goal else 0):
             gap = self._gap
             trial = self._tried(raised(multipliers, self._height, self.bound, ASCENT, GAIN))
@@ -180,6 +186,20 @@ class CappedSearch:
         groups = np.where(aimed, FIRST_SHARE * plan.weighted_loss / aimed.sum(), 0.0)
         even = replace(Multipliers.even(self.workload, self.scopes), groups=groups)
         return self._stepped(Trial(even, plan, self.bound, *self._tabulated(plan)), RATE)
+
+    def _following(self, worst: Multipliers) -> Multipliers:
+        """Return the first multipliers if those of the least largest ratio are known."""
+        first = self._first()
+        total, rows, groups = float(first.groups.sum()), list(first.rows), first.groups.copy()
+        aimed = np.flatnonzero(np.isfinite(self.aims)).tolist()
+        for place, group, own, amount in zip(
+            aimed, worst.workload, worst.scopes.of_group, worst.groups.tolist(), strict=True
+        ):
+            groups[place] = amount * total
+            spread = spread_rows(group, [worst.rows[s] for s in own], self.workload.groups[place])
+            for s, u in zip(self.scopes.of_group[place], spread, strict=True):
+                rows[s] = rows[s] if u is None or self.scopes.scopes[s].fixed else u
+        return replace(first, groups=groups, rows=tuple(rows))
 
     def _tabulated(self, plan: Plan) -> tuple[VarianceTable, Array]:
         """Return the table of a plan, and the loss of every class at σ² = 1."""

@@ -15,7 +15,8 @@ from querysmasher.formatting import number
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.objectives.again import Again, Fresh, kind_of
 from querysmasher.planning.objectives.joining import Joined
-from querysmasher.planning.objectives.objective import plan_worst, targets_of, worst_of
+from querysmasher.planning.objectives.multipliers import Multipliers
+from querysmasher.planning.objectives.objective import plan_worst, search_worst, targets_of, worst_of
 from querysmasher.planning.objectives.targets import CappedSearch, Found, gap_of
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.target import Target
@@ -64,7 +65,7 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
     movable = first.centering == "optimized" and again.fixed is None and kind_of(first) != "whole"
     found = CappedSearch(workload, again.around(start)).run()
     if found is None or (movable and found.weight > TIGHT):
-        best = _least_missed(workload, fresh, even)
+        best, multipliers = _least_missed(workload, fresh, even)
         factor = worst_of(best)
         if found is None and factor > 1:
             if insufficient == "refuse":
@@ -72,7 +73,7 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
             workload = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
         search = CappedSearch(workload, again.around(best.centres))
         if found is None or best.centres != start:
-            found = _better(found, search, None)
+            found = _better(found, search, None, multipliers)
         if found is None:
             return joined.restored(_rough(workload, best, fresh, search, most))
     if movable:
@@ -81,20 +82,25 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
     return joined.restored(plan)
 
 
-def _least_missed(workload: Workload, fresh: Fresh, even: Centres) -> Plan:
-    """Return the plan of the queries with targets that misses these least, also around uniform centres."""
+def _least_missed(workload: Workload, fresh: Fresh, even: Centres) -> tuple[Plan, Multipliers]:
+    """Return the plan of the queries with targets that misses these least, also around uniform centres.
+
+    The multipliers are those that it was found with.
+    """
     aimed = Workload(workload.schema, tuple(g for g in workload if g.target is not None))
-    best = plan_worst(aimed, targets_of(aimed), fresh)
-    if worst_of(best) > 1 and best.centres != even:
-        other = plan_worst(aimed, targets_of(aimed), lambda: replace(fresh(), fixed=even))
-        best = min(best, other, key=worst_of)
+    best = search_worst(aimed, targets_of(aimed), fresh)
+    if worst_of(best[0]) > 1 and best[0].centres != even:
+        other = search_worst(aimed, targets_of(aimed), lambda: replace(fresh(), fixed=even))
+        best = min(best, other, key=lambda one: worst_of(one[0]))
     return best
 
 
-def _better(known: Found | None, search: CappedSearch, start: Found | None) -> Found | None:
+def _better(
+    known: Found | None, search: CappedSearch, start: Found | None, worst: Multipliers | None = None
+) -> Found | None:
     """Return what a search finds if it is better than what is known."""
     most = np.inf if known is None else known.plan.weighted_loss
-    found = search.run(None if start is None else start.multipliers, most)
+    found = search.run(None if start is None else start.multipliers, most, worst)
     return known if found is None or found.plan.weighted_loss >= most else found
 
 

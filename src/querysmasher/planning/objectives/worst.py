@@ -23,7 +23,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.merging import merged
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from querysmasher.planning.objectives.multipliers import FLOOR, Multipliers, Scopes
 from querysmasher.planning.objectives.paces import Paces
 from querysmasher.planning.objectives.sharing import Shares, all_largest, share
 from querysmasher.planning.objectives.table import VarianceTable
@@ -49,6 +49,13 @@ GROUP_RATE = 2.5
 
 EAGER = 1.0015
 """The budget is shared anew once the bound grows by less than this factor: before, the plan is far off."""
+
+FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
+"""The least multipliers, as fractions of the average: at first if not all queries are products, at most."""
+
+FAR, FLOOR_GROWTH = 1.03, 3.0
+"""If the largest variance exceeds the bound by this factor, strategies neglect queries of hardly any weight:
+the least multipliers grow by the other factor."""
 
 PATIENCE = 3
 """Number of plans in a row that gain nothing, after which the search ends."""
@@ -91,6 +98,7 @@ class Search:
         self._differ = len(set(aims.tolist())) > 1
         predicates = any(not f.closed_form for group in workload for f in group.families)
         self._own = self._differ or predicates
+        self._floor = FIRST_FLOOR if predicates else FLOOR
 
     @property
     def gap(self) -> float:
@@ -102,9 +110,10 @@ class Search:
     def run(self) -> Trial:
         """Return the best trial."""
         multipliers, rate, last = self._even(), FIRST_RATE, 0.0
-        stalled, most = 0, MOST_RATE
+        stalled, most, centres = 0, MOST_RATE, None
         for step in range(STEPS + LAST_STEPS):
-            centres = self.best.plan.centres if self.best is not None and step >= STEPS else None
+            if step == STEPS:
+                centres = self._kept.plan.centres
             before = math.inf if self.best is None else self.best.largest
             goal = self.tolerance * max(width for first, width in OPEN if step >= first)
             trial = self.tried(multipliers, centres, math.inf if step >= STEPS - 1 else last, goal)
@@ -112,9 +121,13 @@ class Search:
             if self.gap <= goal:
                 break
             if trial.shares is not None:
+                if trial.largest > FAR * trial.bound:
+                    self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
                 stalled = 0 if trial.largest < before * (1 - goal / 5) else stalled + 1
                 if stalled >= PATIENCE:
-                    break
+                    if kind_of(trial.plan) == kind_of(self._kept.plan):
+                        break
+                    centres, stalled = self._kept.plan.centres, 0
                 most = max(most / 2, LEAST_RATE) if stalled else most
             rate = min(most, rate * RATE_GROWTH) if trial.bound >= last else rate / 2
             last = max(trial.bound, last)
@@ -122,7 +135,11 @@ class Search:
                 multipliers = self._stepped(trial, rate)
             if step == 0 and self._refined(trial):
                 multipliers = self._even()
-        assert self.best is not None  # noqa: S101 - the last step shares the budget
+        return self._kept
+
+    @property
+    def _kept(self) -> Trial:
+        assert self.best is not None  # noqa: S101 - asked after the budget was shared
         return self.best
 
     def _even(self) -> Multipliers:
@@ -189,4 +206,12 @@ class Search:
         slopes = table.slopes(by_column, self.weights(multipliers, table), table.variances)
         self._paces.rate = rate
         group_rate = min(rate, GROUP_RATE)
-        return multipliers.stepped(by_group / self.aims**2, table, slopes, self._paces, group_rate)
+        return multipliers.stepped(
+            by_group / self.aims**2,
+            table,
+            slopes,
+            self._paces,
+            group_rate,
+            floor=self._floor,
+            group_floor=self._floor,
+        )
