@@ -87,18 +87,13 @@ def browser(tmp_path_factory):
 
 TOGETHER = {
     "spark": ["spark"],
-    "browser": [
-        "report/test_pages.py",
-        "report/test_plan_page.py",
-        "report/test_cross_tables.py",
-        "report/test_estimates.py",
-        "documentation/test_site.py",
-    ],
+    "browser": ["tests/report/", "documentation/test_site.py"],  # which also draw the charts of pages
     "example": ["cli/test_init.py", "cli/test_docs.py", "start/quickstart.md"],  # which plan the same spec
     "mechanisms": ["planning/test_mechanisms.py"],  # which share plans
     "least": ["objectives/test_least.py"],
     "compare": ["comparison/test_compare.py"],
     "sources": ["tests/test_layers.py", "tests/test_imports.py"],  # which share parsed files
+    "tests": ["tests/test_tests.py"],
 }
 """What the names of tests have in common that are run by one process, one after the other."""
 

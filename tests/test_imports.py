@@ -140,6 +140,7 @@ def unjustified(sources):
     return wrong
 
 
+@pytest.mark.slow
 def test_there_are_no_circles():
     sources = package_sources()
     assert graph(sources)["planning.plan"] >= {"planning.storage", "report.plan_report"}

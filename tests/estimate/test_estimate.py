@@ -146,6 +146,7 @@ ASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ASKED)
 def test_every_release_has_an_estimate_that_is_no_worse(kind):
     schema, records = people()

@@ -13,6 +13,7 @@ from querysmasher.estimate.strategy_space import shrink, turn
 from tests.estimate.tables import counted, people
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0.0, 1.0, 3.0, 10.0, 100.0])
 @pytest.mark.parametrize("spread", ["even", "harmonic", "steep"])
 def test_the_rule_of_james_and_stein_dominates(length, spread):
