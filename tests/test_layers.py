@@ -55,6 +55,7 @@ LAYERS = (
         "report.release_report",
         "report.estimate_section",
     },
+    {"comparing"},
     {"measuring", "truth"},
     {"exploring"},
     {"comparison", "spec"},

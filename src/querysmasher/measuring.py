@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from querysmasher.arrays import one_core
+from querysmasher.arrays import Numbers, one_core
+from querysmasher.comparing import check_error_share, compare, compared_sets
 from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
-from querysmasher.errors import DataError, PlanError, PrivacyError, Remedy
+from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.residual_plan import Place
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.counted import CountedOnce
+from querysmasher.privacy.counter import Counter
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.measurement import measure_table, public_total
-from querysmasher.privacy.noise import noise_source
+from querysmasher.privacy.noise import NoiseSource, noise_source
 from querysmasher.privacy.persons import Bound
+from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
+from querysmasher.release.exploration import ERRORS, PLANNED, Exploration, Measurement, planned_digest
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
@@ -32,6 +39,9 @@ WITHOUT = Remedy(
     "simulate without a ledger, on a table that is not private",
     "simulate with a spec without [budget] ledger, on a table that is not private",
 )
+
+LEAST_COST = 1e-14
+"""Minimum privacy cost of errors: their noise can be drawn."""
 
 
 @scrubbed
@@ -46,6 +56,7 @@ def measure(
     budget: Budget | None = None,
     ledger: Ledger | None = None,
     person: str | None = None,
+    error_share: float = 0.0,
     progress: bool | None = None,
 ) -> Release:
     """Measure a table as planned: the only step that reads data, and the one that spends the budget.
@@ -58,6 +69,9 @@ def measure(
     The guarantee holds for tables that meet the public conditions: values inside the schema's domain (unless
     dropped) and at most `max_records` records. A refusal reveals that a table does not. Every call spends the
     budget again: a `Ledger` adds up what several calls spend, and refuses what would pass its limit.
+
+    With `error_share`, the plan is measured with the rest of the budget, and then, as a second phase, how far
+    the table is from every estimated table: both together cost at most the budget (`privacy.phases`).
 
     Args:
         plan: what to measure.
@@ -79,6 +93,8 @@ def measure(
             person are counted, chosen at random and independently of everyone else's, so that the guarantee
             for persons is proved instead of assumed. How many were left out is not disclosed. A record
             without a person is treated as one with a missing value. Not with replace-one neighbours.
+        error_share: share of the budget that measures the error of `release.estimate()`, table by table, as
+            in `explore`; by default none is measured. All other noise grows accordingly.
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
@@ -89,26 +105,86 @@ def measure(
         raise PrivacyError(msg)
     check_options(plan.budget, unknown, max_records)
     source = noise_source(noise, seed)
+    compared = _compared(plan, error_share, source.distribution.allowed_cost(plan.budget))
     bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
     check_ledger(ledger, plan.budget, seed is None and source.distribution.is_private)
-    whole = integer_plan(plan, source.distribution.allowed_cost(plan.budget), max_records)
+    allowed = source.distribution.allowed_cost(plan.budget)
+    whole = integer_plan(plan, allowed * (1 - error_share), max_records)
     check_budget(whole, source.distribution)
     names = plan.workload.schema.names
-    used = sorted({a for m in plan.measured for a in m.attributes})
+    used = sorted({a for m in plan.measured for a in m.attributes} | {a for place in compared for a in place})
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     wanted = [names[a] for a in used]
     quietly("looking for the table", check_source, plan.workload.schema, data, wanted, unknown, bound)
-    entry = None if ledger is None else ledger.charge(whole, source.distribution, person)
+    options = {"error_share": float(error_share)}
+    entry = None
+    if ledger is not None and compared:
+        request = planned_digest(whole, options)
+        entry = ledger.charge_budget(plan.budget, request, source.distribution, person)
+    elif ledger is not None:
+        entry = ledger.charge(whole, source.distribution, person)
+    record = NoiseRecord(source.distribution.name, source.description, seed is not None)
     with noting(entry), one_core():
         arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
         counter = quietly("opening the table", open_table, *arguments)
+        release = Release(
+            *(whole, plan.workload, plan.centres, record, store),
+            entry=entry,
+            person=person,
+            asked=plan.asked,
+        )
+        if compared:
+            return _with_errors(release, store.put, counter, source, compared, options, progress)
         for number, answers in measure_table(whole, counter, source, progress):
             store.put(number, answers)
-        total = public_total(whole, counter)
-    record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-    return Release(
-        whole, plan.workload, plan.centres, record, store, total, entry=entry, person=person, asked=plan.asked
+        return replace(release, public_total=public_total(whole, counter))
+
+
+def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
+    """Return the sets whose errors are to be measured; refuse a share that cannot measure them."""
+    check_error_share(error_share)
+    if not error_share:
+        return []
+    found = compared_sets(plan.asked or plan.workload)
+    if not found:
+        msg = "error_share: expected 0, because the workload has no table on attributes; got a share"
+        raise PlanError(msg)
+    if error_share * cost < LEAST_COST:
+        msg = f"error_share: expected 0, or a share with a privacy cost of at least {LEAST_COST:g}"
+        raise BudgetError(msg)
+    return found
+
+
+def _with_errors(
+    release: Release,
+    put: Callable[[int, Numbers], None],
+    counter: Counter,
+    source: NoiseSource,
+    compared: Sequence[Place],
+    options: Mapping[str, float],
+    progress: bool | None,
+) -> Release:
+    """Measure a table as planned, and then how far it is from its estimate, under one budget.
+
+    `put` stores the noisy answers of an attribute set, by its index.
+    """
+    plan = release.plan
+    sets = [plan.names(m) for m in plan.measured]
+    sets += [tuple(plan.schema.names[a] for a in place) for place in compared]
+    once = CountedOnce(plan.schema, counter, sets)
+    phases = Phases(plan.schema, plan.budget, once, source, plan.max_records)
+    for number, answers in phases.measure(plan, progress).items():
+        put(number, answers)
+    release = replace(release, public_total=phases.public_total())
+    model = release.estimate().model
+    done = compare(
+        *(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases),
+        budget=plan.budget,
+        max_records=plan.max_records,
+        progress=progress,
     )
+    planned = Measurement(PLANNED, 0, len(plan.measured))
+    return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:

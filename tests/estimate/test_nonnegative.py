@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -89,6 +89,9 @@ def test_the_prior_is_the_likeliest_on_the_grid():
 
 
 @given(st.lists(st.floats(-30, 100), min_size=1, max_size=8), st.floats(0.01, 400), st.floats(0, 300))
+@example([0.0, 0.0, 5e-324], 1.0, 1.0)
+@example([0.0, 0.0, 0.0], 1.0, 5e-324)
+@example([3.0, np.nextafter(3.0, 4.0), np.nextafter(3.0, 2.0)], 1.0, 9.0)
 def test_a_single_is_non_negative_and_sums_to_the_total(values, variance, total):
     found = single(np.array(values), variance, total)
     assert found.min() >= 0

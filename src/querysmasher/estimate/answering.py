@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.estimate.batches import arranged
 from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.monotone import plausible
 from querysmasher.estimate.strategy_space import Shrunken
@@ -77,12 +78,6 @@ class Answering:
         if mask is None:
             return answers
         return answers * (_summed(group, positions, mask.astype(float)) != 0)
-
-
-def arranged(values: Array, positions: Place) -> Array:
-    """Return a table over increasing attributes with its axes in another order."""
-    ordered = sorted(positions)
-    return values.transpose([ordered.index(p) for p in positions])
 
 
 def _summed(group: Group, positions: Place, values: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from querysmasher.arrays import Array
 from querysmasher.estimate.evidence import Place
 
 CELLS = 1_000_000
@@ -19,3 +20,9 @@ def batches(places: Sequence[Place], sizes: Sequence[int]) -> Iterator[list[Plac
     for shape, own in by_shape.items():
         step = max(1, CELLS // max(1, math.prod(shape)))
         yield from (own[start : start + step] for start in range(0, len(own), step))
+
+
+def arranged(values: Array, positions: Place) -> Array:
+    """Return a table over increasing attributes with its axes in another order."""
+    ordered = sorted(positions)
+    return values.transpose([ordered.index(p) for p in positions])

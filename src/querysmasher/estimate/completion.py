@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,6 +18,12 @@ from querysmasher.arrays import Array
 
 SWEEPS = 8
 """Number of rounds through all margins."""
+
+CONVERGED = 1e-12
+"""Share of the records by which a margin may be wrong at the end."""
+
+SMALLEST = 1e-140
+"""Shares of the records that count as zero."""
 
 Axes = tuple[int, ...]
 """Axes of a table, without the leading one, which runs over tables."""
@@ -34,8 +41,58 @@ def fitted(tables: Array, margins: Mapping[Axes, Array], sweeps: int = SWEEPS) -
     ]
     for _ in range(sweeps):
         for dropped, margin in spread:
-            tables *= quotient(margin, np.add.reduce(tables, axis=dropped, keepdims=True))
+            tables *= quotient(margin, summed(tables, dropped))
     return tables
+
+
+def summed(tables: Array, axes: Axes) -> Array:
+    """Return sums over some axes, which stay with length 1: faster than `sum` along short axes."""
+    for axis in axes:
+        shape = tables.shape
+        width = shape[axis]
+        after = math.prod(shape[axis + 1 :])
+        ones = _ones(width)
+        flat = tables.reshape(-1, width) if after == 1 else tables.reshape(-1, width, after)
+        sums = flat @ ones if after == 1 else np.matmul(ones, flat)
+        tables = sums.reshape(*shape[:axis], 1, *shape[axis + 1 :])
+    return tables
+
+
+@lru_cache(maxsize=64)
+def _ones(width: int) -> Array:
+    ones = np.ones(width)
+    ones.flags.writeable = False
+    return ones
+
+
+def triples(pairs: Mapping[Axes, Array]) -> Array:
+    """Return tables of maximum entropy on three attributes with given pairs.
+
+    Such a table is a product of functions f(a, b), g(a, c) and h(b, c), and stays one at every step of
+    iterative proportional fitting. Its sums over c are f times the product of the matrices g and hᵀ: so all
+    steps are products of matrices, and the table itself is needed only at the end.
+    """
+    first, second, third = (pairs[axes] for axes in ((0, 1), (0, 2), (1, 2)))
+    scale = 1.0 / np.maximum(first.sum(axis=(1, 2)), 1e-300)[:, None, None]
+    first, second, third = (np.ascontiguousarray(own) * scale for own in (first, second, third))
+    g = quotient(second, second.sum(axis=2, keepdims=True))
+    h = quotient(quotient(third, third.sum(axis=2, keepdims=True)), third.sum(axis=1, keepdims=True))
+    f = np.zeros_like(first)
+    for _ in range(SWEEPS):
+        sums = np.matmul(g, h.transpose(0, 2, 1))
+        if float(np.abs(f * sums - first).max(initial=0.0)) <= CONVERGED:
+            break
+        f = _divided(first, sums)
+        g = _divided(second, np.matmul(f, h))
+        h = _divided(third, np.matmul(f.transpose(0, 2, 1), g))
+    result = (f / scale)[:, :, :, None] * g[:, :, None, :]
+    result *= h[:, None]
+    return result
+
+
+def _divided(margin: Array, sums: Array) -> Array:
+    """Return a quotient, and zero where the sums vanish: no product of three quotients exceeds a number."""
+    return np.divide(margin, sums, out=np.zeros_like(margin), where=sums > SMALLEST)
 
 
 def start(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
-from querysmasher.estimate.answering import Answering, Tables, arranged
+from querysmasher.estimate.answering import Answering, Tables
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
+from querysmasher.estimate.batches import arranged
 from querysmasher.estimate.cross_table import EstimatedCrossTable, check_table, cross_table
 from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
 from querysmasher.estimate.evidence import Evidence, Place
@@ -76,6 +77,11 @@ class Estimate:
         if evidence.noisy(()) is not None:
             return Model(evidence)
         return Model(evidence, max(map(largest_count, self.releases)))  # a few queries, not the total
+
+    def computed_by(self, model: Model) -> Self:
+        """Return the estimate with a model of the same releases that has computed tables already."""
+        self.__dict__["model"] = model
+        return self
 
     @property
     def _tables(self) -> Tables:
@@ -200,8 +206,7 @@ class Estimate:
         `seed` makes it reproducible.
         """
         made = IntegerEstimate(self.releases, self.workload, self.about, drawn_seed(seed))
-        made.__dict__["model"] = self.model  # which has cached what is rounded
-        return made
+        return made.computed_by(self.model)
 
     def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
         """Return `n` synthetic records (by default as many as there are) that follow the estimate.
@@ -275,8 +280,7 @@ class IntegerEstimate(Estimate):
         raise OutsideMeasuredSpaceError(msg)
 
     def _error_words(self) -> str:
-        before = Estimate(self.releases, self.workload, self.about)
-        before.__dict__["model"] = self.model
+        before = Estimate(self.releases, self.workload, self.about).computed_by(self.model)
         return f"before rounding, {before.error()}"
 
     def marginal(self, *attributes: str) -> EstimatedTable:

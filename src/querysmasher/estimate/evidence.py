@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -79,6 +79,8 @@ class Evidence:
 
     schema: Schema
     sources: tuple[Source, ...]
+    _known: dict[Place, Noisy | None] = field(default_factory=dict, repr=False)
+    """The residuals of sets of at most two attributes, which are asked for again and again."""
 
     @classmethod
     def of(cls, schema: Schema, measured: Iterable[Noisy]) -> Evidence:
@@ -100,9 +102,14 @@ class Evidence:
 
     def noisy(self, attributes: Place) -> Noisy | None:
         """Return the best noisy residual of a set, or None if no source measured it."""
+        if attributes in self._known:
+            return self._known[attributes]
         found = [source.noisy(attributes) for source in self.sources]
         known = [one for one in found if one is not None]
-        return combined(known) if known else None
+        best = combined(known) if known else None
+        if len(attributes) <= 2:
+            self._known[attributes] = best
+        return best
 
     def distance(self, attributes: Place) -> float | None:
         """Return the noisy distance of a pair from independence, in records; None if it is not known."""

@@ -1,12 +1,11 @@
 """The estimate of any table, top down: the total, single attributes, pairs, then larger sets.
 
-1. The total is the noisy one, or public. Each table on one attribute (`singles`) is non-negative with this
-   sum.
+1. The total is public, the noisy one or, if that is rough, a better one (`total`). Each table on one
+   attribute (`singles`) is non-negative with this sum.
 2. Pairs (`pairs`) are shrunk towards independence or the best chain, and projected onto the non-negative
    tables with these margins.
-3. A larger table starts as the one of maximum entropy given its pairs or, if a set of three or more of its
-   attributes was measured, given its largest proper subsets. If the set itself was measured, its deviation is
-   shrunk likewise.
+3. Larger tables (`larger`) start as those of maximum entropy given their parts. If the set itself was
+   measured, its deviation is shrunk likewise.
 
 Everything is computed when it is asked for, in batches of tables of one shape.
 """
@@ -22,23 +21,22 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
-from querysmasher.estimate.batches import batches
-from querysmasher.estimate.completion import Axes, fitted, lower_part, start
-from querysmasher.estimate.evidence import Evidence, Noisy, Place
-from querysmasher.estimate.nonnegative import centred, onto_margins
-from querysmasher.estimate.pairs import Pairs, without_sums
-from querysmasher.estimate.shrinkage import fit, shrunk
+from querysmasher.estimate.evidence import Evidence, Place
+from querysmasher.estimate.larger import Larger
+from querysmasher.estimate.pairs import Pairs
 from querysmasher.estimate.singles import single
+from querysmasher.estimate.total import is_rough, posterior_total
 from querysmasher.estimate.zeros import Zeros
 
 WINDOW = 4_000_000
 """Number of cells of tables that are prepared together."""
 
+KEPT = 2**24
+"""Maximum number of cells of tables on three and more attributes that are kept for when they are asked for
+again, 8 bytes each."""
+
 LARGEST = 50_000_000
 """Maximum number of cells of a table."""
-
-STEPS = 10
-"""Number of steps of Dykstra's algorithm for tables on three or more attributes."""
 
 
 class Model:
@@ -51,11 +49,16 @@ class Model:
         self.schema = evidence.schema
         self.zeros = Zeros(evidence.schema)
         self._singles: dict[int, Array] = {}
+        self._kept: dict[Place, Array] = {}
+        self._room = KEPT
 
     @cached_property
     def total(self) -> float:
         """The number of records: at least zero."""
         noisy = self.evidence.noisy(())
+        if noisy is not None and is_rough(noisy):
+            found = (self.evidence.noisy((a,)) for a in range(len(self.schema)))
+            return posterior_total(noisy, (one for one in found if one is not None))
         return max(0.0, self._least if noisy is None else float(noisy.values))
 
     def single(self, attribute: int) -> Array:
@@ -76,6 +79,11 @@ class Model:
     def pairs(self) -> Pairs:
         """The tables on two attributes."""
         return Pairs(self.evidence, self.total, self.single, self.zeros)
+
+    @cached_property
+    def _larger(self) -> Larger:
+        """The tables on three and more attributes."""
+        return Larger(self.evidence, self.single, self.pairs, self.zeros, self.tables)
 
     def table(self, place: Place) -> Array:
         """Return the table on increasing attributes."""
@@ -103,10 +111,18 @@ class Model:
 
     def _prepared(self, places: Sequence[Place]) -> Iterator[Array]:
         """Iterate over tables that fit in memory together."""
-        self.pairs.prepare({pair for place in places for pair in combinations(place, 2)})
-        found: dict[Place, Array] = {}
-        for some in batches(list(dict.fromkeys(p for p in places if len(p) > 2)), self.schema.sizes):
-            found.update(zip(some, self._completed(some), strict=True))
+        larger = [place for place in dict.fromkeys(places) if len(place) > 2]
+        found = {place: self._kept[place] for place in larger if place in self._kept}
+        missing = [place for place in larger if place not in found]
+        self.pairs.prepare(
+            {pair for place in places if place not in found for pair in combinations(place, 2)}
+        )
+        for place, table in self._larger.tables(missing):
+            found[place] = table
+            if self._room >= table.size:
+                table.flags.writeable = False
+                self._kept[place] = table
+                self._room -= table.size
         for place in places:
             if len(place) > 2:
                 yield found[place]
@@ -118,65 +134,8 @@ class Model:
     def target(self, place: Place) -> Array:
         """Return what other sets say about the table on increasing attributes, without its own residual."""
         if len(place) > 2:
-            return self._targets([place])[0]
+            return self._larger.target(place)
         if len(place) == 2:
             return self.pairs.target(place)
         total = self.total
         return np.full(self.schema.sizes[place[0]], total / self.schema.sizes[place[0]])
-
-    def _targets(self, places: Sequence[Place]) -> Array:
-        """Return the tables of maximum entropy on sets of three or more attributes of one shape."""
-        order = len(places[0])
-        singles = [np.stack([self.single(place[axis]) for place in places]) for axis in range(order)]
-        pairs = self._margins(places, 2)
-        masks = self._masks(places)
-        if order == 3:
-            return fitted(start(singles, pairs) * masks, pairs)
-        inside = any(self._measured_inside(place) for place in places)
-        return fitted(start(singles, {}) * masks, self._margins(places, order - 1) if inside else pairs)
-
-    def _completed(self, places: Sequence[Place]) -> Array:
-        """Return the tables on sets of three or more attributes of one shape."""
-        targets = self._targets(places)
-        noisy = [self.evidence.noisy(place) for place in places]
-        measured = [i for i, one in enumerate(noisy) if one is not None]
-        if measured:
-            known = [one for one in noisy if one is not None]
-            targets[measured] = self._around([places[i] for i in measured], targets[measured], known)
-        return targets
-
-    def _around(self, places: Sequence[Place], targets: Array, noisy: Sequence[Noisy]) -> Array:
-        """Return tables shrunk towards targets, non-negative, with nearly the same pairs."""
-        singles = [np.stack([self.single(place[axis]) for place in places]) for axis in range(len(places[0]))]
-        pairs = self._margins(places, 2)
-        deviations = np.stack([one.values for one in noisy]) - centred(targets)
-        prior = fit(deviations, targets, np.array([one.variance for one in noisy]))
-        change = without_sums(shrunk(deviations, targets, prior), singles)
-        lower = targets - centred(targets)
-        if len(singles) == 3:
-            lower = lower_part(singles, pairs)  # exactly, where fitting is still on its way
-        nearest = onto_margins(lower + centred(targets) + change, lower, STEPS)
-        return fitted(nearest * self._masks(places), pairs, 2)
-
-    def _margins(self, places: Sequence[Place], order: int) -> dict[Axes, Array]:
-        """Return the tables on every choice of so many axes, stacked over the sets."""
-        return {
-            axes: np.stack(list(self.tables([tuple(place[a] for a in axes) for place in places])))
-            for axes in combinations(range(len(places[0])), order)
-        }
-
-    def _masks(self, places: Sequence[Place]) -> Array:
-        """Return ones in possible cells and zeros in others, which broadcast to the tables of the sets."""
-        masks = [self.zeros.possible(place) for place in places]
-        if all(mask is None for mask in masks):
-            return np.ones(())
-        shape = [self.schema.sizes[a] for a in places[0]]
-        return np.stack([np.ones(shape) if mask is None else mask.astype(float) for mask in masks])
-
-    def _measured_inside(self, place: Place) -> bool:
-        """Return whether a proper subset of three or more attributes was measured."""
-        return any(
-            self.evidence.noisy(some) is not None
-            for order in range(3, len(place))
-            for some in combinations(place, order)
-        )

@@ -3,7 +3,10 @@
 Arrays have a leading axis that runs over tables. With C the centring along every axis, the margins of
 a table determine its *lower part* L = x − Cx. The Euclidean projection of x onto the tables with given
 margins is L + Cx. Dykstra's algorithm alternates it with the projection onto non-negative tables, and
-converges to the projection onto the intersection, if there is one.
+converges to the projection onto the intersection, if there is one. With m the table before negative cells are
+removed and y = max(m, 0) after, and m − y as correction, its step is m ← L + Cy + (m − y) = m + L − (y − Cy).
+With M_a the mean along axis a, I − C = I − Π(I − M_a) = Σ_a Π_{b<a}(I − M_b) M_a: the step needs the means of
+y along each axis only, and all else happens in tables that have an axis less.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ from __future__ import annotations
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.estimate.completion import quotient
+from querysmasher.estimate.completion import quotient, summed
 
 STEPS = 30
 """Number of steps of Dykstra's algorithm; what is left is repaired exactly."""
+
+EXACT = 1e-13
+"""Means that are wrong by less than this fraction of the largest cell are right."""
 
 
 def onto_simplex(values: Array, total: float) -> Array:
@@ -30,21 +36,33 @@ def centred(tables: Array) -> Array:
     """Return C x: what is left after the means along every axis but the first are taken off."""
     result = np.array(tables, dtype=float)
     for axis in range(1, result.ndim):
-        result -= np.add.reduce(result, axis=axis, keepdims=True) / result.shape[axis]
+        result -= mean(result, axis)
     return result
+
+
+def mean(tables: Array, axis: int) -> Array:
+    """Return the means along an axis, which stays with length 1."""
+    return summed(tables, (axis,)) / tables.shape[axis]
 
 
 def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
     """Return non-negative tables near to the given ones, with nearly the margins that `lower` consists of."""
-    correction = np.zeros_like(tables)
-    current = tables
-    for _ in range(steps):
-        moved = centred(current)
-        moved += lower
-        moved += correction
+    moved = centred(tables)
+    moved += lower
+    axes = range(1, tables.ndim)
+    wanted = [mean(lower, axis) for axis in axes]
+    nearly = EXACT * float(np.abs(moved).max(initial=0.0))
+    for _ in range(steps - 1):
         current = np.maximum(moved, 0.0)
-        correction = np.subtract(moved, current, out=moved)
-    return current
+        wrong = [own - mean(current, axis) for axis, own in zip(axes, wanted, strict=True)]
+        if all(float(np.abs(own).max(initial=0.0)) <= nearly for own in wrong):
+            break
+        for axis, own in zip(axes, wrong, strict=True):
+            step = own
+            for earlier in range(1, axis):
+                step = step - mean(step, earlier)
+            moved += step
+    return np.maximum(moved, 0.0, out=moved)
 
 
 def with_margins(tables: Array, rows: Array, columns: Array) -> Array:

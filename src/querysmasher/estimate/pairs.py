@@ -20,15 +20,18 @@ from querysmasher.arrays import Array
 from querysmasher.estimate.batches import batches
 from querysmasher.estimate.completion import Axes, fitted, quotient
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
-from querysmasher.estimate.nonnegative import centred, onto_margins, with_margins
+from querysmasher.estimate.nonnegative import STEPS, centred, onto_margins, with_margins
 from querysmasher.estimate.shrinkage import fit, shrunk
 from querysmasher.estimate.zeros import Zeros
 
-LINKS = 16
+LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
 
 FAINT, SWEEPS = 1e-6, 100
 """Where cells are impossible: a share of independence that keeps others possible, and rounds of fitting."""
+
+ROUGHLY = 12
+"""Number of steps of Dykstra's algorithm for pairs that only chains are made of."""
 
 LARGEST = 1_000_000
 """Maximum number of cells of a pair for which chains are tried."""
@@ -47,10 +50,12 @@ class Pairs:
         self._zeros = zeros
         self._sizes = evidence.schema.sizes
         self._known: dict[Place, Array] = {}
+        self._shares: dict[Place, Array] = {}
 
     def __getitem__(self, place: Place) -> Array:
         """Return the table on two attributes, given as increasing indexes."""
-        self.prepare([place])
+        if place not in self._known:
+            self.prepare([place])
         return self._known[place]
 
     def prepare(self, places: Iterable[Place]) -> None:
@@ -59,7 +64,9 @@ class Pairs:
         for some in batches(missing, self._sizes):
             noisy = [self._evidence.noisy(place) for place in some]
             targets = np.stack([self.target(place) for place in some])
-            self._known.update(zip(some, self._around(some, targets, noisy), strict=True))
+            tables = self._around(some, targets, noisy)
+            tables.flags.writeable = False
+            self._known.update(zip(some, tables, strict=True))
 
     def independent(self, place: Place) -> Array:
         """Return the table of two independent attributes."""
@@ -88,7 +95,8 @@ class Pairs:
         found: dict[Place, Array] = {}
         for some in batches(list(measured), self._sizes):
             targets = np.stack([self.independent(place) for place in some])
-            found.update(zip(some, self._around(some, targets, [measured[p] for p in some]), strict=True))
+            known = [measured[place] for place in some]
+            found.update(zip(some, self._around(some, targets, known, ROUGHLY), strict=True))
         return found
 
     @cached_property
@@ -137,13 +145,18 @@ class Pairs:
         """Return the table of the ends of a path if each depends on the others through its neighbours."""
         result = self._link(path[0], path[1])
         for k, after in pairwise(path[1:]):
-            single = self._single(k)
-            result = (result * quotient(np.ones_like(single), single)) @ self._link(k, after)
+            result = result @ self._share(k, after)
         place = (path[0], path[-1])
         return self._possible(place, result)
 
     def _link(self, i: int, j: int) -> Array:
         return self._links[i, j] if i < j else self._links[j, i].T
+
+    def _share(self, i: int, j: int) -> Array:
+        """Return the distribution of j for every value of i."""
+        if (i, j) not in self._shares:
+            self._shares[i, j] = quotient(self._link(i, j), self._single(i)[:, None])
+        return self._shares[i, j]
 
     @cached_property
     def _neighbours(self) -> list[list[int]]:
@@ -169,7 +182,9 @@ class Pairs:
             open_paths += [[*path, k] for k in self._neighbours[path[-1]] if k not in path]
         return []
 
-    def _around(self, places: Sequence[Place], targets: Array, noisy: Sequence[Noisy | None]) -> Array:
+    def _around(
+        self, places: Sequence[Place], targets: Array, noisy: Sequence[Noisy | None], steps: int = STEPS
+    ) -> Array:
         """Return pairs of one shape: shrunk towards targets, non-negative, with the singles as margins."""
         measured = [i for i, one in enumerate(noisy) if one is not None]
         result = targets.copy()
@@ -182,7 +197,7 @@ class Pairs:
         rows = np.stack([self._single(places[i][0]) for i in measured])
         columns = np.stack([self._single(places[i][1]) for i in measured])
         change = without_sums(shrunk(deviations, own, prior), [rows, columns])
-        nearest = with_margins(onto_margins(own + change, own - centred(own)), rows, columns)
+        nearest = with_margins(onto_margins(own + change, own - centred(own), steps), rows, columns)
         result[measured] = [self._possible(places[i], one) for i, one in zip(measured, nearest, strict=True)]
         return result
 

@@ -2,13 +2,20 @@
 
 A deviation y of a cell whose target is t is noise of variance s² plus the true deviation, for which we assume
 the variance τ²·t^q: large cells deviate more. (τ², q) maximise the marginal likelihood of all deviations of a
-table, over a grid; q = 0 is the rule of James and Stein. The best linear estimate then multiplies y by τ²t^q
-/ (τ²t^q + s²). Cells enter through a histogram over log t, so that the whole grid is a matrix product.
+table, over a grid; q = 0 is the rule of James and Stein. Cells enter through a histogram over log t, so that
+the whole grid is a matrix product.
+
+Under this normal prior the best estimate would multiply y by v / (v + s²), v = τ²t^q, whatever y is. Real
+tables have heavier tails: a few cells deviate far more than others of their size, as when all people of one
+region share a language. So v is itself uncertain: it is τ²t^q times a power of ten, most likely near 1, and
+rarely of any size (`TIMES`). The posterior mean still multiplies y, by a factor that grows with |y|/s: small
+deviations are shrunk as before, and those that noise cannot explain are kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -29,6 +36,17 @@ _VARIANCES = 1.0 + GRID[:, 1:] * np.where(GRID[:, :1] > 0, _MIDDLES ** np.maximu
 _LOGARITHMS, _INVERSES = np.log(_VARIANCES).T, (1.0 / _VARIANCES).T
 
 
+SPREAD, RARELY = 0.5, 0.01
+"""Standard deviation of the power of ten by which a variance differs from τ²t^q, and the probability that it
+is any power of `TIMES`."""
+
+TIMES = np.arange(-3.0, 5.5, 0.5)
+"""Powers of ten by which a variance may differ."""
+
+STEP, LEAST_SIGNAL, MOST_SIGNAL, LEAST_ENERGY, MOST_ENERGY = 0.05, -8.0, 12.0, -2.0, 6.0
+"""Factors are tabulated by the logarithms of v/s² and of y²/s², in steps, from the least to the most."""
+
+
 @dataclass(frozen=True, eq=False)
 class Prior:
     """What is assumed of the deviations of each table, and how likely that makes them."""
@@ -36,6 +54,8 @@ class Prior:
     power: Array
     ratio: Array
     """The prior variance of the largest cell divided by the noise."""
+    noise: Array
+    """The variance of the noise."""
     evidence: Array
     """The logarithm of the marginal likelihood, up to a constant that is the same for all targets."""
 
@@ -46,11 +66,9 @@ def fit(deviations: Array, targets: Array, noise: Array) -> Prior:
     `noise` is the variance of the noise, one per table.
     """
     count = len(deviations)
-    relative = _relative(targets).reshape(count, -1)
-    classes = np.log10(np.maximum(relative, 1e-300))
-    classes *= BINS / DECADES
+    classes = _logarithms(targets).reshape(count, -1) * (BINS / DECADES)
     classes += BINS + 1
-    place = np.clip(classes, 0, BINS).astype(np.int64)
+    place = np.clip(classes, 0, BINS, out=classes).astype(np.int64)
     place += (np.arange(count) * (BINS + 1))[:, None]
     flat, length = place.ravel(), count * (BINS + 1)
     cells = np.bincount(flat, minlength=length).reshape(count, -1).astype(float)
@@ -58,17 +76,51 @@ def fit(deviations: Array, targets: Array, noise: Array) -> Prior:
     energy = np.bincount(flat, weights=squares.ravel(), minlength=length).reshape(count, -1)
     values = -0.5 * (cells @ _LOGARITHMS + energy / noise[:, None] @ _INVERSES)
     best = values.argmax(axis=1)
-    return Prior(GRID[best, 0], GRID[best, 1], values[np.arange(count), best])
+    return Prior(GRID[best, 0], GRID[best, 1], noise, values[np.arange(count), best])
 
 
 def shrunk(deviations: Array, targets: Array, prior: Prior) -> Array:
-    """Return the best linear estimates of the true deviations under a prior."""
+    """Return the posterior means of the true deviations."""
     lead = (-1, *(1,) * (deviations.ndim - 1))
-    variance = prior.ratio.reshape(lead) * _relative(targets) ** prior.power.reshape(lead)
-    return deviations * (variance / (1.0 + variance))
+    with np.errstate(divide="ignore"):  # the logarithm of zero is below every number of the table
+        signal = _logarithms(targets) * prior.power.reshape(lead)
+        signal += np.log10(prior.ratio).reshape(lead)
+        energy = np.log10(np.abs(deviations))
+        energy *= 2
+        energy -= np.log10(prior.noise).reshape(lead)
+    table = _factors()
+    rows, columns = (
+        np.clip((logs - least) * (1 / STEP), 0, size - 1).astype(np.int64)
+        for logs, least, size in zip((signal, energy), (LEAST_SIGNAL, LEAST_ENERGY), table.shape, strict=True)
+    )
+    rows *= table.shape[1]
+    rows += columns
+    return np.asarray(deviations * table.ravel()[rows])
 
 
-def _relative(targets: Array) -> Array:
-    """Return the targets divided by the largest of each table."""
+def factor(signal: Array, energy: Array) -> Array:
+    """Return by what the posterior mean multiplies y, from v/s² and y²/s², which broadcast."""
+    weights = np.exp(-0.5 * (TIMES / SPREAD) ** 2)
+    weights = (1 - RARELY) * weights / weights.sum() + RARELY / len(TIMES)
+    variances = 1.0 + np.asarray(signal)[..., None] * 10.0**TIMES
+    logs = np.log(weights) - 0.5 * np.log(variances) - 0.5 * np.asarray(energy)[..., None] / variances
+    likely = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray((likely * (1 - 1 / variances)).sum(axis=-1) / likely.sum(axis=-1))
+
+
+@cache
+def _factors() -> Array:
+    """Return factors by logarithms of v/s² and of y²/s²; the first row is for v = 0."""
+    signals = np.arange(LEAST_SIGNAL, MOST_SIGNAL + STEP / 2, STEP)
+    energies = np.arange(LEAST_ENERGY, MOST_ENERGY + STEP / 2, STEP)
+    table = factor(10.0 ** (signals[:, None] + STEP / 2), 10.0 ** (energies + STEP / 2))
+    table[0] = 0.0
+    table.flags.writeable = False
+    return table
+
+
+def _logarithms(targets: Array) -> Array:
+    """Return logarithms of the targets divided by the largest of each table."""
     largest = targets.reshape(len(targets), -1).max(axis=1)
-    return targets / np.maximum(largest, 1e-300).reshape(-1, *(1,) * (targets.ndim - 1))
+    relative = targets / np.maximum(largest, 1e-300).reshape(-1, *(1,) * (targets.ndim - 1))
+    return np.asarray(np.log10(np.maximum(relative, 1e-300, out=relative), out=relative))

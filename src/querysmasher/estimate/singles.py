@@ -1,9 +1,14 @@
-"""Tables on one attribute: the mean of two estimates, each good where the other is not.
+"""Tables on one attribute: the mean of two posterior means, each good where the other is not.
 
-The nearest non-negative table with the right sum takes the same off every large count. The posterior mean
-under the distribution of counts that makes the noisy ones most likely, found by a few steps of EM over a
-grid, leaves large counts alone, but follows the noise if there are few. Their mean is better than either on
-every table we tried.
+Noisy counts are unbiased with normal noise. What differs is the assumed distribution of the true counts:
+
+- the one that makes the noisy counts most likely, found by a few steps of EM over a grid: it knows nothing in
+  advance, leaves large counts alone, and follows the noise if there are few values;
+- gamma distributions with the right mean, from very skew to nearly even, weighted by how likely each makes
+  the noisy counts: they know how counts usually look, and need few values to say which of these it is.
+
+Each is moved to the nearest non-negative table with the right sum. Their mean is better than either on most
+tables we tried, and than the nearest table to the noisy counts.
 """
 
 from __future__ import annotations
@@ -19,28 +24,90 @@ STEPS = 20
 """Number of steps of EM: more of them follow the noise."""
 
 MOST_VALUES = 2_000
-"""Maximum number of values for which a distribution of counts is fitted."""
+"""Maximum number of values for which distributions of counts are fitted."""
+
+NOTHING = 1e-9
+"""Totals below this many standard errors are next to nothing."""
+
+SHAPES = np.geomspace(0.03, 30, 13)
+"""The shapes of gamma distributions: the share of the largest counts falls with them."""
+
+NEAR, MOST_POINTS = np.arange(-4.0, 4.5, 0.5), 4_000
+"""Where the grid is fine: so many standard errors from each noisy count, if these are not too many."""
 
 
 def single(noisy: Array, variance: float, total: float) -> Array:
     """Return non-negative counts with a given sum, from unbiased ones with independent noise."""
-    nearest = onto_simplex(noisy, total)
-    if not 2 < len(noisy) <= MOST_VALUES or not variance or not total:
-        return nearest
-    return (nearest + onto_simplex(posterior_mean(noisy, math.sqrt(variance)), total)) / 2
+    std = math.sqrt(variance)
+    if not 2 < len(noisy) <= MOST_VALUES or not std or total <= NOTHING * std:
+        return onto_simplex(noisy, total)
+    found = [likeliest_mean(noisy, std), gamma_mean(noisy, std, total / len(noisy))]
+    return np.asarray(sum(onto_simplex(own, total) for own in found) / len(found))
 
 
-def posterior_mean(noisy: Array, std: float) -> Array:
+def likeliest_mean(noisy: Array, std: float) -> Array:
     """Return the mean of each count given its noisy value, under the likeliest distribution of counts."""
     largest = max(float(noisy.max()), 1.1 * std)
     grid = np.unique(
         np.concatenate([np.linspace(0, 3 * std, 13), np.geomspace(std, largest, 25), np.maximum(noisy, 0)])
     )
-    logs = -0.5 * ((noisy[:, None] - grid) / std) ** 2
-    likelihood = np.exp(logs - logs.max(axis=1, keepdims=True))
+    likelihood = _likelihood(noisy, grid, std)
     weights = np.full(len(grid), 1 / len(grid))
     for _ in range(STEPS):
         shares = likelihood * weights
         weights = (shares / shares.sum(axis=1, keepdims=True)).mean(axis=0)
     shares = likelihood * weights
     return np.asarray(shares @ grid / shares.sum(axis=1))
+
+
+def gamma_mean(noisy: Array, std: float, mean: float) -> Array:
+    """Return the mean of each count given its noisy value, if counts have gamma distributions of some mean.
+
+    Every shape weighs as much as it makes the noisy counts likely.
+    """
+    near = noisy[:, None] + NEAR * std if noisy.size * NEAR.size <= MOST_POINTS else noisy
+    grid = _grid(noisy, std, mean, 80, near.ravel())
+    weights = _gamma_weights(grid, mean)
+    likelihood = _likelihood(noisy, grid, std)
+    marginal = np.maximum(likelihood @ weights.T, 1e-300)  # by value, and shape
+    logarithms = np.log(marginal).sum(axis=0)
+    plausible = np.exp(logarithms - logarithms.max())
+    means = (likelihood * grid) @ weights.T / marginal
+    return np.asarray(means @ (plausible / plausible.sum()))
+
+
+def gamma_evidence(noisy: Array, std: float, mean: float) -> float:
+    """Return the log-likelihood of noisy counts, if counts have gamma distributions of some mean."""
+    grid = _grid(noisy, std, mean, 50, np.linspace(0, float(noisy.max()) + 4 * std, 50))
+    logs = -0.5 * ((noisy[:, None] - grid) / std) ** 2
+    largest = logs.max(axis=1)
+    marginal = np.exp(logs - largest[:, None]) @ _gamma_weights(grid, mean).T
+    logarithms = np.log(np.maximum(marginal, 1e-300)).sum(axis=0)
+    best = float(logarithms.max())
+    return best + math.log(float(np.exp(logarithms - best).mean())) + float(largest.sum())
+
+
+def _grid(noisy: Array, std: float, mean: float, count: int, others: Array) -> Array:
+    """Return points from zero to beyond all counts, dense near zero, and others."""
+    largest = max(float(noisy.max()) + 4 * std, 10 * mean)
+    near = np.where(others > 0.001 * std, others, 0.0)
+    return np.unique(np.concatenate([[0.0], np.geomspace(0.01 * std, largest, count), near]))
+
+
+def _gamma_weights(grid: Array, mean: float) -> Array:
+    """Return the probability of each point of a grid from zero on, by shape."""
+    borders = np.concatenate([[0.0], (grid[1:] + grid[:-1]) / 2, grid[-1:]])
+    scaled = np.maximum(grid[1:], 1e-300) / mean
+    shapes = SHAPES[:, None]
+    logs = np.empty((len(SHAPES), len(grid)))
+    widths = np.maximum(np.diff(borders)[1:] / mean, 1e-300)
+    logs[:, 1:] = (shapes - 1) * np.log(scaled) - shapes * scaled + np.log(widths)
+    logs[:, :1] = shapes * np.log(borders[1] / mean) - np.log(shapes)  # where the density may have a pole
+    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _likelihood(noisy: Array, grid: Array, std: float) -> Array:
+    """Return how likely every noisy count is at every point of the grid, up to a factor by count."""
+    logs = -0.5 * ((noisy[:, None] - grid) / std) ** 2
+    return np.asarray(np.exp(logs - logs.max(axis=1, keepdims=True)))

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.comparing import compare
 from querysmasher.estimate.evidence import Evidence
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.model import Model
@@ -44,19 +45,15 @@ from querysmasher.exploring.shares import (
 )
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.lifting import subsets
-from querysmasher.planning.residual_plan import Place, cell_cost, joined, residual_plan, rounded_up, tables
+from querysmasher.planning.residual_plan import Place, cell_cost, joined, residual_plan, tables
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.distances import Distance, Distances
-from querysmasher.privacy.factors import Integers
+from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.exploration import ERRORS, PAIRS, Comparison, Exploration, Measurement, Phase
+from querysmasher.release.exploration import ERRORS, PAIRS, Exploration, Measurement, Phase
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore, new_store
-
-MULTIPLE = 2**10
-"""Distances are measured from tables rounded to multiples of 1/1024 of a record."""
+from querysmasher.release.store import MemoryStore
 
 LEAST = 1e-5
 """Sets whose share of a phase is smaller are not measured."""
@@ -74,12 +71,16 @@ class Course:
     options: Mapping[str, float]
     progress: bool | None = None
     public_total: int | None = None
+    entry: Entry | None = None
+    person: str | None = None
     _plans: list[IntegerPlan] = field(default_factory=list)
     _store: MemoryStore = field(default_factory=MemoryStore)
     _done: list[Phase] = field(default_factory=list)
     _spent: dict[Place, float] = field(default_factory=dict)
     """The privacy cost spent on each set so far."""
     _direct: Direct = field(default_factory=Direct)
+    _known: Model | None = None
+    """The estimate from all noisy results so far, if it was asked for."""
 
     def run(self) -> Release:
         """Explore, and return everything that was measured."""
@@ -105,7 +106,9 @@ class Course:
             self._measure("single attributes, a first look", costs)
             self._share_out(total, budget, spare - first)
         if reserve:
+            model = self._model()  # which that of the release is, as errors are no part of it
             self._compare(ERRORS, [place for place in self.asked.sets if place], reserve)
+            return self.release().remembering(model)
         return self.release()
 
     def _share_out(self, total: float, budget: float, spare: float) -> None:
@@ -155,6 +158,7 @@ class Course:
         for number, answers in self.phases.measure(plan, self.progress).items():
             self._store.put(start + number, answers)
         self._plans.append(plan)
+        self._known = None
         self._done.append(Measurement(name, start, start + len(plan.measured)))
 
     def _compare(self, name: str, sets: Sequence[Place], cost: float) -> tuple[Array, float, list[Profile]]:
@@ -162,28 +166,20 @@ class Course:
 
         Return the distances, their standard error, and the profiles of the estimates.
         """
-        variance = rounded_up(MULTIPLE**2 * self._change * len(sets) / cost * (1 + 2**-40))
-        asked = Distances(
-            self.asked.schema,
-            self.budget,
-            tuple(Distance(place, MULTIPLE, variance) for place in sets),
-            self.max_records,
+        profiles: list[Profile] = []
+        done = compare(
+            name,
+            sets,
+            cost,
+            self._model(),
+            self.phases,
+            budget=self.budget,
+            max_records=self.max_records,
+            progress=self.progress,
+            seen=None if name == ERRORS else lambda table: profiles.append(Profile.of(table)),
         )
-        sizes = self.asked.schema.sizes
-        targets = new_store(sum(math.prod(sizes[a] for a in place) for place in sets))
-        profiles = []
-        for number, table in enumerate(self._model().tables(sets)):
-            targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
-            if name != ERRORS:  # which plan nothing
-                profiles.append(Profile.of(table))
-
-        def target(number: int) -> Integers:
-            shape = [sizes[a] for a in sets[number]]
-            return targets[number].astype(np.int64, copy=False).reshape(shape)
-
-        values = self.phases.distances(asked, target, self.progress)
-        done = Comparison(name, asked, values)
         self._done.append(done)
+        self._known = None
         return done.records, float(done.std(self.noise.distribution)[0]), profiles
 
     @property
@@ -192,14 +188,16 @@ class Course:
 
     def _noises(self, places: Iterable[Place]) -> list[float]:
         """Return the variance of the noise on the residuals of some sets."""
-        source = ReleasedResiduals(self.release())
-        found = [source.noisy(place) for place in places]
+        evidence = self._model().evidence
+        found = [evidence.noisy(place) for place in places]
         return [0.0 if one is None else one.variance for one in found]
 
     def _model(self) -> Model:
         """Return the estimate of every table from what was measured so far."""
-        sources = (ReleasedResiduals(self.release()),) if self._plans else ()
-        return Model(Evidence(self.asked.schema, sources))
+        if self._known is None:
+            sources = (ReleasedResiduals(self.release()),) if self._plans else ()
+            self._known = Model(Evidence(self.asked.schema, sources))
+        return self._known
 
     def release(self) -> Release:
         """Return what was measured so far."""
@@ -211,6 +209,8 @@ class Course:
             self.noise,
             self._store,
             self.public_total,
+            entry=self.entry,
+            person=self.person,
             asked=self.asked.workload,
             exploration=Exploration(self.options, tuple(self._done)),
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from querysmasher.arrays import one_core
+from querysmasher.comparing import check_error_share
 from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
 from querysmasher.errors import BudgetError
@@ -27,9 +27,6 @@ from querysmasher.workload.workload import Workload
 
 LEAST_COST = 1e-12
 """Minimum privacy cost: the noise of its smallest shares can be drawn."""
-
-MOST_SHARE = 0.5
-"""Maximum share of the budget for the errors of the estimate."""
 
 
 @scrubbed
@@ -84,10 +81,7 @@ def explore(
     check_asked(workload, budget)
     asked = Asked(workload)
     check_options(budget, unknown, max_records)
-    is_number = isinstance(error_share, int | float) and not isinstance(error_share, bool)
-    if not is_number or not 0 <= error_share <= MOST_SHARE:
-        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {error_share!r}"
-        raise BudgetError(msg)
+    check_error_share(error_share)
     source = noise_source(noise, seed)
     if source.distribution.allowed_cost(budget) < LEAST_COST:
         msg = f"budget: expected a privacy cost of at least {LEAST_COST:g} to explore a table, got {budget!r}"
@@ -108,5 +102,6 @@ def explore(
         once = CountedOnce(schema, counter, asked.counted)
         phases = Phases(schema, budget, once, source, max_records)
         record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-        found = Course(asked, budget, phases, record, max_records, options, progress).run()
-    return replace(found, entry=entry, person=person)
+        return Course(
+            asked, budget, phases, record, max_records, options, progress, entry=entry, person=person
+        ).run()

@@ -14,7 +14,7 @@ from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import distribution_of
-from querysmasher.release.exploration import request_digest, spent
+from querysmasher.release.exploration import planned_digest, request_digest, spent
 from querysmasher.release.released import Measured
 from querysmasher.release.repeats import repeats
 
@@ -55,9 +55,14 @@ def check_release(release: Measured) -> None:
     if entry is None:
         return
     what, cost = plan_digest(plan), privacy_cost(plan)
-    if release.exploration is not None:
+    explored = release.exploration
+    if explored is not None:
         asked = release.asked or release.workload
-        what = request_digest(asked, plan.budget, plan.max_records, release.exploration.options)
+        what = (
+            planned_digest(plan, explored.options)
+            if explored.is_planned
+            else request_digest(asked, plan.budget, plan.max_records, explored.options)
+        )
         cost = allowed
     if (entry.plan, entry.cost, entry.noise, entry.unit, entry.person) != (
         *(what, cost, release.noise.name),

@@ -14,7 +14,7 @@ from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, fraction, integers, items, number, text, whole
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.digests import canonical, digest
+from querysmasher.privacy.digests import canonical, digest, plan_digest
 from querysmasher.privacy.distances import Distance, Distances, distances_cost
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerPlan
@@ -23,6 +23,9 @@ from querysmasher.workload.workload import Workload
 
 PAIRS = "distances of pairs"
 """The name of the phase that measures how far pairs of attributes are from independence."""
+
+PLANNED = "planned measurements"
+"""The name of the only phase of a plan that was made in advance, before errors of its estimate."""
 
 ERRORS = "errors of the estimate"
 """The name of the phase that measures how far the estimate is from the table."""
@@ -80,7 +83,7 @@ Phase = Measurement | Comparison
 
 @dataclass(frozen=True, eq=False)
 class Exploration:
-    """The options of `explore`, and its phases in order."""
+    """The options of `explore`, or of `measure` with errors of its estimate, and the phases in order."""
 
     options: Mapping[str, float]
     phases: tuple[Phase, ...]
@@ -94,6 +97,11 @@ class Exploration:
     def independence(self) -> Comparison | None:
         """The measured distances of pairs from independence, or None if there are none."""
         return self._comparison(PAIRS)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether all was planned in advance, and then compared with its estimate."""
+        return any(phase.name == PLANNED for phase in self.phases[:1])
 
     def _comparison(self, name: str) -> Comparison | None:
         found = [p for p in self.phases if isinstance(p, Comparison) and p.name == name]
@@ -124,6 +132,11 @@ def request_digest(workload: Workload, budget: Budget, max_records: int, options
         "max_records": max_records,
     }
     return digest(canonical(asked))
+
+
+def planned_digest(plan: IntegerPlan, options: Mapping[str, float]) -> str:
+    """Return the digest of a plan whose estimate is to be compared with the table."""
+    return digest(canonical({"measure": dict(options), "plan": plan_digest(plan)}))
 
 
 def spent(plan: IntegerPlan, exploration: Exploration | None) -> Fraction:

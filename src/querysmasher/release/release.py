@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.estimate.estimate import Estimate
+from querysmasher.estimate.model import Model
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.answers import Answers
@@ -43,6 +44,9 @@ class Release(Measurements, Statistical):
     Answers are unbiased and consistent with each other. They are available for any workload in the measured
     space, at any time, at no further privacy cost.
     """
+
+    _model: Model | None = field(default=None, init=False)
+    """What computes the estimate, if that was computed while measuring; a changed release has none."""
 
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, in the order given: consistent, unbiased, not rounded.
@@ -132,7 +136,14 @@ class Release(Measurements, Statistical):
         This is post-processing, at no privacy cost. An estimate also answers queries on attribute sets that
         were not measured. It has no standard errors.
         """
-        return Estimate((self,), self.asked or self.workload, about(self))
+        made = Estimate((self,), self.asked or self.workload, about(self))
+        return made if self._model is None else made.computed_by(self._model)
+
+    def remembering(self, model: Model) -> Release:
+        """Return the release with what computes its estimate: the model of the same noisy numbers."""
+        made = replace(self)
+        object.__setattr__(made, "_model", model)
+        return made
 
     def described(self, **words: Any) -> Release:
         """Return the release with words about its provenance.

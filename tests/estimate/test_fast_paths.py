@@ -1,0 +1,189 @@
+"""Shortcuts of estimates against obvious references: fitting, projecting, posterior means, kept tables."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+import querysmasher as qs
+from querysmasher.estimate.completion import fitted, start, summed, triples
+from querysmasher.estimate.evidence import Noisy
+from querysmasher.estimate.model import Model
+from querysmasher.estimate.nonnegative import centred, onto_margins
+from querysmasher.estimate.shrinkage import RARELY, SPREAD, TIMES, factor, fit, shrunk
+from querysmasher.estimate.singles import SHAPES, gamma_evidence, gamma_mean
+from querysmasher.estimate.total import is_rough, posterior_total
+from tests.estimate.tables import evidence, people
+from tests.exploring.people import frame
+from tests.profiles import fewer
+
+counts = st.sampled_from([0.0, 0.0, 1.0, 3.0, 40.0, 0.25])
+
+
+@st.composite
+def tables(draw, most=3):
+    """Two non-negative tables of one shape on three attributes."""
+    shape = (2, *draw(st.tuples(*[st.integers(1, most)] * 3)))
+    size = math.prod(shape)
+    return np.array(draw(st.lists(counts, min_size=size, max_size=size))).reshape(shape)
+
+
+@given(tables())
+def test_products_of_matrices_fit_the_table_of_maximum_entropy(given_tables):
+    pairs = {
+        (0, 1): given_tables.sum(axis=3),
+        (0, 2): given_tables.sum(axis=2),
+        (1, 2): given_tables.sum(axis=1),
+    }
+    singles = [given_tables.sum(axis=tuple({1, 2, 3} - {axis})) for axis in (1, 2, 3)]
+    expected = fitted(start(singles, pairs), pairs)
+    assert triples(pairs) == pytest.approx(expected, abs=1e-6 * (1 + given_tables.sum()))
+
+
+@given(tables(), st.sets(st.integers(1, 3), min_size=1))
+def test_sums_over_axes(given_tables, axes):
+    expected = given_tables.sum(axis=tuple(axes), keepdims=True)
+    assert summed(given_tables, tuple(sorted(axes))) == pytest.approx(expected)
+
+
+def naive_dykstra(table, lower, steps):
+    """Dykstra's algorithm as it is stated."""
+    correction = np.zeros_like(table)
+    current = table
+    for _ in range(steps):
+        moved = centred(current) + lower + correction
+        current = np.maximum(moved, 0)
+        correction = moved - current
+    return current
+
+
+@given(tables(), st.integers(1, 12), st.data())
+def test_a_step_of_the_projection_needs_only_means(given_tables, steps, data):
+    size = given_tables.size
+    noise = np.array(data.draw(st.lists(st.floats(-9, 9), min_size=size, max_size=size)))
+    lower = given_tables - centred(given_tables)
+    noisy = given_tables + noise.reshape(given_tables.shape)
+    expected = naive_dykstra(noisy, lower, steps)
+    assert onto_margins(noisy, lower, steps) == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize("signal", [0.0, 0.05, 1.0, 30.0])
+@pytest.mark.parametrize("value", [0.1, 1.0, 3.5, 8.0])
+def test_the_factor_is_that_of_the_posterior_mean(signal, value):
+    weights = np.exp(-0.5 * (TIMES / SPREAD) ** 2)
+    weights = (1 - RARELY) * weights / weights.sum() + RARELY / len(TIMES)
+    upper = lower = 0.0
+    for weight, times in zip(weights, TIMES, strict=True):
+        std = math.sqrt(signal * 10.0**times)
+        if std < 1e-9:
+            lower += weight * stats.norm.pdf(value)
+            continue
+        # under a normal prior the posterior is normal
+        variance = 1 / (1 + 1 / std**2)
+        likelihood = stats.norm.pdf(value, scale=math.sqrt(1 + std**2))
+        lower += weight * likelihood
+        upper += weight * likelihood * variance * value
+    found = float(factor(np.array(signal), np.array(value**2)))
+    assert found * value == pytest.approx(upper / lower, abs=1e-9)
+
+
+def test_tabulated_factors_are_near_the_exact_ones():
+    rng = np.random.default_rng(0)
+    targets = rng.lognormal(2, 2, (2, 15, 15))
+    deviations = rng.standard_normal(targets.shape) * np.sqrt(1 + 0.1 * targets)
+    prior = fit(deviations, targets, np.array([1.0, 0.3]))
+    relative = targets / targets.max(axis=(1, 2), keepdims=True)
+    signal = prior.ratio[:, None, None] * relative ** prior.power[:, None, None]
+    exact = deviations * factor(signal, deviations**2 / prior.noise[:, None, None])
+    assert shrunk(deviations, targets, prior) == pytest.approx(exact, abs=0.03, rel=0.04)
+
+
+def test_a_deviation_that_noise_cannot_explain_is_kept():
+    rng = np.random.default_rng(0)
+    targets = np.full((1, 20, 20), 0.5)
+    targets[0, 0] = 200.0
+    deviations = rng.standard_normal(targets.shape) * 3
+    deviations[0, 9, 9] = 60.0  # in a cell of which nothing was expected
+    found = shrunk(deviations, targets, fit(deviations, targets, np.array([9.0])))
+    assert found[0, 9, 9] > 50
+    others = np.delete(found.ravel(), 9 * 20 + 9)
+    assert np.abs(others).mean() < 0.5 * np.abs(deviations).mean()
+
+
+def by_quadrature(noisy, std, mean):
+    """Likelihoods of noisy counts by shape, and posterior means, integrated cell by cell."""
+    likely, means = np.empty((len(SHAPES), len(noisy))), np.empty((len(SHAPES), len(noisy)))
+    for i, shape in enumerate(SHAPES):
+        # as the quantile u runs from 0 to 1, the count runs through the distribution
+        u = (np.arange(4000) + 0.5) / 4000
+        count = stats.gamma.ppf(u, shape, scale=mean / shape)
+        for j, value in enumerate(noisy):
+            own = np.exp(-0.5 * ((value - count) / std) ** 2)
+            likely[i, j] = integrate.trapezoid(own, u)
+            means[i, j] = integrate.trapezoid(own * count, u) / likely[i, j]
+    return likely, means
+
+
+def test_the_posterior_mean_under_gamma_distributions():
+    noisy, std = np.array([-4.0, 0.5, 3.0, 22.0, 9.0]), 3.0
+    likely, means = by_quadrature(noisy, std, 6.0)
+    logs = np.log(likely).sum(axis=1)
+    weights = np.exp(logs - logs.max())
+    expected = weights / weights.sum() @ means
+    assert gamma_mean(noisy, std, 6.0) == pytest.approx(expected, abs=0.1)
+    difference = gamma_evidence(noisy, std, 6.0) - gamma_evidence(noisy, std, 3.0)
+    other = np.log(by_quadrature(noisy, std, 3.0)[0]).sum(axis=1)
+    expected = np.log(np.exp(logs).mean()) - np.log(np.exp(other).mean())
+    assert difference == pytest.approx(expected, abs=0.1)
+
+
+def test_single_attributes_improve_a_rough_total():
+    truth = [np.array([900.0, 60, 30, 10, 0, 0]), np.array([700.0, 300, 0, 0, 0])]
+    rng = np.random.default_rng(0)
+    ours, theirs = [], []
+    for _ in range(40):
+        singles = []
+        for place, own in enumerate(truth):
+            noise = rng.standard_normal(own.size) * 60
+            values = own - own.mean() + noise - noise.mean()
+            singles.append(Noisy((place,), values, 3600.0))
+        noisy = Noisy((), np.array(1000 + rng.standard_normal() * 250), 250.0**2)
+        assert is_rough(noisy)
+        ours.append(posterior_total(noisy, singles) - 1000)
+        theirs.append(float(noisy.values) - 1000)
+    assert np.square(ours).mean() < 0.5 * np.square(theirs).mean()
+
+
+@pytest.mark.parametrize(("value", "variance"), [(1000.0, 25.0), (-50.0, 400.0), (1000.0, 0.0)])
+def test_a_total_that_is_known_well_or_not_positive_is_left_alone(value, variance):
+    noisy = Noisy((), np.array(value), variance)
+    assert not is_rough(noisy)
+
+
+@fewer(10)
+@given(st.permutations(range(5)))
+def test_kept_tables_are_the_same_and_nobody_can_change_them(order):
+    schema, records = people(500)
+    known = evidence(schema, records, 3, 25.0)
+    once, fresh = Model(known), Model(known)
+    place = tuple(sorted(order[:3]))
+    table = once.table(place)
+    assert once.table(place) is table
+    assert table == pytest.approx(fresh.table(place))
+    with pytest.raises(ValueError, match="read-only"):
+        table[0] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        once.table(place[:2])[0] = 1.0
+
+
+def test_a_release_that_was_explored_has_the_estimate_of_its_file(tmp_path):
+    schema, records = people(800)
+    release = qs.explore(qs.marginals(schema, 3), frame(schema, records), qs.zCDP(0.5), seed=1)
+    release.save(tmp_path / "release.qs")
+    loaded = qs.Release.load(tmp_path / "release.qs")
+    expected = loaded.estimate().answer().values
+    assert release.estimate().answer().values == pytest.approx(expected)
+    assert release.described(title="x").estimate().answer().values == pytest.approx(expected)
