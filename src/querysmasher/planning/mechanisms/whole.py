@@ -7,11 +7,13 @@ these queries, and nothing else can be answered later than what follows from the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError, TooLargeError
-from querysmasher.planning.cells import MergedRows, merge
+from querysmasher.planning.cells import MergedRows, are_given, merge
 from querysmasher.planning.grading import FAR, are_far_apart, graded_root, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
@@ -20,6 +22,7 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
 from querysmasher.planning.strategies import MergedStrategy
+from querysmasher.workload.groups import Group
 
 RANK = 1e-12
 """Eigenvalues of the queries' Gram matrix below this fraction of the largest are rounding errors."""
@@ -37,16 +40,23 @@ def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
     with one_core():
         merged = merge(task.workload.schema, task.workload.groups, one.attributes)
         most, count = limits(), task.workload.query_count
-        if merged is None or whole_work(merged) > most.whole_work:
+        work = _most_work(task.workload.groups)
+        if merged is None or whole_work(merged) > work:
             msg = (
                 f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
-                f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
+                f"{most.merged_cells:,} cells that they distinguish, with {work:.0e} cells × "
                 f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
             )
             raise TooLargeError(msg)
         solution = solve_whole(merged, task.tolerance)
     blocks = ((tuple(range(len(one.attributes))), 0),)
     return [solution], [Choice(blocks, solution.reached, solution.bound)]
+
+
+def _most_work(groups: Iterable[Group]) -> float:
+    """Return the maximum work of one step: less where some queries are tables, which can be split."""
+    most = limits()
+    return most.whole_work if all(map(are_given, groups)) else min(most.whole_work, most.mixed_whole_work)
 
 
 def whole_work(merged: MergedRows) -> float:
