@@ -24,7 +24,7 @@ SCHEMA = qs.Schema.of(SIZES)
 
 def planned(workload, budget=COST, **options):
     """Plan with attributes of more than five values as large ones."""
-    with limited(dense_values=5, alike_values=5):
+    with limited(dense_values=5, closed_form_values=5):
         return qs.plan(workload, budget, **options)
 
 

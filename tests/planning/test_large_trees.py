@@ -15,7 +15,7 @@ from tests.profiles import fewer
 
 def planned(workload, budget=COST, **options):
     """Plan without matrices."""
-    with limited(dense_values=5, alike_values=5, axis_values=6):
+    with limited(dense_values=5, closed_form_values=5, axis_values=6):
         return qs.plan(workload, budget, **options)
 
 

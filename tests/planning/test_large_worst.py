@@ -17,7 +17,7 @@ CROSSED = qs.queries(SCHEMA, a="prefix", b="identity") + qs.queries(SCHEMA, b="i
 
 def implicitly(make, *args, **options):
     """Plan without matrices."""
-    with limited(dense_values=5, alike_values=5, axis_values=5):
+    with limited(dense_values=5, closed_form_values=5, axis_values=5):
         return make(*args, **options)
 
 

@@ -66,8 +66,6 @@ class PlanningLimits:
     # --- attributes of very many values ---
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
-    alike_values: int = 3_000
-    """The same if its queries all look the same from every value."""
     most_values: int = 1_000_000
     """Maximum number of values of any attribute."""
     waves: int = 24

@@ -20,7 +20,7 @@ from querysmasher.workload.workload import Workload
 def large_attributes(workload: Workload) -> tuple[int, ...]:
     """Return the indexes of attributes that are measured as they are, not split, for their number of values.
 
-    Attributes whose queries all look the same from every value have closed forms, up to another size.
+    Attributes whose queries all look the same from every value have closed forms, up to a larger size.
     Queries that tie attributes, and few single ones, are planned in other ways.
     """
     sizes = workload.schema.sizes
@@ -57,7 +57,7 @@ def _is_large(families: list[Family], size: int) -> bool:
     if size <= limits().dense_values or size > limits().most_values:
         return False
     if all(family.closed_form and family.looks_alike for family in families):
-        return size > limits().alike_values
+        return size > limits().closed_form_values
     rows = sum(family.rows for family in families if not is_implicit(family))
     if any(family.is_tree for family in families):
         return _is_large_tree(families, size, rows)
