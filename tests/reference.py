@@ -279,3 +279,15 @@ def optimal_worst(workload, centres, unit, caps=None):
             cp.Minimize(cp.sum(cp.hstack([w * t for w, t in zip(weights, totals, strict=True)]))), constraints
         )
     return float(problem.solve(solver=cp.CLARABEL))
+
+
+def largest_change(factor, n):
+    """The largest squared change of a factor's answers when a record joins any of n cells of a table."""
+    table = np.arange(n)[:, None]
+    changes = []
+    for cell in range(n):
+        more = table.copy()
+        more[cell] += 1
+        change = factor.exact_answers(more, 100) - factor.exact_answers(table, 100)
+        changes.append(int((change**2).sum()))
+    return max(changes)

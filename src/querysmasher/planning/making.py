@@ -100,12 +100,12 @@ class Making:
 
     def _large(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error where some attributes are not split."""
-        fine = objective == "worst" or workload.has_targets
-        again, tolerance = self._large_again(budget, fine=fine), self.options.tolerance
+        again, tolerance = self._large_again(budget, fine=True), self.options.tolerance
         if objective == "worst":
             return large_worst.plan_worst(workload, targets_of(workload), again, tolerance).plan
-        if not workload.has_targets:
-            return again(workload, None)
+        free = self._large_again(budget, fine=False)(workload, None)
+        if not workload.has_targets or missed_by(as_measured(free, self.max_records)) <= 1:
+            return free
         best = large_within.plan_within(workload, again, tolerance, insufficient)
         missed = missed_by(as_measured(best, self.max_records))
         if not 1 < missed < TIGHTER or missed_by(best) > 1:

@@ -10,7 +10,7 @@ The variances of queries follow from these (`line_variances`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -20,7 +20,6 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, text
-from querysmasher.planning.lattice import Integers
 from querysmasher.planning.strategies.line_variances import LineVariances
 from querysmasher.planning.strategies.on_line import LineStrategy
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
@@ -106,16 +105,6 @@ class MirroredStrategy(LineStrategy):
         )
 
     # --- integers ---
-
-    @cached_property
-    def _rounded(self) -> dict[int, IntegerStrategy]:
-        """What `rounded` returned, by bits: planning and measuring ask for the same."""
-        return {}
-
-    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        if bits not in self._rounded:
-            self._rounded[bits] = self._round(bits)
-        return self._rounded[bits]
 
     def _round(self, bits: int) -> IntegerStrategy:
         n = self.rank

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.unsplit import UnsplitStrategy
+from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.family import Family, Places
 from querysmasher.workload.weighted import Weighted
@@ -84,6 +87,20 @@ class LineStrategy(UnsplitStrategy):
     @property
     def spread(self) -> float:
         return 1.0
+
+    @cached_property
+    def _rounded(self) -> dict[int, IntegerStrategy]:
+        """What `rounded` returned, by bits: planning and measuring ask for the same."""
+        return {}
+
+    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        if bits not in self._rounded:
+            self._rounded[bits] = self._round(bits)
+        return self._rounded[bits]
+
+    @abstractmethod
+    def _round(self, bits: int) -> IntegerStrategy:
+        """Return the strategy in integers of about as many bits."""
 
     def covary(self, rows: Array) -> Array:
         return self.of_line.covary(rows)

@@ -6,7 +6,7 @@ follow the weight of every single query, where a filter cannot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -15,7 +15,6 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.fields import floats, integers
-from querysmasher.planning.lattice import Integers
 from querysmasher.planning.strategies.on_line import LineStrategy
 from querysmasher.planning.strategies.strategy import LARGEST
 from querysmasher.planning.strategies.triangle_variances import TriangleVariances
@@ -79,16 +78,6 @@ class TriangleStrategy(LineStrategy):
         return np.asarray(self.halves.times(np.eye(self.halves.size))[: self.rank, : self.rank])
 
     # --- integers ---
-
-    @cached_property
-    def _rounded(self) -> dict[int, IntegerStrategy]:
-        """What `rounded` returned, by bits: planning and measuring ask for the same."""
-        return {}
-
-    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        if bits not in self._rounded:
-            self._rounded[bits] = self._round(bits)
-        return self._rounded[bits]
 
     def _round(self, bits: int) -> IntegerStrategy:
         """Round to multiples of 2^-b: Y to few bits, and Z, of which errors add up along columns, to more.
