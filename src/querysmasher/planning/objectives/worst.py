@@ -114,13 +114,17 @@ class Search:
         """Return the best trial."""
         self._search(self._even(), None)
         if self.gap > self.tolerance * OPEN[-1][1]:
-            top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
             finer = merged_few(self.workload)
-            if finer is not self.workload:
-                self.workload, self._floor = finer, FLOOR
-                self._table, self._paces = None, Paces()
-                self._search(spread(top, self.workload, self._even().scopes), centres)
+            if finer is not self.workload or self._floor > FIRST_FLOOR:
+                self._search_finer(finer)
         return self._kept
+
+    def _search_finer(self, workload: Workload) -> None:
+        """Go on around the best centres, with families merged and with the least floor under multipliers."""
+        top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
+        self.workload, self._floor = workload, FLOOR
+        self._table, self._paces = None, Paces()
+        self._search(spread(top, workload, self._even().scopes), centres)
 
     def _search(self, multipliers: Multipliers, centres: Centres | None) -> None:
         """Search from some multipliers, around given centres or the best ones."""
