@@ -241,3 +241,13 @@ def test_tables_that_hardly_matter_take_nothing_from_the_certificate():
     plan = qs.least_budget(workload, neighbours="replace_one", centering="uniform")
     assert targeted(plan) <= 1 + 1e-6
     assert plan.gap <= 0.005
+
+
+@pytest.mark.slow
+def test_a_total_that_is_public_beside_few_queries_at_their_least_budget():
+    """No multipliers meet the targets around other centres: these grow beyond all bounds."""
+    schema = qs.Schema.of(a=4)
+    aimed = qs.linear(schema, ["a"], [[-1, -2, 0, 1], [0, -2, -1, 2]]).within(0.3)
+    plan = qs.least_budget(0.1 * qs.marginals(schema, 0) + aimed, neighbours="replace_one")
+    assert targeted(plan) <= 1 + 1e-6
+    assert plan.gap <= 0.01

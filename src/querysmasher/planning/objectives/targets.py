@@ -98,7 +98,7 @@ class CappedSearch:
         self.best: Plan | None = None
         self.bound = 0.0
         self._table: VarianceTable | None = None
-        self._weight = 0.0
+        self._loss, self._weight = math.inf, 0.0
         self._precision = 1.0
         self._paces = Paces()
 
@@ -147,12 +147,15 @@ class CappedSearch:
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
         self.bound = max(bound, self.bound)
         table, losses = self._tabulated(plan)
-        self._weight = float(multipliers.groups.sum()) / float(losses @ table.variances)
+        self._loss = float(losses @ table.variances)
+        self._weight = float(multipliers.groups.sum()) / self._loss
         self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
         return Trial(multipliers, plan, bound, table, losses)
 
     def _height(self, multipliers: Multipliers) -> Height:
-        """Return the bound at some multipliers, and its derivatives."""
+        """Return the bound at some multipliers, and its derivatives; none if these are far too large."""
+        if not float(multipliers.groups.sum()) <= MOST_WEIGHT * self._loss:  # the budget does not suffice
+            return Height(-math.inf, np.zeros(len(self.aims)), [np.zeros(len(u)) for u in multipliers.rows])
         trial = self._tried(multipliers)
         by_column = multipliers.by_column(trial.table)
         expected = trial.table.expected(by_column, trial.table.variances)
