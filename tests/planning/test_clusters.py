@@ -152,3 +152,18 @@ def test_one_cluster_with_a_public_total():
     with limited(whole_work=1.0):
         plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one"))
     assert plan.variances(workload).sum() == pytest.approx(plan.weighted_loss, rel=1e-9)
+
+
+def test_predicates_on_many_sets_beside_tables():
+    """They are measured whole in clusters, less what the tables say of the total, and combined with these."""
+    workload = predicates(10, (6, 5, 4, 5, 4), most=3)
+    tables = qs.all_kway(workload.schema, [1, 2], "prefix")
+    asked = tables + len(tables) / 10 * workload
+    with limited(merged_cells=120, split_entries=0):
+        plan = qs.plan(asked, COST)
+    assert len([m for m in plan.measured if m.whole]) > 1
+    assert plan.whole == tuple(range(len(tables.groups), len(asked.groups)))
+    loss = sum(float(group.query_weights() @ plan.predictor.variances(group).ravel()) for group in asked)
+    assert loss == pytest.approx(plan.weighted_loss, rel=1e-9)
+    assert plan.weighted_loss < plan_split(asked, centering="uniform").weighted_loss
+    assert plan.gap < 0.01

@@ -130,7 +130,7 @@ def _log(limit: float) -> float:
 
 
 def shares(merged: MergedRows) -> Array:
-    """Return α of every query: its mean over cells as the optimum weighs them."""
+    """Return α of every query: its mean over cells as the optimum weighs them, or 0 if nothing were left."""
     ones = np.ones((1, merged.rows.shape[1]))
     beside = np.concatenate([merged.rows, ones])
     weighed = replace(merged, rows=beside, weights=np.append(merged.weights, merged.weights.sum()))
@@ -138,7 +138,8 @@ def shares(merged: MergedRows) -> Array:
     cells = ones[0] if diagonal is None else diagonal**2
     scale = np.abs(merged.rows).max(axis=1)
     scale[scale == 0] = 1.0
-    return np.asarray(np.round(GRID * (merged.rows @ (cells / cells.sum())) / scale) / GRID * scale)
+    alpha = np.round(GRID * (merged.rows @ (cells / cells.sum())) / scale) / GRID * scale
+    return alpha if np.any(merged.rows != alpha[:, None]) else np.zeros(len(alpha))
 
 
 def shifted(merged: MergedRows, alpha: Array) -> MergedRows:

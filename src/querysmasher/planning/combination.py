@@ -17,6 +17,7 @@ t = (c − a₀K) Nᵀ (N K Nᵀ)⁻¹. They are linear in q, so that answers st
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -25,13 +26,13 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.known import KnownPredictor
-from querysmasher.planning.lattice import Integers
 from querysmasher.planning.least_squares import Weights, eliminated, is_outside
 from querysmasher.planning.lifting import centred, lifted
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
-from querysmasher.planning.whole_rows import Place, Whole, answer_gram, answered, on_values
+from querysmasher.planning.whole_parts import Part, inner_products, written_out
+from querysmasher.planning.whole_rows import Place, Whole, answer_gram, answered
 from querysmasher.workload.groups import Group
 
 CHUNK = 20_000_000
@@ -52,12 +53,14 @@ class CombinedPredictor(Predictor):
         self.wholes = wholes
         self.count = sum(len(whole.rows) for whole in wholes)
         self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
-        self.rows: dict[Place, Array] = {}
-        """What all whole rows leave on sets that residual measurements know, on their cells."""
-        self.known: dict[Place, Array] = {}
+        self._left: dict[Place, list[Part]] = {}
+        """What all whole rows leave on every set, over classes."""
+        self.rows: dict[Place, list[Part]] = {}
+        """The same on sets that residual measurements know, over values."""
+        self.known: dict[Place, list[Part]] = {}
         """Their covariances with what is known: C Rᵀ, as residuals."""
-        self._unmeasured: dict[Place, Array] = {}
-        self._classes: dict[Place, tuple[Array, Sequence[Integers]]] = {}
+        self._unknown: dict[Place, list[Part]] = {}
+        """What they leave that residual measurements do not know."""
         self.spread = np.zeros((self.count, self.count))
         """R C Rᵀ."""
         self.gram = np.zeros((self.count, self.count))
@@ -65,8 +68,8 @@ class CombinedPredictor(Predictor):
         self._squares = np.zeros(self.count)
         for whole, start in zip(wholes, self._starts, strict=True):
             self._split_rows(whole, start)
-        for attributes, rows in self.rows.items():
-            self._add(attributes, rows)
+        for attributes, parts in self._left.items():
+            self._add(attributes, parts)
 
     @property
     def _starts(self) -> list[int]:
@@ -83,52 +86,34 @@ class CombinedPredictor(Predictor):
         every = slice(start, start + len(whole.rows))
         for kept, rows in split_rows(whole.rows, centres).items():
             attributes = tuple(whole.attributes[axis] for axis in kept)
-            maps = [whole.maps[axis] for axis in kept]
             tensor = rows.reshape(-1, *(len(centres[axis]) for axis in kept))
-            if len(self.wholes) == 1 and attributes not in self.residual.measured and attributes:
-                self._add_classes(attributes, tensor, maps)
-                continue
-            tensor = on_values(tensor, maps)
-            if attributes not in self.rows:
-                self.rows[attributes] = np.zeros((self.count, *tensor.shape[1:]))
-            self.rows[attributes][every] = tensor
+            part = Part(every, attributes, tensor, tuple(whole.maps[axis] for axis in kept))
+            self._left.setdefault(attributes, []).append(part)
 
-    def _add_classes(self, attributes: Place, rows: Array, maps: Sequence[Integers]) -> None:
-        """Add what the only whole rows leave on a set that is not measured, without writing values out."""
-        sizes: Array = np.ones(())
-        for own in maps:
-            sizes = np.multiply.outer(sizes, np.bincount(own))
-        left = (rows * np.sqrt(sizes)).reshape(self.count, -1)
-        gram = left @ left.T
-        self._squares += np.diagonal(gram)
-        self.gram += gram
-        self._classes[attributes] = (rows, maps)
-
-    def _add(self, attributes: Place, rows: Array) -> None:
+    def _add(self, attributes: Place, parts: list[Part]) -> None:
         """Add what the rows leave on one set to what is known, and to what is not."""
         if not attributes and self.public_total:
+            self.rows[attributes] = parts
             return  # exactly known
-        flat = rows.reshape(self.count, -1)
-        self._squares += (flat**2).sum(axis=1)
-        unknown: Array | None = rows
+        for part in parts:
+            self._squares[part.at] += part.squares()
+        unknown = parts
         if attributes in self.residual.measured:
-            known = self.residual.covary(attributes, rows)
-            self.known[attributes] = self._centred(attributes, known)
-            self.spread += flat @ known.reshape(self.count, -1).T
-            unknown = self.residual.outside(attributes, rows)
-        if unknown is not None:
-            left = unknown.reshape(self.count, -1)
-            self.gram += left @ left.T
-            self._unmeasured[attributes] = unknown
+            unknown = []
+            own = self.rows[attributes] = [replace(part, rows=part.on_values(), maps=None) for part in parts]
+            covaried = [replace(part, rows=self.residual.covary(attributes, part.rows)) for part in own]
+            self.spread += inner_products(own, covaried, self.count)
+            self.known[attributes] = [self._centred(part) for part in covaried]
+            for part in own:
+                outside = self.residual.outside(attributes, part.rows)
+                if outside is not None:
+                    unknown.append(replace(part, rows=outside))
+        if unknown:
+            self.gram += inner_products(unknown, unknown, self.count)
+            self._unknown[attributes] = unknown
 
-    def _centred(self, attributes: Place, rows: Array) -> Array:
-        return centred(rows, [self.centres[a] for a in attributes], first=1)
-
-    @cached_property
-    def _unknown(self) -> dict[Place, Array]:
-        """What the whole rows leave on sets that residual measurements do not know, as residuals."""
-        written = {place: on_values(rows, maps) for place, (rows, maps) in self._classes.items()}
-        return {place: self._centred(place, rows) for place, rows in (self._unmeasured | written).items()}
+    def _centred(self, part: Part) -> Part:
+        return replace(part, rows=centred(part.rows, [self.centres[a] for a in part.place], first=1))
 
     @cached_property
     def _eliminated(self) -> tuple[Array, Array]:
@@ -144,22 +129,40 @@ class CombinedPredictor(Predictor):
     def _weights(self) -> Weights:
         return self.weights()
 
+    @property
+    def corrects_known(self) -> bool:
+        """Whether the whole answers say anything about what residual measurements know."""
+        return len(self._eliminated[1]) > 0
+
     @cached_property
     def _gains(self) -> dict[Place, Array]:
         """The known parts, combined so that each by itself lowers the variance of a query that is known."""
+        if not self.corrects_known:
+            return {}
         root = self._weights.root
-        return {place: np.tensordot(root.T, known, axes=1) for place, known in self.known.items()}
+        return {
+            place: np.tensordot(root.T, written_out(parts, self.count), axes=1)
+            for place, parts in self.known.items()
+        }
+
+    def known_answers(self, residual: Callable[[Place], Array | None]) -> Array:
+        """Return what given residuals say of the whole rows."""
+        answers = np.zeros(self.count)
+        for attributes, parts in self.rows.items():
+            own = residual(attributes)
+            if own is not None:
+                for part in parts:
+                    answers[part.at] += part.rows.reshape(len(part.rows), -1) @ own.ravel()
+        return answers
 
     def correction(self, differences: Array) -> Callable[[Place], Array | None]:
         """Return what to add to the residual of any set, given the differences on the whole rows."""
         known, unknown = self._weights.corrections(differences)
 
         def on(attributes: Place) -> Array | None:
-            parts = [
-                np.tensordot(own, parts[attributes], axes=1)
-                for own, parts in ((known, self.known), (unknown, self._unknown))
-                if attributes in parts
-            ]
+            centres = [self.centres[a] for a in attributes]
+            parts = [part.combined(known) for part in self.known.get(attributes, ())]
+            parts += [centred(part.combined(unknown), centres) for part in self._unknown.get(attributes, ())]
             return sum(parts[1:], parts[0]) if parts else None
 
         return on
@@ -169,8 +172,12 @@ class CombinedPredictor(Predictor):
 
         u is None if everything is known of all queries.
         """
-        known = self._answers(group, self.known, self.count)
-        return known, None if self.residual.knows(group) else self._answers(group, self._unknown, self.count)
+        known, unknown = np.zeros((*group.shape, self.count)), np.zeros((*group.shape, self.count))
+        for attributes, shares in self.residual.all_shares(group, summed=False):
+            for result, found in ((known, self.known), (unknown, self._unknown)):
+                for part in found.get(attributes, ()):
+                    result[..., part.at] += part.with_shares(shares)
+        return known, None if self.residual.knows(group) else unknown
 
     def variances(self, group: Group) -> Array:
         """Return the variance of every query of the group, with an axis per family."""
@@ -217,7 +224,9 @@ class CombinedPredictor(Predictor):
 
     def known_gram(self, group: Group) -> Array:
         """Return the sum of weight × (c outer c) over the group's queries, of which all is known."""
-        (tables,) = self._tables(group, self.known, most=self.count)
+        places = set(self.schema.positions(group.attributes))
+        known = {own: written_out(p, self.count) for own, p in self.known.items() if set(own) <= places}
+        (tables,) = self._tables(group, known, most=self.count)
         return answer_gram(group, tables, weighted=True)
 
     def images(
@@ -245,12 +254,9 @@ class CombinedPredictor(Predictor):
 
     def _image_of_rows(self, attributes: Place, measured: Measured, group: Group) -> Array:
         """Return R B† on one set."""
-        factors = [(tuple(range(len(attributes))), self.rows[attributes].reshape(self.count, -1))]
+        rows = written_out(self.rows[attributes], self.count).reshape(self.count, -1)
+        factors = [(tuple(range(len(attributes))), rows)]
         return self._image(factors, measured.blocks, group, strict=False).reshape(self.count, -1)
-
-    def _answers(self, group: Group, parts: Mapping[Place, Array], count: int) -> Array:
-        (tables,) = self._tables(group, parts, most=count)
-        return answered(group, tables)
 
     def _tables(self, group: Group, parts: Mapping[Place, Array], most: int = 0) -> Iterator[Array]:
         """Iterate over tables on the group's attributes made of the parts, some numbers of them at a time."""

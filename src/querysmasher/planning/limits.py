@@ -51,7 +51,7 @@ class PlanningLimits:
     beside_work: float = 2e9
     """The same for queries measured whole beside tables that are split."""
     beside_entries: int = 30_000_000
-    """Maximum number of entries of such queries over the cells of their attributes."""
+    """Maximum number of entries of such queries over the coarse cells of their attributes."""
     cluster_cells: int = 200_000
     """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
     counted_cells: int = 30_000_000

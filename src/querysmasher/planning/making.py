@@ -147,17 +147,20 @@ class Making:
 
         def fresh() -> Again:
             arranged, planned = (
-                lambda asked, planned: self._arranged(asked, budget, planned),
+                lambda asked, planned: self._arranged(asked, budget, planned, centred=False),
                 lambda asked, unsplit: self._planned(asked, budget, unsplit),
             )
             return Again(arranged, planned, split, budget, self.options.tolerance, fixed)
 
         return fresh
 
-    def _arranged(self, workload: Workload, budget: Budget, planned: Planned) -> Plan:
+    def _arranged(
+        self, workload: Workload, budget: Budget, planned: Planned, *, centred: bool = True
+    ) -> Plan:
         """Plan with the best choice of groups that are unsplit."""
         if self.options.keeps_whole:
-            return best_arrangement(workload, budget, self.options.tolerance, planned, self.progress)
+            tolerance = self.options.tolerance
+            return best_arrangement(workload, budget, tolerance, planned, self.progress, centred=centred)
         return planned([])
 
     def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:

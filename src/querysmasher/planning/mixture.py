@@ -79,16 +79,17 @@ def beside(
     bounds = [math.sqrt(budget.unit.squared_change()) * own.solution.bound for own in unsplit]
     solutions = [] if split is None else list(split.solutions)
     measured: tuple[Measured, ...] = ()
+    lost = math.sqrt(sum(own.total_loss for own in unsplit))
+    change = math.sqrt(budget.unit.squared_change(total=True))
     if split is not None:
-        roots.append(math.sqrt(split.weighted_loss * budget.privacy_cost))
-        bounds.append(roots[-1] / (1 + split.gap))
-        measured = rescaled(split.measured, sum(roots) / roots[-1])
-    elif change := budget.unit.squared_change(total=True) * sum(own.total_loss for own in unsplit):
-        roots.append(math.sqrt(change))
+        known, root = _with_total(split, lost, change)
+        roots.append(root)
+        bounds.append(root / (1 + split.gap))
+        measured = rescaled(known, sum(roots) / root)
+    elif lost * change:
+        roots.append(lost * change)
         bounds.append(roots[-1])
-        lost = math.sqrt(sum(own.total_loss for own in unsplit))
-        variance = sum(roots) * roots[-1] / lost**2 / budget.privacy_cost
-        measured = (Measured((), (), variance, lost),)
+        measured = (Measured((), (), sum(roots) * change / lost / budget.privacy_cost, lost),)
     for own, root in zip(unsplit, roots, strict=False):
         blocks = ((tuple(range(len(own.attributes))), len(solutions)),)
         solutions.append(own.solution)
@@ -111,6 +112,19 @@ def beside(
     if split is None:
         return _with_loss(plan, _loss(plan))
     return _shared(plan, split, unsplit)
+
+
+def _with_total(split: Plan, lost: float, change: float) -> tuple[tuple[Measured, ...], float]:
+    """Return what a plan measures if the total matters this much more, and the root of its loss."""
+    root = math.sqrt(split.weighted_loss * split.budget.privacy_cost)
+    if not lost * change:
+        return split.measured, root
+    ((place, total),) = ((i, m) for i, m in enumerate(split.measured) if not m.attributes)
+    own = math.hypot(total.root_loss, lost)
+    measured = list(split.measured)
+    measured[place] = replace(total, root_loss=own, variance=total.variance * total.root_loss / own)
+    more = root + change * (own - total.root_loss)
+    return rescaled(measured, more / root), more
 
 
 def _with_loss(plan: Plan, loss: float) -> Plan:
@@ -146,8 +160,14 @@ class Mixture:
     gram: Array
     """The sum of weight × (c outer c) over their queries."""
     queries: Array
-    """The other queries, as combinations of the whole rows."""
+    """The other queries, as combinations of the whole rows and of the total."""
     weights: Array
+    alpha: Array
+    """The multiples of the total."""
+    covariances: Array
+    """Those of the total with the whole rows."""
+    variance: float
+    """That of the total."""
 
     @classmethod
     def of(cls, plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit]) -> Mixture:
@@ -162,24 +182,38 @@ class Mixture:
             [Whole.of((m,), strategies) for m in plan.measured[count:]],
         )
         gram = np.zeros((predictor.count, predictor.count))
-        for group in split:
+        for group in split if predictor.corrects_known else ():
             gram += predictor.known_gram(group)
-        base = math.fsum(m.variance * m.root_loss**2 for m in plan.measured[:count])
+        total = Group((), ())
+        variance = float(predictor.residual.known_variances(total))
+        lost = sum(own.total_loss for own in unsplit)
+        base = math.fsum(m.variance * m.root_loss**2 for m in plan.measured[:count]) - lost * variance
         queries = np.zeros((sum(len(own.queries) for own in unsplit), predictor.count))
         start = stop = 0
         for own in unsplit:
             rows, columns = own.queries.shape
             queries[start : start + rows, stop : stop + columns] = own.queries
             start, stop = start + rows, stop + columns
-        return cls(predictor, base, gram, queries, np.concatenate([own.weights for own in unsplit]))
+        alpha = [np.zeros(len(own.rows)) if own.alpha is None else own.alpha for own in unsplit]
+        return cls(
+            predictor,
+            base,
+            gram,
+            queries,
+            np.concatenate([own.weights for own in unsplit]),
+            np.concatenate(alpha),
+            predictor.covariances(total)[0],
+            variance,
+        )
 
     def loss(self, residual: float = 1.0, whole: float = 1.0) -> float:
         """Return the weighted loss if the noise variances were these multiples of theirs."""
         weights = self.predictor.weights(residual, whole)
         gain = np.einsum("ir,ij,jr->", weights.root, self.gram, weights.root, optimize=True)
         loss = residual * self.base - residual**2 * float(gain)
-        known = residual * self.queries @ self.predictor.spread
+        known = residual * (self.queries @ self.predictor.spread + np.outer(self.alpha, self.covariances))
         variances = np.einsum("ij,ij->i", known, self.queries)
+        variances += residual * self.alpha * (self.queries @ self.covariances + self.alpha * self.variance)
         change = weights.change(known, self.queries @ self.predictor.gram)
         return loss + float(self.weights @ (variances + change))
 

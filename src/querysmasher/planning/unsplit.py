@@ -27,6 +27,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.split_bound import split_bound
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -56,8 +57,13 @@ def best_arrangement(
     tolerance: float,
     planned: Planned,
     progress: bool | None = None,
+    *,
+    centred: bool = True,
 ) -> Plan:
-    """Return the best plan found among those that split all groups, some, or none."""
+    """Return the best plan found among those that split all groups, some, or none.
+
+    If `centred`, queries measured whole beside others may use these others' total.
+    """
     every = range(len(workload.groups))
     few = [place for place in every if is_few(workload.groups[place])]
     most = limits().whole_work
@@ -67,7 +73,7 @@ def best_arrangement(
     if merged is None:
         if len(few) == len(every):
             return _clustered(workload, tolerance, planned, progress)
-        return _partly_split(workload, few, tolerance, planned, progress)
+        return _partly_split(workload, few, tolerance, planned, progress, centred=centred)
     if merged.rows.shape[1] == 1:
         return planned([])  # all queries ask for the number of records
     quick = whole_work(merged) <= limits().quick_whole_work
@@ -78,7 +84,9 @@ def best_arrangement(
             )  # the optimum over all mechanisms
         except PlanError:  # it cannot be measured in integers
             return planned([])
-    found = planned([]) if quick else _partly_split(workload, few, tolerance, planned, progress)
+    found = (
+        planned([]) if quick else _partly_split(workload, few, tolerance, planned, progress, centred=centred)
+    )
     with _working(merged, progress):
         root = root_of(merged)
     if _is_near(found, root):
@@ -95,15 +103,24 @@ def _is_quick(workload: Workload) -> bool:
 
 
 def _partly_split(
-    workload: Workload, few: Sequence[int], tolerance: float, planned: Planned, progress: bool | None
+    workload: Workload,
+    few: Sequence[int],
+    tolerance: float,
+    planned: Planned,
+    progress: bool | None,
+    *,
+    centred: bool,
 ) -> Plan:
     """Return the better of the plans that split all groups, and all but a few."""
-    beside = list(_beside(workload, few, tolerance, progress))
+    beside = list(
+        _beside(workload, few, tolerance, progress, centred=centred and _knows_total(workload, few))
+    )
     if not beside:
         return planned([])
     groups = [workload.groups[place] for place in few]
     entries = sum(group.rows * math.prod(f.cells for f in group.families) for group in groups)
-    if len(beside) > 1 or entries <= limits().split_entries:
+    largest = max(math.prod(f.cells for f in group.families) for group in workload)
+    if entries <= limits().split_entries and largest <= limits().dense_cells:
         return _better(planned([]), beside, planned)
     try:
         return planned(beside)
@@ -197,28 +214,46 @@ def _working(merged: MergedRows, progress: bool | None) -> Iterator[None]:
         yield
 
 
+def _knows_total(workload: Workload, few: Sequence[int]) -> bool:
+    """Return whether the number of records follows from the other groups."""
+    others = (group for place, group in enumerate(workload) if place not in set(few))
+    return any(all(map(_counts, group.families)) for group in others)
+
+
+def _counts(family: Family) -> bool:
+    return bool(np.any(family.answers(np.ones(family.shape))))
+
+
 def _beside(
-    workload: Workload, few: Sequence[int], tolerance: float, progress: bool | None
+    workload: Workload, few: Sequence[int], tolerance: float, progress: bool | None, *, centred: bool
 ) -> Iterator[Unsplit]:
-    """Iterate over queries to measure whole beside split ones: all together, else by attribute set."""
-    clusters: dict[frozenset[str], list[int]] = {}
-    for place in sorted(few, key=lambda place: -len(workload.groups[place].attributes)):
-        own = frozenset(workload.groups[place].attributes)
-        home = next((cluster for cluster in clusters if own <= cluster), own)
-        clusters.setdefault(home, []).append(place)
-    for arrangement in ([few], [sorted(own) for own in clusters.values()]):
+    """Iterate over queries to measure whole beside split ones: all together, else in clusters."""
+    for arrangement in _arrangements(workload, few):
         if 0 < len(arrangement) <= limits().most_unsplit:
-            found = [(own, _small_enough(workload, own)) for own in arrangement if own]
-            if any(merged is not None for _, merged in found):
-                for places, merged in found:
-                    if merged is not None:
-                        yield solve_unsplit(merged, places, COARSE * tolerance, progress=progress)
+            merged = [(own, _small_enough(workload, own)) for own in arrangement]
+            if any(one is not None for _, one in merged):
+                for places, one in merged:
+                    if one is not None:
+                        alpha = shares(one) if centred else None
+                        yield solve_unsplit(one, places, COARSE * tolerance, None, progress, alpha)
                 return
+
+
+def _arrangements(workload: Workload, few: Sequence[int]) -> Iterator[list[list[int]]]:
+    """Iterate over ways to measure some groups whole: all together, and in clusters."""
+    if few:
+        yield [list(few)]
+        groups = [workload.groups[place] for place in few]
+        maps = value_classes(workload.schema, groups)
+        found = None if maps is None else clusters(workload.schema, groups, maps)
+        yield [[few[place] for place in own] for own in found or ()]
 
 
 def _small_enough(workload: Workload, places: Sequence[int]) -> MergedRows | None:
     """Return queries over their distinct columns, if they can be measured whole beside split ones."""
     merged = merged_groups(workload, places, limits().beside_work)
-    if merged is None or math.prod((min(merged.rows.shape), *merged.shape)) > limits().beside_entries:
+    if merged is None or min(merged.rows.shape) * merged.labels.size > limits().beside_entries:
         return None
-    return merged
+    widest = max(len(workload.groups[place].attributes) for place in places)
+    together = len(merged.attributes) > widest
+    return None if together and math.prod(merged.shape) > limits().counted_cells else merged

@@ -47,7 +47,7 @@ class Classes:
         """Return the means of rows over the values of every class; their last axes are the attributes."""
         for axis, attribute in enumerate(places, start=rows.ndim - len(places)):
             own = self.maps[attribute]
-            rows = _sums(rows, own, axis) / _along(np.bincount(own), axis, rows.ndim)
+            rows = class_sums(rows, own, axis) / _along(np.bincount(own), axis, rows.ndim)
         return rows
 
     def mean_square(self, rows: Array, places: Sequence[int]) -> Array:
@@ -113,7 +113,7 @@ class WholeOnClasses:
             folded = rows.mean(axis=gone) if gone else rows
             for axis, attribute in enumerate(own, start=1):
                 classes = self._own[attribute]
-                folded = _sums(folded, classes, axis) / classes.size
+                folded = class_sums(folded, classes, axis) / classes.size
             axes = [1 + left.index(a) for a in own]
             found = np.tensordot(found, folded, axes=(axes, list(range(1, folded.ndim))))
             left = [a for a in left if a not in own]
@@ -194,7 +194,7 @@ class QueriesOnClasses:
         return result
 
 
-def _sums(rows: Array, classes: Integers, axis: int) -> Array:
+def class_sums(rows: Array, classes: Integers, axis: int) -> Array:
     """Return the sums over the members of every class along an axis."""
     counts = np.bincount(classes)
     ordered = np.take(rows, np.argsort(classes, kind="stable"), axis=axis)

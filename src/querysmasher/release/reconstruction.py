@@ -197,11 +197,8 @@ class CombinedReconstruction(PartlyWhole[CombinedPredictor]):
     @cached_property
     def _correction(self) -> Callable[[tuple[int, ...]], Array | None]:
         """Returns what the whole answers add to a residual."""
-        differences = np.concatenate(self._whole_answers)
-        for attributes, rows in self._predictor.rows.items():
-            own = super().residual(attributes)
-            if own is not None:
-                differences -= rows.reshape(len(rows), -1) @ own.ravel()
+        said = self._predictor.known_answers(super().residual)
+        differences = np.concatenate(self._whole_answers) - said
         return self._predictor.correction(differences)
 
 

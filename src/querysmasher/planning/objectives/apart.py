@@ -12,6 +12,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.objectives.entry import Entry
 from querysmasher.planning.objectives.table import VarianceTable
@@ -63,21 +64,24 @@ class ApartTable(VarianceTable):
     def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
         if members[0] not in self._whole:
             return super()._entry(group, members, scopes)
-        own = self._own(self._measured[self._whole[members[0]]])
+        own = self._own(self._measured[self._whole[members[0]]], group)
         squares = {
             self._numbered[self._places[id(one)]]: (image**2).sum(axis=1) for one, image in own.images(group)
         }
         return self._written_out(group, members, scopes, squares)
 
-    def _own(self, measured: Measured) -> Predictor:
-        """Return what predicts variances from one whole measurement, and the total if only that is split."""
+    def _own(self, measured: Measured, group: Group) -> Predictor:
+        """Return what predicts variances from one whole measurement, and the total if queries are centred."""
         centres, public = self.predictor.centres, self._unit.total_is_public
-        if set(self.class_of) <= {()}:
-            whole = [Whole.of((measured,), self._strategies)]
-            split = self.predictor.measured
-            return WholesPredictor(self._schema, centres, self._strategies, split, public, whole)
         only = {measured.attributes: (measured,)}
-        return WholePredictor(self._schema, centres, self._strategies, only, public)
+        alone = WholePredictor(self._schema, centres, self._strategies, only, public)
+        try:
+            alone.check(group)
+        except OutsideMeasuredSpaceError:
+            total = {place: own for place, own in self.predictor.measured.items() if not place}
+            whole = [Whole.of((measured,), self._strategies)]
+            return WholesPredictor(self._schema, centres, self._strategies, total, public, whole)
+        return alone
 
 
 class CombinedTable(VarianceTable):
