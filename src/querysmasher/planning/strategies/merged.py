@@ -21,6 +21,7 @@ from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.rounding import completed, fits_rows, reduced, round_on_lattice, scaled
 from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
@@ -37,9 +38,6 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 
 CHUNK = 10_000_000
 """Maximum number of entries of an intermediate array."""
-
-FEW = 4_000
-"""Maximum number of coarse cells whose covariances are written out."""
 
 FAR_BELOW = 1e-8
 """Variances below this fraction of a cell's are not computed from covariances, which would cancel."""
@@ -104,7 +102,7 @@ class MergedStrategy(Strategy):
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         size = self.labels.size
-        if size <= FEW and math.prod(len(rows) for _, rows in factors) > 2 * size:
+        if size <= limits().covariance_cells and math.prod(len(rows) for _, rows in factors) > 2 * size:
             image = self._span.coefficients(self._merged_cells(np.eye(size)))
             own = [(axes, self._merged_values(self._tensor(axes, rows), axes)) for axes, rows in factors]
             many = quadratic_forms(image @ image.T, self.labels.shape, own)
