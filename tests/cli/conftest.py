@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from querysmasher.cli.app import app
 from querysmasher.spec.spec import Spec
+from tests.cli.processes import Processes
 from tests.spec.files import SMALL
 
 PEOPLE = "sex,age,hour,income\n" + "".join(
@@ -28,6 +29,14 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "release.toml").write_text(SPEC)
     (tmp_path / "people.csv").write_text(PEOPLE)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def processes():
+    """Starts commands in processes of their own."""
+    opened = Processes()
+    yield opened
+    opened.close()
 
 
 PLANNED = {}
