@@ -39,6 +39,7 @@ def refusing(sources):
     ]
 
 
+@pytest.mark.slow
 def test_what_is_too_large_is_said_by_the_limits():
     sources = package_sources()
     assert refusing(sources) == []
@@ -61,6 +62,7 @@ def replaced(module):
                 yield name.value
 
 
+@pytest.mark.slow
 def test_tests_change_limits_and_not_constants():
     found = {(path, name) for path, module in files().items() for name in replaced(module)}
     assert ("planning/test_strategies.py", "CHUNK") in found
