@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from querysmasher.cli.app import app
 from querysmasher.spec.spec import Spec
-from tests.cli.processes import Processes
 from tests.spec.files import SMALL
 
 PEOPLE = "sex,age,hour,income\n" + "".join(
@@ -34,6 +33,9 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def processes():
     """Starts commands in processes of their own."""
+    pytest.importorskip("resource")  # which stands for forks, too
+    from tests.cli.processes import Processes
+
     opened = Processes()
     yield opened
     opened.close()
