@@ -87,16 +87,26 @@ def browser(tmp_path_factory):
 
 TOGETHER = {
     "spark": ["spark"],
-    "browser": ["tests/report/", "documentation/test_site.py"],  # which also draw the charts of pages
+    "pages": [  # which need a browser, or what draws charts: the first takes four seconds
+        "tests/report/",
+        "documentation/test_site.py",
+        "test_examples.py::test_every_example_runs[start/",
+        "howto/verify.md",
+        "README.md",
+        "cli/test_docs.py",  # plans the same spec as the next one and the quick start
+        "cli/test_init.py",
+        "cli/test_others.py",
+        "comparison/test_compare.py",
+        "release/test_published.py",
+        "page_says",
+    ],
     "processes": [  # forks of one process
         "cli/test_interrupt.py",
         "cli/test_custody.py",
         "cli/test_start.py",
     ],
-    "example": ["cli/test_init.py", "cli/test_docs.py", "start/quickstart.md"],  # which plan the same spec
     "mechanisms": ["planning/test_mechanisms.py"],  # which share plans
     "least": ["objectives/test_least.py"],
-    "compare": ["comparison/test_compare.py"],
     "sources": [  # which share parsed files
         "tests/test_layers.py",
         "tests/test_imports.py",
