@@ -87,17 +87,36 @@ def browser(tmp_path_factory):
 
 TOGETHER = {
     "spark": ["spark"],
-    "browser": ["tests/report/", "documentation/test_site.py"],  # which also draw the charts of pages
-    "example": ["cli/test_init.py", "cli/test_docs.py", "start/quickstart.md"],  # which plan the same spec
+    "pages": [  # which need a browser, or what draws charts: the first takes four seconds
+        "tests/report/",
+        "documentation/test_site.py",
+        "test_examples.py::test_every_example_runs[start/",
+        "howto/verify.md",
+        "README.md",
+        "cli/test_docs.py",  # plans the same spec as the next one and the quick start
+        "cli/test_init.py",
+        "cli/test_others.py",
+        "comparison/test_compare.py",
+        "release/test_published.py",
+        "page_says",
+    ],
+    "processes": [  # forks of one process
+        "cli/test_interrupt.py",
+        "cli/test_custody.py",
+        "cli/test_start.py",
+    ],
     "mechanisms": ["planning/test_mechanisms.py"],  # which share plans
     "least": ["objectives/test_least.py"],
-    "compare": ["comparison/test_compare.py"],
-    "sources": ["tests/test_layers.py", "tests/test_imports.py"],  # which share parsed files
-    "tests": ["tests/test_tests.py"],
+    "sources": [  # which share parsed files
+        "tests/test_layers.py",
+        "tests/test_imports.py",
+        "tests/test_tests.py",
+        "planning/test_limits.py",
+    ],
 }
 """What the names of tests have in common that are run by one process, one after the other."""
 
-SLOW_FIXTURES = {"spark", "browser"}
+SLOW_FIXTURES = {"spark", "browser", "processes"}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -124,7 +143,7 @@ def pytest_collection():
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are left out
 def pytest_collection_modifyitems(config, items):
-    """Mark whatever starts a Spark or a browser as slow.
+    """Mark whatever starts a Spark, a browser or a process as slow.
 
     In the quick profile no test draws more examples than the profile says, also where a test asks for more.
     """

@@ -5,6 +5,7 @@ failed. Every failure is printed with the command that shows it again. The exit 
 """
 
 import argparse
+import os
 import secrets
 import subprocess
 import sys
@@ -12,7 +13,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PYTEST = [sys.executable, "-m", "pytest", "-p", "tests.profiles", "-p", "no:cacheprovider"]
+PLUGINS = ["-p", "hypothesispytest", "-p", "tests.profiles", "-p", "no:cacheprovider"]
+PYTEST = [sys.executable, "-m", "pytest", *PLUGINS]
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""Without other plugins, which take longer to load than pytest itself."""
 
 
 def main():
@@ -45,7 +49,7 @@ def property_tests(paths):
     for path in paths:
         # Without the project's own options: with another -q among them, pytest lists no names.
         command = [*PYTEST, "-o", "addopts=", "--collect-only", "-q", "-m", "hypothesis", path]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)  # noqa: S603 - ours
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=ALONE)  # noqa: S603
         for line in done.stdout.splitlines():
             file, sign, test = line.partition("[")[0].partition("::")
             if sign:  # a file elsewhere is named as it was given
@@ -61,7 +65,13 @@ def run(name, end):
     left = end - time.monotonic()
     try:
         done = subprocess.run(  # noqa: S603 - our own tests
-            [*PYTEST, *options], capture_output=True, text=True, check=False, cwd=ROOT, timeout=max(1, left)
+            [*PYTEST, *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env=ALONE,
+            timeout=max(1, left),
         )
     except subprocess.TimeoutExpired:  # no failure: the time is over
         return None

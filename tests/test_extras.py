@@ -66,16 +66,6 @@ def test_pages_are_refused_before_anything_is_computed(tmp_path, monkeypatch):
         plan.report(tmp_path / "plan.html")
 
 
-@pytest.mark.slow
-def test_the_command_names_the_extra_too(tmp_path):
-    script = 'import sys\nsys.modules["altair"] = None\nfrom querysmasher.cli import main\nmain()'
-    for words in (["report", "nothing.toml"], ["demo", "--made-up"]):
-        ran = python(tmp_path, "-c", script, *words)
-        assert ran.returncode == 2
-        assert ran.stderr == "error: pages and charts need altair: pip install 'querysmasher[report]'\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_extra_installs_what_charts_need():
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 from querysmasher.endings import check_archive_name
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.fields import text, whole
+
+T = TypeVar("T")
 
 FORMAT = 2
 
@@ -134,12 +136,16 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         raise FileError(msg) from None
 
 
-def reason(error: Exception) -> str:
-    """Return a short description of what is wrong with the content of a file."""
-    if not isinstance(error, QuerySmasherError):
-        return type(error).__name__
-    words = str(error)
-    return words if len(words) <= 200 else words[:197] + "..."
+def read_value(path: str | os.PathLike[str], kind: str, rebuild: Callable[[dict[str, Any]], T]) -> T:
+    """Return what `rebuild` makes of the content of a file; refuse a content of which it makes nothing."""
+    data = read_archive(path, kind)
+    try:
+        return rebuild(data)
+    except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        words = str(error) if isinstance(error, QuerySmasherError) else type(error).__name__
+        why = words if len(words) <= 200 else words[:197] + "..."
+        msg = f"{str(path)!r} does not contain a complete {kind} ({why})"
+        raise FileError(msg) from None
 
 
 def write_members(stream: IO[bytes], members: Members, packed: bool = True) -> None:

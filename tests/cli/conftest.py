@@ -30,6 +30,17 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def processes():
+    """Starts commands in processes of their own."""
+    pytest.importorskip("resource")  # which stands for forks, too
+    from tests.cli.processes import Processes
+
+    opened = Processes()
+    yield opened
+    opened.close()
+
+
 PLANNED = {}
 """Plans by the text of their spec."""
 

@@ -1,12 +1,7 @@
 """What was measured is not lost, and never spent silently: full disks, two runs at a time, kill -9."""
 
 import os
-import resource
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +13,6 @@ from querysmasher.release import release as release_module
 from querysmasher.release import writing
 from querysmasher.spec import spec as spec_module
 from tests.cli.conftest import SPEC, names
-from tests.cli.test_interrupt import SCRIPT
 
 FULL = OSError(28, "No space left on device")
 SPENT = "The table was measured, and the budget is spent. The release is kept in "
@@ -239,38 +233,12 @@ answers = "csv"
 """
 
 
-def start(folder, *arguments, stage="", marker="", limit=None):
-    """Start the command, which may wait at a stage, or may write files of a limited size only."""
-    script = SCRIPT if stage else "from querysmasher.cli import main; main()"
-    words = [sys.executable, "-c", script, *([stage, str(marker)] if stage else []), "release", *arguments]
-
-    def limited():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    return subprocess.Popen(  # noqa: S603 - our own words
-        words,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=limited if limit else None,  # noqa: PLW1509 - there are no threads in this process
-    )
-
-
-def wait_for(marker, process):
-    for _ in range(2_400):  # two minutes, for machines with much else to do
-        if marker.exists() or process.poll() is not None:
-            break
-        time.sleep(0.05)
-    assert marker.exists(), process.communicate()
-
-
 @pytest.mark.slow
-def test_a_real_limit_on_what_can_be_written(run, folder):
+def test_a_real_limit_on_what_can_be_written(run, processes, folder):
     """The answers are the largest file; the operating system lets it grow so far and no further."""
     (folder / "release.toml").write_text(WIDE)
-    process = start(folder, limit=190_000)
-    _, err = process.communicate(timeout=120)
+    process = processes.start(folder, "release", limit=190_000)
+    _, err = process.communicate()
     assert process.returncode == 4, err
     draft = draft_of(folder)
     assert err.startswith("error: ")
@@ -289,12 +257,12 @@ KILLED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["measuring", "writing"])
-def test_after_kill_9_the_next_run_says_so(run, folder, tmp_path_factory, monkeypatch, stage):
+def test_after_kill_9_the_next_run_says_so(run, processes, folder, tmp_path_factory, monkeypatch, stage):
     marker = tmp_path_factory.mktemp("marker") / "here"
-    process = start(folder, stage=KILLED[stage], marker=marker)
-    wait_for(marker, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process = processes.start(folder, "release", stage=KILLED[stage], marker=marker)
+    process.wait_for(marker)
+    process.kill()
+    process.communicate()
     draft = draft_of(folder)
     if stage == "measuring":
         assert not (draft / "release.qs").exists()
@@ -314,12 +282,12 @@ def test_after_kill_9_the_next_run_says_so(run, folder, tmp_path_factory, monkey
 
 @pytest.mark.slow
 def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work(
-    run, folder, tmp_path_factory, monkeypatch
+    run, processes, folder, tmp_path_factory, monkeypatch
 ):
     marker = tmp_path_factory.mktemp("marker") / "here"
-    process = start(folder, stage=KILLED["writing"], marker=marker)
+    process = processes.start(folder, "release", stage=KILLED["writing"], marker=marker)
     try:
-        wait_for(marker, process)
+        process.wait_for(marker)
         with monkeypatch.context() as patch:
             patch.setattr(spec_module, "measure", None)
             for force in ([], ["--force"]):
@@ -336,9 +304,9 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work
 
 
 @pytest.mark.slow
-def test_of_two_runs_at_once_one_wins_and_the_other_keeps_its_release_or_measured_nothing(folder):
-    processes = [start(folder) for _ in range(2)]
-    ended = [(p.communicate(timeout=120), p.returncode) for p in processes]
+def test_of_two_runs_at_once_one_wins_and_the_other_keeps_its_release_or_measured_nothing(processes, folder):
+    started = [processes.start(folder, "release") for _ in range(2)]
+    ended = [(p.communicate(), p.returncode) for p in started]
     codes = sorted(code for _, code in ended)
     assert codes in ([0, 4], [4, 4])
     for (_, err), code in ended:

@@ -3,12 +3,8 @@
 Once the table is measured, the release is kept, and the command says so.
 """
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -18,27 +14,9 @@ STAGES = {
     "planning": "querysmasher.planning.mechanisms.mechanism:solve_blocks",
     "counting": "querysmasher.data.scan:ScanCounter.records",
     "measuring": "querysmasher.privacy.measurement:exact_answers",
-    "saving": "querysmasher.planning.storage:save_plan",
+    "saving": "querysmasher.planning.plan:save_plan",
     "writing": "querysmasher.release.writing:_tables",
 }
-SCRIPT = """
-import importlib, pathlib, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
-module, _, path = sys.argv.pop(1).partition(":")
-marker = pathlib.Path(sys.argv.pop(1))
-holder = importlib.import_module(module)
-*way, name = path.split(".")
-for step in way:
-    holder = getattr(holder, step)
-
-def waiting(*arguments, **options):
-    marker.touch()
-    time.sleep(60)
-
-setattr(holder, name, waiting)
-from querysmasher.cli import main
-main()
-"""
 
 
 def everything(folder):
@@ -47,32 +25,22 @@ def everything(folder):
 
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("stage", STAGES)
-def test_nothing_is_left_behind(run, folder, tmp_path_factory, stage, signal_number):
+def test_nothing_is_left_behind(run, processes, folder, tmp_path_factory, stage, signal_number):
     if signal_number == signal.SIGTERM and stage != "writing":
         pytest.skip("ending differs from interrupting only in its name")
     run("release", "--seed", "1")
     (folder / "keep.txt").write_text("precious")
     before = everything(folder)
     marker = tmp_path_factory.mktemp("marker") / "here"
-    process = subprocess.Popen(  # noqa: S603 - our own words
-        [sys.executable, "-c", SCRIPT, STAGES[stage], str(marker), "release", "--force"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(folder)},
+    process = processes.start(
+        folder, "release", "--force", stage=STAGES[stage], marker=marker, TMPDIR=str(folder)
     )
     try:
-        for _ in range(1_200):  # two minutes, for machines with much else to do
-            if marker.exists() or process.poll() is not None:
-                break
-            time.sleep(0.1)
-        time.sleep(0.2)
+        process.wait_for(marker)
         process.send_signal(signal_number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate()
     finally:
         process.kill()
-    assert marker.exists(), err
     message = "error: interrupted; no partial output is left."
     assert (process.returncode, out) == (130, "")
     kept = [p for p in folder.iterdir() if "unfinished" in p.name]

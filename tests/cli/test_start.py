@@ -9,14 +9,7 @@ import pytest
 
 import querysmasher
 from querysmasher.cli.exits import MEANINGS, ExitCode, exit_code
-from querysmasher.errors import (
-    BudgetError,
-    DataError,
-    FileError,
-    PrivacyError,
-    SpecError,
-    TooLargeError,
-)
+from querysmasher.errors import BudgetError, DataError, FileError, PrivacyError, SpecError, TooLargeError
 
 HEAVY = {"numpy", "scipy", "pyarrow", "duckdb", "narwhals", "joblib", "pydantic", "rich", "altair"}
 COMMANDS = ["init", "plan", "release", "answer", "report", "compare", "demo"]
@@ -78,17 +71,27 @@ def test_completion():
 
 
 @pytest.mark.slow
-def test_as_a_module_and_silent_without_a_terminal(folder):
+def test_as_a_module_and_silent_without_a_terminal(processes, folder):
     ran = python("-m", "querysmasher", "plan", "--json", cwd=folder)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert json.loads(ran.stdout)["queries"] > 0
-    ran = python("-m", "querysmasher", "release", "--json", cwd=folder)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    ran = python("-m", "querysmasher", "release", "--json", cwd=folder)
-    assert ran.returncode == 4
-    error = json.loads(ran.stdout)["error"]
+    process = processes.start(folder, "release", "--json")
+    _, err = process.communicate()
+    assert (process.returncode, err) == (0, "")
+    process = processes.start(folder, "release", "--json")
+    out, err = process.communicate()
+    assert process.returncode == 4
+    error = json.loads(out)["error"]
     assert error["code"] == 4
-    assert ran.stderr == f"error: {error['message']}\n"
+    assert err == f"error: {error['message']}\n"
+
+
+def test_the_command_names_the_extra_that_is_missing(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "altair", None)
+    for words in (["report", "nothing.toml"], ["demo", "--made-up"]):
+        run(*words, code=2).fails(2, "pages and charts need altair: pip install 'querysmasher[report]'")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

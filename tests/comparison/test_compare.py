@@ -14,6 +14,8 @@ from querysmasher.comparison.hdmm import hdmm
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(12))])
 WORKLOAD = qs.all_kway(SCHEMA, [1, 2])
 BUDGET = qs.zCDP(0.5)
+FEW = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(5))])
+"""For the largest error, which takes many plans."""
 
 
 @pytest.fixture(scope="module")
@@ -187,12 +189,13 @@ def test_targets_do_not_keep_mechanisms_from_being_compared():
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
 def test_every_mechanism_is_planned_for_the_same_objective():
-    result = qs.compare(WORKLOAD, BUDGET, ["querysmasher", "basis", "fourier", "hdmm"], objective="worst")
+    few = qs.all_kway(FEW, [1, 2])
+    result = qs.compare(few, BUDGET, ["querysmasher", "basis", "fourier", "hdmm"], objective="worst")
     rows = by_name(result)
     for mechanism in ("querysmasher", "basis", "fourier"):
-        plan = qs.plan(WORKLOAD, BUDGET, mechanism=mechanism, objective="worst")
+        plan = qs.plan(few, BUDGET, mechanism=mechanism, objective="worst")
         assert rows[mechanism].worst == pytest.approx(plan.worst)
-        mean = qs.plan(WORKLOAD, BUDGET, mechanism=mechanism)
+        mean = qs.plan(few, BUDGET, mechanism=mechanism)
         assert rows[mechanism].worst < mean.worst
     assert result.rows[0].mechanism == "querysmasher"
     assert [row.worst for row in result.rows] == sorted(row.worst for row in result.rows)
@@ -205,7 +208,7 @@ def test_every_mechanism_is_planned_for_the_same_objective():
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
 def test_the_worst_error_is_relative_to_targets():
-    aimed = qs.all_kway(SCHEMA, 1).within(2) + qs.all_kway(SCHEMA, 2).within(5)
+    aimed = qs.all_kway(FEW, 1).within(2) + qs.all_kway(FEW, 2).within(5)
     result = qs.compare(aimed, BUDGET, ["querysmasher", "hdmm"], objective="worst")
     assert result.rows[0].worst == pytest.approx(qs.plan(aimed, BUDGET, objective="worst").worst)
     assert result.rows[1].worst is None

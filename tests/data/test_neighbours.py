@@ -171,18 +171,22 @@ def test_booleans_of_numpy_are_no_numbers_whatever_stands_beside_them(extra):
     assert counts(Schema.of(a=2), frame, "a") == [1, 0]
 
 
+SCALARS = """
+import numpy as np, pandas as pd, querysmasher as qs
+from querysmasher.data import open_table
+for first in (np.datetime64(0, "D"), np.timedelta64(1, "s")):
+    column = pd.Series([first, np.int8(1), np.int8(1)], dtype=object)
+    counter = open_table(qs.Schema.of(a=2), pd.DataFrame({"a": column}), ["a"], "drop")
+    print(type(first).__name__, next(counter.marginals([("a",)])).tolist(), flush=True)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [np.datetime64(0, "D"), np.timedelta64(1, "s")])
-def test_scalars_of_numpy_do_not_crash(first):
+def test_scalars_of_numpy_do_not_crash():
     """Arrow 26 ends the process at a day of NumPy that another scalar of NumPy follows."""
-    code = (
-        "import numpy as np, pandas as pd, querysmasher as qs; from querysmasher.data import open_table\n"
-        f"column = pd.Series([np.{first!r}, np.int8(1), np.int8(1)], dtype=object)\n"
-        "counter = open_table(qs.Schema.of(a=2), pd.DataFrame({'a': column}), ['a'], 'drop')\n"
-        "print(next(counter.marginals([('a',)])).tolist())"
-    ).replace("np.np.", "np.")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-    assert (done.returncode, done.stdout) == (0, "[0, 2]\n"), done.stderr
+    done = subprocess.run([sys.executable, "-c", SCALARS], capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.stdout.splitlines() == ["datetime64 [0, 2]", "timedelta64 [0, 2]"], done.stderr
+    assert done.returncode == 0
 
 
 def test_categories_of_several_kinds():

@@ -104,7 +104,7 @@ def test_the_hessian_in_single_precision_is_nearly_that_in_double(drawn):
     np.testing.assert_allclose(rough, exact, atol=1e-5 * np.abs(exact).max())
 
 
-def test_the_interior_point_goes_on_in_double_where_single_precision_fails(monkeypatch):
+def test_the_interior_point_goes_on_in_double_where_single_precision_fails(monkeypatch, limit_planning):
     tried = []
 
     def fails_at_first(s, Y, *, single):
@@ -112,7 +112,7 @@ def test_the_interior_point_goes_on_in_double_where_single_precision_fails(monke
         H = hessian(s, Y)
         return H - 2 * np.eye(len(H)) * np.abs(H).max() if single else H
 
-    monkeypatch.setattr(interior_point_module, "SINGLE_PRECISION", 10)
+    limit_planning(double_cells=10)
     monkeypatch.setattr(interior_point_module, "hessian", fails_at_first)
     R = centred_rows(AbsDifference((5, 5)))
     weights = interior_point(R, np.full(25, 1.0 / 25), 1e-6)

@@ -6,7 +6,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.planning.large.gram import LineGram
 from querysmasher.planning.large.line import solve_line
-from querysmasher.planning.strategies import MirroredStrategy, line_variances
+from querysmasher.planning.strategies import MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.weighted import weighted
@@ -72,7 +72,7 @@ def test_strategies_on_one_attribute_are_certified_and_their_bounds_hold(asked, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["prefix", "range", "cosine", "circular"])
-def test_variances_of_many_ranges_follow_from_running_sums(ends, monkeypatch):
+def test_variances_of_many_ranges_follow_from_running_sums(ends, limit_planning):
     n = 700
     frequencies = Reflection(ends, n).second_differences.copy()
     frequencies[0] = frequencies[0] or frequencies[1] / 4
@@ -84,8 +84,7 @@ def test_variances_of_many_ranges_follow_from_running_sums(ends, monkeypatch):
     family = qs.ranges(schema, "a", first, last)
     expected = np.einsum("ij,ij->i", family.matrix(), family.matrix() @ np.linalg.inv(gram_of(strategy)))
     for dense, work in ((2_000, 1e9), (1, 1e9), (1, 0)):
-        monkeypatch.setattr(line_variances, "DENSE", dense)
-        monkeypatch.setattr(line_variances, "EXACT_WORK", work)
+        limit_planning(written_values=dense, exact_range_work=work)
         np.testing.assert_allclose(strategy.query_variances(family), expected, rtol=1e-7)
 
 

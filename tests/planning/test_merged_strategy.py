@@ -193,7 +193,7 @@ def test_large_products_with_the_lattice_are_exact(monkeypatch):
     assert np.linalg.matrix_rank(np.concatenate([lattice, floating / np.abs(floating).max()])) == 3
 
 
-def test_rows_without_a_lattice_are_completed_to_all_columns(monkeypatch, refuses):
+def test_rows_without_a_lattice_are_completed_to_all_columns(limit_planning, refuses):
     rng = np.random.default_rng(2)
     maps, labels = (np.array([0, 1, 0, 2]), np.array([0, 1])), np.array([[0, 1], [2, 3], [1, 2]])
     strategy = MergedStrategy((4, 2), maps, labels, rng.standard_normal((2, 4)))
@@ -204,7 +204,7 @@ def test_rows_without_a_lattice_are_completed_to_all_columns(monkeypatch, refuse
     planned = strategy.variances([((0, 1), rows_of(strategy))]) * strategy.leverage
     found = again.variances([((0, 1), rows_of(strategy))]) * float(squared_sensitivity(rounded))
     np.testing.assert_allclose(found, planned, rtol=0.02)
-    monkeypatch.setattr(rounding, "COMPLETED_CELLS", 3)
+    limit_planning(completed_cells=3)
     with refuses(PlanError, ValueError, "4 cells", "integers"):
         strategy.rounded([], 14)
 

@@ -216,7 +216,7 @@ def test_a_spectrum_of_anything_but_floats_is_refused(tmp_path, kind):
     data = plan_to_data(plan)
     data["solutions"][0]["spectrum"] = data["solutions"][0]["spectrum"].astype(kind)
     write_archive(tmp_path / "plan", "plan", data)
-    with pytest.raises(FileError, match="does not hold a whole plan"):
+    with pytest.raises(FileError, match="does not contain a complete plan"):
         qs.Plan.load(tmp_path / "plan")
 
 

@@ -1,7 +1,6 @@
 """Strategies: one contract for every kind, against its rows written out, and a new kind in one file."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,12 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
-from querysmasher.planning.solution import Solution
-from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import (
     KINDS,
     DenseStrategy,
@@ -22,7 +17,6 @@ from querysmasher.planning.strategies import (
     FourierStrategy,
     MergedStrategy,
     MirroredStrategy,
-    Strategy,
     TreeStrategy,
     TriangleStrategy,
     strategy_from_data,
@@ -31,9 +25,7 @@ from querysmasher.planning.strategies import (
 from querysmasher.planning.strategies import dense as module
 from querysmasher.planning.strategies.rounding import integer_product
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Matrix
-from querysmasher.privacy.integer_plan import IntegerStrategy
-from tests.builders import COST
+from tests.planning.toy_strategy import StepStrategy
 from tests.reference import complement, kron
 
 SHAPE = (3, 2, 4)
@@ -42,72 +34,6 @@ INSIDE = [complement(np.full(n, 1.0 / n)) for n in SHAPE]
 
 CENTRES = [Centre.uniform(n) for n in SHAPE]
 ONES = [np.ones(n, dtype=np.int64) for n in SHAPE]
-
-
-@dataclass(frozen=True, eq=False)
-class StepStrategy(Strategy):
-    """A toy: the differences of consecutive values of one attribute."""
-
-    kind = "steps"
-
-    size: int
-
-    @property
-    def shape(self):
-        return (self.size,)
-
-    @property
-    def _dense(self):
-        return DenseStrategy(self.shape, self.written_out())
-
-    @property
-    def rank(self):
-        return self.size - 1
-
-    spread = 1.0
-    leverage = 1.0
-
-    def written_out(self):
-        return -np.diff(np.eye(self.size), axis=0) / math.sqrt(min(2, self.size - 1))
-
-    def transform(self, rows):
-        return self._dense.transform(rows)
-
-    def covary(self, rows):
-        return self._dense.covary(rows)
-
-    def orthonormal(self):
-        return self._dense.orthonormal()
-
-    def variances(self, factors):
-        return self._dense.variances(factors)
-
-    def contains(self, factors):
-        return True
-
-    def rounded(self, centres, bits):
-        matrix = -np.diff(np.eye(self.size, dtype=np.int64), axis=0) << bits - 1
-        return IntegerStrategy(self.shape, (((0,), Matrix(matrix)),))
-
-    def rounding_loss(self, rounded):
-        return 1.0
-
-    @classmethod
-    def of_integers(cls, strategy):
-        return None  # its rows become dense ones
-
-    def is_sound(self):
-        return self.size > 1
-
-    def stands_on(self, centres):
-        return all(centre.is_uniform for centre in centres)
-
-    def to_data(self):
-        return {"size": self.size}
-
-    @classmethod
-    def from_data(cls, data):
-        return cls(int(data["size"]))
 
 
 def dense(rank, seed=0):
@@ -400,42 +326,6 @@ def test_the_inverses_are_pseudo_inverses():
 def test_rank_counts_the_residual_space():
     assert EVERY["dense"].rank == math.prod(n - 1 for n in SHAPE)
     assert EVERY["diagonal, deficient"].rank == 2 * 1 * 2
-
-
-# --- a new kind ----------------------------------------------------------------------------------
-
-
-def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatch, tmp_path):
-    """Plan, save, measure, release and answer with a kind and a mechanism from outside the package."""
-    monkeypatch.setitem(KINDS, StepStrategy.kind, StepStrategy)
-
-    def solve_by_steps(block, tolerance, progress):
-        found = solve(block, tolerance, progress)
-        if len(block.shape) > 1:
-            return found
-        own = StepStrategy(*block.shape)
-        rows = block.terms[0].pieces[0].part.root
-        reached = math.sqrt(block.terms[0].coefficient * own.variances([((0,), rows)]).sum())
-        return Solution(own, reached, found.bound, "steps")
-
-    toy = Mechanism("steps", "Steps", "", "", "", solve_separately(lambda _: solve_by_steps))
-    monkeypatch.setitem(MECHANISMS, "steps", toy)
-    schema = qs.Schema.of(a=5, b=3)
-    workload = qs.all_kway(schema, [1, 2], "prefix")
-    plan = qs.plan(workload, COST, mechanism="steps")
-    assert "steps" in {s.strategy.kind for s in plan.solutions}
-    plan.save(tmp_path / "x.plan")
-    plan = qs.Plan.load(tmp_path / "x.plan")
-    data = {"a": np.arange(500) % 5, "b": np.arange(500) % 3}
-    import pandas as pd
-
-    release = qs.measure(plan, pd.DataFrame(data), seed=1)
-    release.save(tmp_path / "x.release")
-    answers = qs.Release.load(tmp_path / "x.release").answer(workload)
-    # the noise is an integer, which adds a little to the planned variance
-    assert np.all(answers.std >= np.sqrt(plan.variances(workload)) * 0.99)
-    assert np.all(answers.std <= np.sqrt(plan.variances(workload)) * 1.05)
-    assert abs(answers.values[-1] - 500) < 6 * answers.std[-1]
 
 
 @given(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.planning import wholes as module
 from querysmasher.planning.centre import uniform
+from querysmasher.planning.limits import limited, limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.wholes import WholesPredictor
 from tests.planning.test_combination import over_cells, whole, whole_rows, wholes
@@ -50,7 +50,7 @@ def best_coefficients(queries, rows, noise):
 
 
 @fewer(40)
-@given(st.data(), st.sampled_from([0, module.CELLS]))
+@given(st.data(), st.sampled_from([0, limits().class_entries]))
 def test_answers_are_those_of_dense_generalised_least_squares(data, cells):
     schema = data.draw(schemas(max_attributes=3, max_size=4, max_cells=36))
     predictor, own, rows, noise = data.draw(several(schema))
@@ -59,8 +59,7 @@ def test_answers_are_those_of_dense_generalised_least_squares(data, cells):
     later = qs.linear(schema, names, over_cells(one).reshape(len(one.rows), -1))
     other = data.draw(workloads(st.just(schema), max_groups=1))
     answers = np.arange(1.0, len(rows) + 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CELLS", cells)
+    with limited(class_entries=cells):
         for group in itertools.chain(later, other):
             asked = qs.Workload(schema, (group,))
             queries = query_rows(asked)[0]

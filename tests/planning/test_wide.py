@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.planning.limits import limited
 from querysmasher.planning.solvers import wide
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
@@ -28,9 +29,8 @@ def wide_rows(draw):
 @given(wide_rows(), st.sampled_from([1, 10**6]), st.sampled_from([1, 30]))
 def test_it_finds_the_optimum_of_the_general_solver(drawn, chunk, active):
     rows, scales = drawn
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, limited(active_cells=active):
         patch.setattr(wide, "CHUNK", chunk)
-        patch.setattr(wide, "ACTIVE", active)
         turned = Turned.of(rows, scales)
         p = wide_weights(rows, turned, 1e-3)
         found = WideDesign.at(rows, turned, p)
@@ -50,9 +50,7 @@ def test_it_finds_the_optimum_of_the_general_solver(drawn, chunk, active):
 def test_cells_left_out_at_first_join_later():
     """Few random rows, all cells needed: with hardly any active ones at first, the optimum is the same."""
     rows = np.random.default_rng(0).integers(0, 2, (30, 600)).astype(float)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide, "ACTIVE", 2)
-        patch.setattr(wide, "JOINING", 2)
+    with limited(active_cells=2, joining_cells=2):
         turned = Turned.of(rows, np.ones(30))
         found = WideDesign.at(rows, turned, wide_weights(rows, turned, 1e-3))
     assert found.upper <= 1.0011 * found.value

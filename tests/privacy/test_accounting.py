@@ -1,293 +1,31 @@
-"""The privacy cost, against its definition: every pair of neighbouring tables, in exact fractions.
-
-What is compared is what measuring really hands out, not what the accountant believes: `released` runs
-the measuring code itself on both tables.
-"""
+"""The privacy cost of a plan: the sum over its sets, refused above its budget before the table is touched."""
 
 import dataclasses
-import functools
 import importlib
-import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.builders import BEST, UNIFORM
-from tests.profiles import fewer
-from tests.release.tables import (
-    CLASSES,
-    Untouchable,
-    frame,
-    random_counts,
-    released,
-    squared_change,
-    units,
-    whole,
-)
-from tests.strategies import integer_arrays
+from tests.builders import UNIFORM
+from tests.privacy.small import BASE, SMALL, WORKLOADS
+from tests.release.tables import Untouchable, frame, released, squared_change, whole
 
 import querysmasher as qs
 from querysmasher.errors import BudgetError, FileError, PlanError, PrivacyError
 from querysmasher.files import write_archive
 from querysmasher.planning.storage import plan_to_data
 from querysmasher.privacy import accounting
-from querysmasher.privacy.accounting import check_budget, privacy_cost, squared_sensitivity
+from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.privacy.rates import delta, zcdp_delta
 
-SMALL = qs.Schema.of(a=3, b=2, c=2)
-"""Twelve cells: few enough to try every change of a table."""
-
-WORKLOADS = {
-    "marginals": (qs.marginals(SMALL, [0, 1, 2, 3]), UNIFORM),
-    "prefixes": (qs.all_kway(SMALL, [1, 2], "prefix"), UNIFORM),
-    "best centres": (qs.all_kway(SMALL, [1, 2], "prefix"), BEST),
-    "affine": (qs.affine(SMALL, "a", "b") + qs.marginals(SMALL, 1), UNIFORM),
-    "where": (qs.where(SMALL, "a + b <= 1 or c == 1") + qs.where(SMALL, "a > 0 and b == 1"), UNIFORM),
-    "structured": (
-        qs.all_kway(SMALL, [2, 3], "prefix") + qs.marginals(SMALL, [2, 3]),
-        {"solver": "structured", **BEST},
-    ),
-    "real": (qs.linear(SMALL, ("c", "a"), np.linspace(-1, 1.7, 12).reshape(2, 6) ** 3), UNIFORM),
-}
-
-BASE = random_counts(SMALL, seed=5, records=40) + 2
-
 
 def planned_prefixes(budget):
     workload, options = WORKLOADS["prefixes"]
     return qs.plan(workload, budget, **options)
-
-
-def integers(name, budget=None, max_records=10**6):
-    workload, options = WORKLOADS[name]
-    return whole(qs.plan(workload, budget or qs.PrivacyCost(1.0), **options), max_records=max_records)
-
-
-# --- every pair of neighbours --------------------------------------------------------------------
-
-
-def largest_change(plan, changes):
-    """The largest squared change over noise variance, over all the changes of one table."""
-    here = released(plan, BASE)
-    return max(squared_change(here, released(plan, BASE + change)) for change in changes)
-
-
-def alone(plan, number):
-    """The same plan with one attribute set only."""
-    return dataclasses.replace(plan, measured=(plan.measured[number],))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_adding_or_removing_a_record_costs_at_most_what_is_said(name):
-    plan = integers(name)
-    found = largest_change(plan, [s * u for u in units(SMALL) for s in (1, -1)])
-    assert found <= privacy_cost(plan) <= Fraction(1)
-    # and set by set that is no more than needed: some record costs exactly this
-    for number in range(len(plan.measured)):
-        one = alone(plan, number)
-        said = privacy_cost(one)
-        attained = largest_change(one, units(SMALL))
-        with_multipliers = any(
-            plan.strategies[n].multipliers is not None for _, n in plan.measured[number].blocks
-        )
-        slack = Fraction(1, 10**6) if with_multipliers else Fraction(2, accounting.GRAIN)
-        assert attained <= said <= attained + slack * max(1, attained)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_replacing_a_record_costs_at_most_what_is_said(name):
-    plan = integers(name, qs.PrivacyCost(1.0, neighbours="replace_one"))
-    each = list(units(SMALL))
-    found = largest_change(plan, [a - b for a, b in itertools.combinations(each, 2)])
-    assert found <= privacy_cost(plan) <= Fraction(1)
-    assert all(m.attributes for m in plan.measured), "the number of records is public, not measured"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["marginals", "best centres", "structured", "where"])
-def test_two_records_of_one_person(name):
-    plan = integers(name, qs.PrivacyCost(1.0, records_per_person=2))
-    each = list(units(SMALL))
-    pairs = [a + b for a, b in itertools.combinations_with_replacement(each, 2)]
-    found = largest_change(plan, [*each, *pairs, *(-p for p in pairs)])
-    assert found <= privacy_cost(plan) <= Fraction(1)
-    # two equal records are the worst case of one set: four times a single one
-    one = alone(plan, len(plan.measured) - 1)
-    exact = largest_change(one, [2 * u for u in each])
-    assert exact == 4 * largest_change(one, each)
-    assert privacy_cost(one) <= exact * (1 + Fraction(1, 10**6)) + Fraction(2, accounting.GRAIN)
-
-
-def test_replacing_two_records_of_one_person():
-    schema = qs.Schema.of(a=2, b=2)
-    workload = qs.marginals(schema, [1, 2])
-    budget = qs.PrivacyCost(1.0, neighbours="replace_one", records_per_person=2)
-    plan = whole(qs.plan(workload, budget))
-    table = np.array([[4, 3], [2, 5]])
-    here = released(plan, table)
-    each = list(units(schema))
-    changes = [a + b - c - d for a, b, c, d in itertools.product(each, repeat=4)]
-    found = max(squared_change(here, released(plan, table + change)) for change in changes)
-    assert found <= privacy_cost(plan) <= Fraction(1)
-
-
-def test_the_bound_for_replaced_records_is_attained():
-    """With two values the columns are b and -b, and the change is 2b: four times the square."""
-    schema = qs.Schema.of(a=2)
-    plan = whole(qs.plan(qs.marginals(schema, 1), qs.PrivacyCost(1.0, neighbours="replace_one")))
-    one, two = (released(plan, table) for table in ([5, 0], [4, 1]))
-    assert squared_change(one, two) <= privacy_cost(plan) <= squared_change(one, two) + Fraction(1, 2**150)
-
-
-@functools.cache
-def class_plan(name, neighbours, r):
-    workload, options = CLASSES[name]
-    budget = qs.zCDP(0.7, neighbours=neighbours, records_per_person=r)
-    return whole(qs.plan(workload, budget, **options), max_records=10**5)
-
-
-@pytest.mark.slow
-@fewer(25)
-@given(
-    st.sampled_from(sorted(CLASSES)),
-    st.sampled_from(["add_remove", "replace_one"]),
-    st.integers(1, 3),
-    st.integers(0, 10**6),
-)
-def test_random_neighbours_of_every_class_of_queries(name, neighbours, r, seed):
-    plan = class_plan(name, neighbours, r)
-    generator = np.random.default_rng(seed)
-    table = random_counts(plan.schema, seed, records=500)
-    other = table.copy()
-    for _ in range(r):
-        cells = generator.integers(0, table.size, 2)
-        other.reshape(-1)[cells[0]] += 1
-        if neighbours == "replace_one":
-            full = np.flatnonzero(table.ravel())
-            other.reshape(-1)[full[cells[1] % len(full)]] -= 1
-    other = np.maximum(other, 0)
-    found = squared_change(released(plan, table), released(plan, other))
-    assert found <= privacy_cost(plan) <= Fraction(plan.budget.privacy_cost)
-
-
-# --- the sensitivity -----------------------------------------------------------------------------
-
-
-def brute_sensitivity(strategy):
-    """max over cells of Σ over rows of (entry)² / multiplier, entry by entry."""
-    matrices = [factor.entries for _, factor in strategy.factors]
-    sizes = [m.shape[1] for m in matrices]
-    best = Fraction(0)
-    for cell in itertools.product(*map(range, sizes)):
-        total = Fraction(0)
-        for row in itertools.product(*map(range, strategy.rows)):
-            entry = math.prod(int(m[k, j]) for m, k, j in zip(matrices, row, cell, strict=True))
-            share = 1 if strategy.multipliers is None else int(strategy.multipliers[row])
-            total += Fraction(entry**2, share)
-        best = max(best, total)
-    return best
-
-
-@st.composite
-def strategies(draw, factors, bits):
-    shape = tuple(draw(st.integers(1, 4)) for _ in range(factors))
-    largest = 2 ** draw(st.integers(1, bits)) - 1
-    rows = [draw(st.integers(1, 4)) for _ in range(factors)]
-    matrices = [
-        ((i,), Matrix(draw(integer_arrays((r, n), -largest, largest))))
-        for i, (r, n) in enumerate(zip(rows, shape, strict=True))
-    ]
-    multipliers = None
-    if draw(st.booleans()):
-        multipliers = draw(integer_arrays(rows, 1, 2 ** draw(st.integers(1, 50)) - 1))
-    return IntegerStrategy(shape, tuple(matrices), multipliers)
-
-
-@fewer(50)
-@given(strategies(1, 61))
-def test_the_sensitivity_of_one_factor_is_exact(strategy):
-    if strategy.multipliers is not None:
-        strategy = dataclasses.replace(strategy, multipliers=None)
-    assert squared_sensitivity(strategy) == brute_sensitivity(strategy)
-
-
-@given(st.one_of(strategies(1, 26), strategies(2, 26), strategies(3, 20)))
-def test_the_sensitivity_of_several_factors_is_a_tight_upper_bound(strategy):
-    exact = brute_sensitivity(strategy)
-    found = squared_sensitivity(strategy)
-    assert exact <= found <= exact * (1 + Fraction(1, 10**6))
-
-
-def test_many_rows_with_many_small_shares_still_bound_from_above():
-    """Where rounding errors pile up: sums of thousands of fractions like 1/3."""
-    rows = np.full((5000, 1), 2**25 + 1, dtype=np.int64)
-    multipliers = np.full((5000, 3), 3**20, dtype=np.int64)
-    factors = (((0,), Matrix(rows)), ((1,), Matrix(np.array([[3], [5], [7]]))))
-    strategy = IntegerStrategy((1, 1), factors, multipliers)
-    exact = Fraction(5000 * (2**25 + 1) ** 2 * (9 + 25 + 49), 3**20)
-    assert exact <= squared_sensitivity(strategy) <= exact * (1 + Fraction(1, 10**8))
-
-
-def test_factors_too_large_for_the_bound_are_refused(refuses):
-    big = np.array([[2**26, 0]])
-    for matrix in (big, -big):
-        factors = (((0,), Matrix(matrix)), ((1,), Matrix(np.array([[1, -1]]))))
-        strategy = IntegerStrategy((2, 2), factors, np.array([[1]]))
-        with refuses(PrivacyError, ValueError, "too large"):
-            squared_sensitivity(strategy)
-
-
-@pytest.mark.parametrize("entry", [-(2**63), 2**63 - 1, 2**62, -(2**62)])
-def test_entries_at_the_end_of_a_word_cannot_hide(entry, refuses):
-    """|-2^63| is -2^63 in a word, and its square is 0: such a row would seem to cost nothing."""
-    with refuses(PrivacyError, ValueError, "integer"):
-        Matrix(np.array([[entry, 1]], dtype=np.int64))
-
-
-@pytest.mark.parametrize(
-    "matrix",
-    [
-        np.array([[1.0, -1.0]]),
-        np.array([[1, -1]], dtype=np.int32),
-        np.array([[1, 1]], dtype=np.uint64),
-        np.array([[1, -1]], dtype=object),
-        np.array([[1, -1]], dtype=">i8"),
-        np.array([1, -1]),
-        np.zeros((0, 2), dtype=np.int64),
-        np.array([[1, -1, 0]]),
-        np.ma.array([[1, -1]], mask=[[True, False]]),  # its sums leave entries out
-        np.array([[1, -1]]).view(type("Odd", (np.ndarray,), {})),  # whose squares and sums could be anything
-    ],
-    ids=lambda m: f"{type(m).__name__} {m.dtype} {m.shape}",
-)
-def test_what_is_no_matrix_of_whole_numbers_is_refused(matrix, refuses):
-    with refuses(PrivacyError, ValueError, "integer"):
-        IntegerStrategy((2,), (((0,), Matrix(matrix)),))
-
-
-@pytest.mark.parametrize(
-    "multipliers",
-    [
-        np.array([0, 1]),
-        np.array([-1, 1]),
-        np.array([1]),
-        np.array([1.0, 1.0]),
-        np.array([[1, 1]]),
-        np.ma.array([1, 1], mask=[True, False]),
-    ],
-    ids=repr,
-)
-def test_multipliers_are_positive_whole_numbers(multipliers, refuses):
-    with refuses(PrivacyError, ValueError, "multipliers"):
-        IntegerStrategy((2,), (((0,), Matrix(np.array([[1, -1], [2, -2]]))),), multipliers)
 
 
 # --- what a plan may not be ----------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Tracebacks that show local variables show no record: while a table is opened, and while it is measured."""
 
 import importlib
+import os
 import subprocess
 import sys
 import textwrap
@@ -253,6 +254,7 @@ def test_pytest_with_locals_prints_no_record(tmp_path):
         text=True,
         timeout=120,
         check=False,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )
     assert "no column 'b'" in ran.stdout
     assert PRIVATE not in ran.stdout + ran.stderr

@@ -16,7 +16,7 @@ from querysmasher.release.published import check_page, check_plan
 from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
 from querysmasher.release.verify import FAILED, OK, OPEN, digests
 from tests.builders import UNIFORM
-from tests.release.test_verify import statuses, text, with_digests
+from tests.release.folders import statuses, text, with_digests
 
 SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(4))])
 TABLE = pd.DataFrame({"sex": ["F", "M"] * 40, "age": [i % 4 for i in range(80)]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.groups import Group
 from querysmasher.workload.joint import AbsDifference, Affine
-from querysmasher.workload.weighted import Weighted
 from querysmasher.workload.workload import Workload
 
 NESTED = (Prefix, Affine, AbsDifference)
@@ -52,7 +51,7 @@ class Answering:
     def answers(self, workload: Workload) -> Iterator[Array]:
         """Iterate over the answers to each group, with an axis per family."""
         groups = list(workload)
-        shrunk = [None if _is_cells(group) else self._shrunk(group) for group in groups]
+        shrunk = [None if group.is_marginal else self._shrunk(group) for group in groups]
         places = [self.schema.positions(group.attributes) for group in groups]
         rest = [tuple(sorted(p)) for p, own in zip(places, shrunk, strict=True) if own is None]
         with one_core():
@@ -70,7 +69,7 @@ class Answering:
 
     def _possible(self, group: Group, answers: Array) -> Array:
         """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
-        families = [_plain(family) for family in group.families]
+        families = [family.original for family in group.families]
         if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
             answers = plausible(answers, [i for i, one in enumerate(families) if isinstance(one, NESTED)])
         positions = self.schema.positions(group.attributes)
@@ -88,13 +87,3 @@ def _summed(group: Group, positions: Place, values: Array) -> Array:
     for _, family in group.parts():  # each answers the first axes, and its queries go to the end
         result = np.moveaxis(family.answers(result), 0, -1)
     return result
-
-
-def _plain(family: Any) -> Any:
-    """Return a family without the weights of its queries."""
-    return family.base if isinstance(family, Weighted) else family
-
-
-def _is_cells(group: Group) -> bool:
-    """Return whether a group asks for cells of a table, or for the total."""
-    return all(isinstance(_plain(family), Identity) for family in group.families)

@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.fields import items, word
-from querysmasher.files import read_archive, reason, write_archive
+from querysmasher.files import read_value, write_archive
 from querysmasher.release.measurements import Measurements
 from querysmasher.release.storage import release_from_data, release_to_data
 from querysmasher.workload.storage import workload_from_data, workload_to_data
@@ -34,12 +33,7 @@ def save_estimate(
 
 def load_estimate(path: str | os.PathLike[str]) -> Parts:
     """Read the parts of an estimate; refuse a damaged, foreign or incomplete file."""
-    data = read_archive(path, "estimate")
-    try:
-        return _from_data(data)
-    except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        msg = f"{str(path)!r} does not contain a complete estimate ({reason(error)})"
-        raise FileError(msg) from None
+    return read_value(path, "estimate", _from_data)
 
 
 def _from_data(data: dict[str, Any]) -> Parts:

@@ -11,9 +11,6 @@ from itertools import combinations
 from querysmasher.errors import PlanError, Remedy, TooLargeError
 from querysmasher.planning.residual_plan import Place, directions
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Identity
-from querysmasher.workload.family import Family
-from querysmasher.workload.weighted import Weighted
 from querysmasher.workload.workload import Workload
 
 LARGEST = 50_000_000
@@ -34,7 +31,7 @@ class Asked:
     def __post_init__(self) -> None:
         """Refuse queries other than cells of tables, and tables that are too large."""
         for group in self.workload:
-            if not all(isinstance(_plain(family), Identity) for family in group.families):
+            if not group.is_marginal:
                 msg = (
                     f"workload: expected marginals only, got {group.describe()}; other queries are answered "
                     "best from an unbiased release"
@@ -101,8 +98,3 @@ class Asked:
         """The attribute sets, by name, that some phase may count: all others follow from them."""
         sets = [*self.sets, *self.singles, *self.pairs, *self.triples]
         return [tuple(self.schema.names[a] for a in place) for place in sets]
-
-
-def _plain(family: Family) -> Family:
-    """Return a family without the weights of its queries."""
-    return family.base if isinstance(family, Weighted) else family

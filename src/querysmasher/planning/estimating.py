@@ -29,7 +29,6 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
-from querysmasher.workload.weighted import Weighted
 from querysmasher.workload.workload import Workload
 
 PURPOSES = ("answers", "estimate")
@@ -127,8 +126,7 @@ def _places(workload: Workload) -> list[Place]:
     """Return all sets of up to two attributes inside the workload's; refuse a workload of other queries."""
     found: dict[Place, None] = {(): None}
     for group in workload:
-        families = [f.base if isinstance(f, Weighted) else f for f in group.families]
-        if group.target is not None or not all(isinstance(family, Identity) for family in families):
+        if group.target is not None or not group.is_marginal:
             what = "a target" if group.target is not None else f"queries of kind {group.kind}"
             msg = (
                 "workload: purpose='estimate' plans marginals without targets, got "

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array, pivoted, triangle_of
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import FAR, lengths
+from querysmasher.planning.limits import limits
 from querysmasher.workload.family import Family
 
 Integers = NDArray[np.int64]
@@ -28,9 +29,6 @@ MOST_DENOMINATOR = 5_040
 
 EXACT = 1e-14
 """Numbers closer to an integer than this fraction of themselves differ from it by rounding error."""
-
-WIDE = 5_000_000
-"""Rows with more entries in all are decomposed by pieces."""
 
 CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array, unless rows are long."""
@@ -134,7 +132,7 @@ def independent(rows: Integers) -> Integers:
     if divisors.min(initial=1) < 1 or divisors.max(initial=1) > 1:
         rows = rows[divisors > 0]
         rows //= divisors[divisors > 0, None]
-    wide = rows.size > WIDE
+    wide = rows.size > limits().lattice_entries
     if wide:  # sorting wide rows takes longer than all that follows
         first = {
             hashlib.sha256(row.tobytes()).digest(): place for place, row in reversed(list(enumerate(rows)))

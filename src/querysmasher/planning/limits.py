@@ -1,6 +1,7 @@
-"""Every tuning constant of planning: the sizes it accepts, and the effort it spends.
+"""The tuning constants of planning: accepted sizes, sizes at which the method changes, and effort.
 
-Tolerances of floating-point arithmetic are defined elsewhere, beside the arithmetic that needs them.
+A constant that only its own algorithm can judge stands beside that algorithm: a tolerance of floating-point
+arithmetic, the size of an intermediate array, the steps and damping of one iteration.
 """
 
 from __future__ import annotations
@@ -62,10 +63,18 @@ class PlanningLimits:
     """Maximum of cells × queries of queries that are tried split although they can be measured whole."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
+    large_worst_queries: int = 5_000_000
+    """The same where attributes have very many values."""
     variances: int = 2_000_000_000
     """Maximum number of variances returned at once."""
     straddling_entries: int = 100_000_000
     """Maximum number of entries of product queries that straddle strategies, when written out."""
+    class_entries: int = 2_000_000
+    """Maximum number of cells on which what is left of queries is written out."""
+    node_entries: int = 400_000_000
+    """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
+    completed_cells: int = 3_000
+    """Maximum number of cells on which rows without a lattice are completed to the whole space."""
 
     # --- attributes of very many values ---
     dense_values: int = 1_500
@@ -80,10 +89,26 @@ class PlanningLimits:
     """Maximum number of values of an attribute whose strategy follows the weight of every single prefix."""
     balance_steps: int = 40
     """Maximum number of steps towards the distribution that determines it."""
+    written_values: int = 2_000
+    """Maximum number of values of an attribute whose V⁻¹ is written out for the variances of ranges."""
+    exact_range_work: float = 5e7
+    """Maximum of values × distinct ends of ranges whose variances are computed one by one, exactly."""
+    quick_values: int = 20_000
+    """Maximum number of values of an attribute that is planned quickly; beyond, fewer plans are tried."""
     path_steps: int = 4
     """Number of steps towards the lower bound of weighted prefixes."""
 
     # --- solving blocks ---
+    gram_values: int = 256
+    """Maximum number of values of an attribute whose queries become a Gram matrix even if they are few."""
+    close_cells: int = 256
+    """Maximum number of cells of a block that is solved more closely than asked, which takes no time."""
+    double_cells: int = 400
+    """Maximum number of cells for which the interior-point method sums its Hessian in double precision."""
+    lattice_entries: int = 5_000_000
+    """Maximum number of entries of integer rows that are decomposed in one piece."""
+    covariance_cells: int = 4_000
+    """Maximum number of coarse cells whose covariances are written out."""
     light_cells: int = 300
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
@@ -109,6 +134,10 @@ class PlanningLimits:
     """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
     wide_work: float = 2e10
     """The same, in cells × queries² of all steps: where these take little time."""
+    active_cells: int = 30
+    """Number of cells per independent query that take part first."""
+    joining_cells: int = 12
+    """Maximum number of cells per independent query that join at a time."""
     middle_work: float = 3e8
     """Maximum of cells × queries² of one step up to which a stalled search is begun anew, more exactly."""
     light_work: float = 1e7

@@ -74,6 +74,11 @@ class Predictor:
                 found += [(one, shares) for one in measured]
             elif attributes or not self.public_total:
                 missing.append(attributes)
+        self.refuse_unless_measured(group, missing)
+        yield from found
+
+    def refuse_unless_measured(self, group: Group, missing: Sequence[tuple[int, ...]]) -> None:
+        """Refuse a group of which some attribute sets are not measured."""
         if missing:
             sets = "; ".join("{" + ", ".join(self.schema.names[a] for a in m) + "}" for m in missing)
             msg = (
@@ -81,7 +86,6 @@ class Predictor:
                 f"nothing on the attribute sets {sets}. Add such queries to the planned workload"
             )
             raise OutsideMeasuredSpaceError(msg)
-        yield from found
 
     def check(self, group: Group) -> None:
         """Refuse a group of which some attribute sets are not measured."""

@@ -15,14 +15,13 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.lattice import lattice_rows
+from querysmasher.planning.limits import limits
 from querysmasher.planning.subworkload import Part
 from querysmasher.workload.family import Family
 
 NULL = 1e-12
 """A remainder shorter than this fraction of its query is rounding error and counts as zero."""
 
-SMALL = 256
-"""Maximum number of values of an attribute whose queries become a Gram matrix even if they are few."""
 
 Kept = tuple[int, ...]
 """The axes that a remainder keeps, in increasing order."""
@@ -148,7 +147,7 @@ def _rows_on(queries: PlacedFamily, centres: Sequence[Centre], kept: Kept) -> Ar
 
 def is_few(rows: int, cells: int, axes: int) -> bool:
     """Return whether queries are few enough to be stored as rows rather than as a Gram matrix."""
-    return rows <= cells if axes > 1 else 2 * rows <= cells and cells > SMALL
+    return rows <= cells if axes > 1 else 2 * rows <= cells and cells > limits().gram_values
 
 
 def are_kept(rows: Array, axes: int) -> bool:

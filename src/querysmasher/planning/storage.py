@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.fields import floats, integers, items, number, text, whole, wholes, word
-from querysmasher.files import read_archive, reason, write_archive
+from querysmasher.files import read_value, write_archive
 from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.checking import check_plan
 from querysmasher.planning.measured import Blocks, Measured
@@ -32,12 +31,7 @@ def save_plan(plan: Planned, path: str | os.PathLike[str]) -> None:
 
 def load_plan(make: Callable[..., P], path: str | os.PathLike[str]) -> P:
     """Read a plan from a file; `make` builds it from its fields."""
-    data = read_archive(path, "plan")
-    try:
-        return plan_from_data(make, data)
-    except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        msg = f"{str(path)!r} does not hold a whole plan ({reason(error)})"
-        raise FileError(msg) from None
+    return read_value(path, "plan", lambda data: plan_from_data(make, data))
 
 
 def plan_to_data(plan: Planned) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.least_squares import OUTSIDE, Weights, eliminated
+from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import Strategy
@@ -28,9 +29,6 @@ from querysmasher.planning.value_classes import Classes, QueriesOnClasses, Whole
 from querysmasher.planning.whole_rows import Place, Whole
 from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
-
-CELLS = 2_000_000
-"""Maximum number of cells on which what is left of queries is written out."""
 
 ROUNDING = 1e-14
 """Relative error of squared lengths that are not written out."""
@@ -110,7 +108,7 @@ class WholesPredictor(Predictor):
         ]
         places = sorted({*asked.places, *(p for whole, _ in involved for p in whole.attributes)})
         classes = Classes.of(self.schema.sizes, [whole for whole, _ in involved])
-        if classes.cells(places) * group.rows <= CELLS:
+        if classes.cells(places) * group.rows <= limits().class_entries:
             asked = QueriesOnClasses.of(self.schema, group, classes)
             rest = asked.on(places)
             for whole, at in involved:

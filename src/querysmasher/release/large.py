@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.large.block import Places
 from querysmasher.planning.large.predictor import NOWHERE, LargePredictor
 from querysmasher.planning.lifting import centred, lifted, subsets
@@ -85,10 +84,7 @@ class LargeReconstruction(PredictedReconstruction[LargePredictor]):
                 continue
             if self._predictor.home(kept, asked) == NOWHERE or not self._is_full(kept, asked):
                 missing.append(tuple(sorted((*kept, *asked))))
-        if missing:
-            sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
-            msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
-            raise OutsideMeasuredSpaceError(msg)
+        self._refuse_unless_measured(missing)
 
     def _is_full(self, kept: Places, asked: Places) -> bool:
         """Return whether all values of large attributes, and the residual space of others, are measured."""

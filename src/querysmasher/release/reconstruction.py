@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -48,7 +48,7 @@ class Reconstruction:
         self._numbers: Mapping[tuple[int, ...], tuple[int, ...]] = {
             plan.measured[own[0]].attributes: own
             for own in repeats(plan)
-            if not _is_unsplit(plan, plan.measured[own[0]])
+            if not _is_of_whole_queries(plan, plan.measured[own[0]])
         }
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
         self._size = 0
@@ -82,7 +82,9 @@ class Reconstruction:
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
         ordered = sorted(attributes)
-        missing = [kept for kept in subsets(ordered) if not self.is_whole(kept)]
+        self._refuse_unless_measured([kept for kept in subsets(ordered) if not self.is_whole(kept)])
+
+    def _refuse_unless_measured(self, missing: Sequence[tuple[int, ...]]) -> None:
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
             msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
@@ -176,7 +178,7 @@ class PartlyWhole(PredictedReconstruction[Known]):
     @property
     def _whole_answers(self) -> list[Array]:
         """The answers to queries that are not split, one array for each measurement."""
-        numbers = [i for i, m in enumerate(self.plan.measured) if _is_unsplit(self.plan, m)]
+        numbers = [i for i, m in enumerate(self.plan.measured) if _is_of_whole_queries(self.plan, m)]
         return [self.store[number].astype(float) for number in numbers]
 
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
@@ -216,7 +218,7 @@ class WholesReconstruction(PartlyWhole[WholesPredictor]):
         return table.transpose([ordered.index(a) for a in attributes])
 
 
-def _is_unsplit(plan: IntegerPlan, measured: IntegerMeasured) -> bool:
+def _is_of_whole_queries(plan: IntegerPlan, measured: IntegerMeasured) -> bool:
     """Return whether a measurement is one of queries that are not split."""
     factors = (factor for _, number in measured.blocks for _, factor in plan.strategies[number].factors)
     return any(factor.classes is not None for factor in factors)

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from querysmasher.arrays import Numbers
-from querysmasher.errors import FileError, QuerySmasherError
+from querysmasher.errors import FileError
 from querysmasher.fields import fraction, integers, items, text, whole, wholes, word
-from querysmasher.files import Lazy, read_archive, reason, write_archive
+from querysmasher.files import Lazy, read_value, write_archive
 from querysmasher.planning.storage import blocks_from_data, centres_from_data, centres_to_data
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
@@ -99,12 +99,7 @@ def release_to_data(release: Measured) -> dict[str, Any]:
 
 def load_release(make: Callable[..., R], path: str | os.PathLike[str]) -> R:
     """Read a release; `make` builds it from its fields. The answers stay in the file until needed."""
-    data = read_archive(path, "release")
-    try:
-        return release_from_data(make, data)
-    except (QuerySmasherError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        msg = f"{str(path)!r} does not contain a complete release ({reason(error)})"
-        raise FileError(msg) from None
+    return read_value(path, "release", lambda data: release_from_data(make, data))
 
 
 def release_from_data(make: Callable[..., R], data: dict[str, Any]) -> R:

@@ -26,34 +26,7 @@ LEVELS = (1, 5, 10, 20, 30)
 
 def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Html:
     """Explain and show errors against ε, by kind and by group."""
-    delta = scientific(delta_of(plan.budget))
-    control = element(
-        "div",
-        element("label", "ε", for_="epsilon"),
-        element("input", type="range", id="slider", min="0", max="1000", step="1", aria_label="epsilon"),
-        element("input", type="number", id="epsilon", min="0", step="any"),
-        element("button", "as planned", type="button", id="reset"),
-        element("output", id="factor", for_="slider epsilon"),
-        class_="control sticky",
-    )
-    explorer = [
-        element(
-            "p",
-            "How does the error depend on the budget? Move ε, and every error on this page follows: the "
-            f"noise is proportional to one over the root of the privacy cost. δ stays at {delta}.",
-        ),
-        control,
-        chart(
-            "curve",
-            "Expected error against ε. The line is the root mean square over all queries; the band reaches "
-            "from the most accurate group to the least accurate.",
-        ),
-    ]
     without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
-    left_out = len(groups) - GROUPS
-    searched = largest_errors(plan) is not None
-    aimed = searched and plan.workload.has_targets
-    options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in LEVELS)
     return join(
         [
             element(
@@ -62,7 +35,7 @@ def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool)
                 "the truth two times out of three, and within two 19 times out of 20. They do not depend on "
                 "the data.",
             ),
-            *(explorer if with_curve else without),
+            *(_explorer(plan) if with_curve else without),
             element("h3", "By kind of query"),
             chart(
                 "spread",
@@ -74,34 +47,67 @@ def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool)
                     ]
                 ),
             ),
-            element("h3", "By group", id="by-group"),
-            element(
-                "p",
-                "Under each group stands a query that has its largest error. " if searched else None,
-                "Below a target is the largest error as a share of it. " if aimed else None,
-                "The last column has the smallest count whose coefficient of variation (standard error "
-                "divided by the count) is at most ",
-                element("select", *options, id="cv", aria_label="coefficient of variation"),
-                ". Click on a heading to sort.",
-            ),
-            search_box(
-                "filter",
-                "found",
-                "Filter, e.g. by attribute",
-                "Filter groups",
-                element("select", id="ways", aria_label="Attributes at a time"),
-            ),
-            element("div", element("table", id="groups"), class_="scroll"),
-            element("button", "Show more", type="button", id="more"),
-            element(
-                "p",
-                f"The {left_out:,} groups with the smallest errors are not on this page.",
-                class_="note",
-            )
-            if left_out > 0
-            else None,
+            *_by_group(plan, len(groups) - GROUPS),
         ]
     )
+
+
+def _explorer(plan: Planned) -> list[Html]:
+    """Show errors against ε, which the reader may move."""
+    control = element(
+        "div",
+        element("label", "ε", for_="epsilon"),
+        element("input", type="range", id="slider", min="0", max="1000", step="1", aria_label="epsilon"),
+        element("input", type="number", id="epsilon", min="0", step="any"),
+        element("button", "as planned", type="button", id="reset"),
+        element("output", id="factor", for_="slider epsilon"),
+        class_="control sticky",
+    )
+    return [
+        element(
+            "p",
+            "How does the error depend on the budget? Move ε, and every error on this page follows: the "
+            "noise is proportional to one over the root of the privacy cost. δ stays at "
+            f"{scientific(delta_of(plan.budget))}.",
+        ),
+        control,
+        chart(
+            "curve",
+            "Expected error against ε. The line is the root mean square over all queries; the band reaches "
+            "from the most accurate group to the least accurate.",
+        ),
+    ]
+
+
+def _by_group(plan: Planned, left_out: int) -> list[Html | None]:
+    """Show the errors of every group, except for so many."""
+    searched = largest_errors(plan) is not None
+    aimed = searched and plan.workload.has_targets
+    options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in LEVELS)
+    return [
+        element("h3", "By group", id="by-group"),
+        element(
+            "p",
+            "Under each group stands a query that has its largest error. " if searched else None,
+            "Below a target is the largest error as a share of it. " if aimed else None,
+            "The last column has the smallest count whose coefficient of variation (standard error "
+            "divided by the count) is at most ",
+            element("select", *options, id="cv", aria_label="coefficient of variation"),
+            ". Click on a heading to sort.",
+        ),
+        search_box(
+            "filter",
+            "found",
+            "Filter, e.g. by attribute",
+            "Filter groups",
+            element("select", id="ways", aria_label="Attributes at a time"),
+        ),
+        element("div", element("table", id="groups"), class_="scroll"),
+        element("button", "Show more", type="button", id="more"),
+        element("p", f"The {left_out:,} groups with the smallest errors are not on this page.", class_="note")
+        if left_out > 0
+        else None,
+    ]
 
 
 def error_data(

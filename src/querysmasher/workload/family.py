@@ -68,6 +68,11 @@ class Family:
         return None
 
     @property
+    def original(self) -> Family:
+        """The family itself, or the one whose queries these are with other weights."""
+        return self
+
+    @property
     def fits_memory(self) -> bool:
         """Whether the queries can be written out as rows."""
         return self.rows * self.cells <= MAX_MATRIX_ENTRIES

@@ -12,6 +12,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
+from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
 from querysmasher.workload.target import Target
 
@@ -39,6 +40,11 @@ class Group:
     def shape(self) -> tuple[int, ...]:
         """Number of queries in each family."""
         return tuple(f.rows for f in self.families)
+
+    @property
+    def is_marginal(self) -> bool:
+        """Whether the queries are the cells of a table, or the total."""
+        return all(isinstance(family.original, Identity) for family in self.families)
 
     @property
     def inner_weight(self) -> float:

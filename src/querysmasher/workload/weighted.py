@@ -35,6 +35,10 @@ class Weighted(Family):
         object.__setattr__(self, "_digest", hashlib.sha256(self.row_weights.tobytes()).hexdigest())
 
     @property
+    def original(self) -> Family:
+        return self.base
+
+    @property
     def rows(self) -> int:
         return self.base.rows
 

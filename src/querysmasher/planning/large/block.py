@@ -78,6 +78,5 @@ class LargeBlock:
 
 def gram_square(strategy: UnsplitStrategy, family: Family) -> float:
     """Return Σ (q V⁻¹1)² over the queries of a family, all of weight one, without listing them."""
-    base = getattr(family, "base", family)
     ones = strategy.inverse_ones
-    return float(LineGram.of(ones.size, [(base, 1.0)]).times(ones[None])[0] @ ones)
+    return float(LineGram.of(ones.size, [(family.original, 1.0)]).times(ones[None])[0] @ ones)

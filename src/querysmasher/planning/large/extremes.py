@@ -7,21 +7,19 @@ import math
 import numpy as np
 
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.planned import Planned
 from querysmasher.workload.workload import Workload
-
-MOST_QUERIES = 5_000_000
-"""Maximum number of queries of a group that are searched."""
 
 
 def check_searchable(workload: Workload) -> None:
     """Refuse groups with more queries than are searched for the largest error."""
     for group in workload:
-        if group.rows > MOST_QUERIES:
+        if group.rows > limits().large_worst_queries:
             msg = (
-                f"workload: targets and objective='worst' are limited to {MOST_QUERIES:,} queries per group "
-                f"where attributes have very many values, got {group.rows:,} on "
+                f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
+                f"queries per group where attributes have very many values, got {group.rows:,} on "
                 f"({', '.join(group.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
                 "objective='mean' without targets"
             )
@@ -30,7 +28,7 @@ def check_searchable(workload: Workload) -> None:
 
 def large_extremes(plan: Planned) -> list[Extreme] | None:
     """Return the largest standard error of every group, in order; None if there are too many queries."""
-    if any(group.rows > MOST_QUERIES for group in plan.workload):
+    if any(group.rows > limits().large_worst_queries for group in plan.workload):
         return None
     found = []
     for group in plan.workload:

@@ -14,7 +14,6 @@ from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.family import Family
 from querysmasher.workload.intervals import Intervals
 from querysmasher.workload.tree import Hierarchy
-from querysmasher.workload.weighted import Weighted
 
 Asked = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
@@ -50,7 +49,7 @@ class LineGram:
         ranges = circular = 0.0
         others: list[Asked] = []
         for family, coefficient in asked:
-            base = family.base if isinstance(family, Weighted) else family
+            base = family.original
             weights = coefficient * (1.0 if family.weights is None else family.weights)
             spans = None if isinstance(base, Range | Circular) else base.spans()
             if isinstance(base, Identity):
@@ -178,7 +177,7 @@ def _gram_times(family: Family, rows: Array) -> Array:
     answers = family.answers(rows.T)
     if family.weights is not None:
         answers = answers * family.weights[:, None]
-    own = family.base if isinstance(family, Weighted) else family
+    own = family.original
     if isinstance(own, Hierarchy):
         return own.spread(answers).T
     spans = own.spans()
@@ -196,7 +195,7 @@ def _boundaries(family: Family) -> Array:
     """Return the weight of the queries that have an end between each value and the next."""
     n = family.cells
     weights = np.ones(family.rows) if family.weights is None else family.weights
-    spans = family.spans() if not isinstance(family, Weighted) else family.base.spans()
+    spans = family.original.spans()
     if spans is None:
         steps = np.square(np.diff(family.matrix(), axis=1, append=0.0))
         return np.asarray(weights @ steps)

@@ -27,6 +27,7 @@ from querysmasher.planning.mechanisms.mechanism import Choice
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -124,12 +125,12 @@ class LargePlanner:
         )
         found, choices = self.options.mechanism.choose(task)
         solutions = list(found)
-        numbers: dict[int, int] = {}
+        numbers: dict[Strategy, int] = {}
         for own in layers:
             for product in own.products:
                 for strategy in product.strategies.values():
-                    if id(strategy) not in numbers:
-                        numbers[id(strategy)] = len(solutions)
+                    if strategy not in numbers:
+                        numbers[strategy] = len(solutions)
                         solutions.append(Solution(strategy, 1.0, min(1.0, own.quality), strategy.kind))
         factors = [
             self.budget.unit.squared_change(total=not (own.attributes or own.products)) for own in layers
@@ -165,7 +166,7 @@ def _bound(layer: Layer, choice: Choice) -> float:
 
 
 def _measured(
-    layer: Layer, choice: Choice, variance: float, numbers: Mapping[int, int]
+    layer: Layer, choice: Choice, variance: float, numbers: Mapping[Strategy, int]
 ) -> Iterator[Measured]:
     """Iterate over the measurements of a layer: one per block of large attributes."""
     if not layer.products:
@@ -176,7 +177,7 @@ def _measured(
         place = {attribute: axis for axis, attribute in enumerate(attributes)}
         blocks: Blocks = (
             *((tuple(place[layer.attributes[a]] for a in axes), number) for axes, number in choice.blocks),
-            *(((place[a],), numbers[id(strategy)]) for a, strategy in product.strategies.items()),
+            *(((place[a],), numbers[strategy]) for a, strategy in product.strategies.items()),
         )
         root = choice.reached * math.sqrt(share * part)
         yield Measured(attributes, blocks, variance / share, root)

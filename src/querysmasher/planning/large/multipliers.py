@@ -17,7 +17,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.workload.families import Prefix
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
-from querysmasher.workload.weighted import Weighted, weighted
+from querysmasher.workload.weighted import weighted
 from querysmasher.workload.workload import Workload
 
 LEAST = 1e-4
@@ -97,8 +97,8 @@ class Multipliers:
 
 
 def _first(family: Family) -> Array:
-    base = family.base if isinstance(family, Weighted) else family
-    if isinstance(base, Prefix) and limits().dense_values < family.rows <= limits().triangle_values:
+    triangular = limits().dense_values < family.rows <= limits().triangle_values
+    if triangular and isinstance(family.original, Prefix):
         return fair_weights(family.rows)
     return np.ones(family.rows)
 

@@ -19,14 +19,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
+from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.asked import Asked
 from querysmasher.planning.large.block import LargeBlock, Places
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.strategies import Strategy, UnsplitStrategy
+from querysmasher.planning.strategies import Strategy, UnsplitStrategy, is_unsplit
 from querysmasher.planning.tied import Share
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
@@ -79,7 +79,7 @@ class LargePredictor(Predictor):
             blocks = []
             for axes, number in noise.blocks:
                 strategy = self.strategies[number]
-                if isinstance(strategy, UnsplitStrategy):
+                if is_unsplit(strategy):
                     own[attributes[axes[0]]] = strategy
                 else:
                     blocks.append((tuple(kept.index(attributes[a]) for a in axes), number))
@@ -127,16 +127,10 @@ class LargePredictor(Predictor):
                 continue
             place = self.home(kept, asked.places)
             if place == NOWHERE:
-                missing.append((*kept, *asked.places))
+                missing.append(tuple(sorted((*kept, *asked.places))))
             else:
                 found.append((kept, place, own))
-        if missing:
-            sets = "; ".join("{" + ", ".join(self.schema.names[a] for a in sorted(m)) + "}" for m in missing)
-            msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures "
-                f"nothing on the attribute sets {sets}. Add such queries to the planned workload"
-            )
-            raise OutsideMeasuredSpaceError(msg)
+        self.refuse_unless_measured(group, missing)
         yield from found
 
     def variances(self, group: Group) -> Array:

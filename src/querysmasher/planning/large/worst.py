@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.multipliers import Multipliers
+from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
@@ -25,9 +26,6 @@ STEPS, FEWER_STEPS = 24, 12
 
 PATIENCE, LESS_PATIENCE = 8, 3
 """Number of plans in a row that gain nothing, after which the search ends."""
-
-MANY = 20_000
-"""Number of values above which plans take longer."""
 
 ENOUGH = 5e-3
 """The search ends at this gap, or at the tolerance if that is wider."""
@@ -45,7 +43,7 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float
     """Return the plan whose largest standard error, relative to its group's aim, is least."""
     multipliers, best = Multipliers.first(workload), None
     least, bound, stalled, gap = math.inf, 0.0, 0, math.inf
-    many = max(workload.schema.sizes) > MANY
+    many = max(workload.schema.sizes) > limits().quick_values
     for _ in range(FEWER_STEPS if many else STEPS):
         asked = Workload(workload.schema, tuple(multipliers.asked(workload, aims)))
         plan = replan(asked, None if best is None else best.plan.centres)

@@ -18,14 +18,11 @@ from querysmasher.planning.solvers.roots import RANK, block_root
 from querysmasher.planning.strategies import DenseStrategy
 from querysmasher.planning.subworkload import Block
 
-SMALL = 256
-"""Maximum number of cells of a block that is solved more closely than asked, which takes no time."""
-
 
 def solve_dense(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
     """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
-    effort = 100 if block.cells <= SMALL else 4 if block.cells <= limits().dense_cells else 1
+    effort = 100 if block.cells <= limits().close_cells else 4 if block.cells <= limits().dense_cells else 1
     target = tolerance / effort
     if len(root) * 2 > root.shape[1]:
         design = solve_design(root, start_weights(block), target, progress)

@@ -16,11 +16,10 @@ from __future__ import annotations
 import numpy as np
 
 from querysmasher.arrays import Array, solve_cholesky
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, Progress
 
 STEPS = 40
-SINGLE_PRECISION = 400
-"""Above this many cells H is summed in single precision, as it only steers the steps."""
 
 PATIENCE = 15
 """After this many steps, three times the usual number, the weights are too close to zero to continue."""
@@ -39,7 +38,7 @@ def interior_point(
     design = Design.at(R, lam)
     z = np.maximum(1 - design.leverages, 1e-3)
     best, best_gap = lam, design.gap
-    single = len(lam) > SINGLE_PRECISION
+    single = len(lam) > limits().double_cells
     for number in range(STEPS):
         v = design.leverages
         mu = float(lam @ z) / len(lam)

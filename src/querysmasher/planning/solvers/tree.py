@@ -20,6 +20,7 @@ ENOUGH = 10
 class TreeSolution(Solution):
     """A strategy on a tree, with a bound on what is left if the total were known."""
 
+    strategy: TreeStrategy
     rest: float = 0.0
     """A lower bound on √(loss) of what the queries ask beside the total: tr X^½ without its largest root, as
     removing one dimension removes at most that (interlacing)."""

@@ -38,11 +38,6 @@ FIRST_STEPS = 8
 STEPS = 30
 """Maximum number of steps before cells join and leave."""
 
-ACTIVE = 30
-"""Number of cells per independent query that take part first."""
-
-JOINING = 12
-"""Maximum number of cells per independent query that join at a time."""
 
 PATIENCE, SLOW = 8, 0.95
 """The search ends after this many rounds in a row that leave more than this fraction of the gap."""
@@ -132,7 +127,7 @@ def wide_weights(rows: Array, turned: Turned, tolerance: float, progress: Progre
     whole = _evaluator(columns, turned.squares, effort)
     best = fixed_point(whole, np.ones(cells), tolerance, FIRST_STEPS, progress)
     following = best.weights * (best.leverages / best.value) ** 2
-    active = np.sort(np.argsort(following)[-ACTIVE * rank :])
+    active = np.sort(np.argsort(following)[-limits().active_cells * rank :])
     weights, stalled = following[active], 0
     while best.gap > tolerance and effort.spent < effort.most and stalled < PATIENCE:
         own = _evaluator(columns[active], turned.squares, effort)
@@ -146,7 +141,7 @@ def wide_weights(rows: Array, turned: Turned, tolerance: float, progress: Progre
         too_large = at.leverages > at.value * (1 + tolerance)
         too_large[active] = False
         joining = np.flatnonzero(too_large)
-        joining = joining[np.argsort(at.leverages[joining])[-JOINING * rank :]]
+        joining = joining[np.argsort(at.leverages[joining])[-limits().joining_cells * rank :]]
         heavy = found.weights > FAINT * found.weights.max()
         following[joining] = np.median(found.weights[heavy]) / 100
         active = np.union1d(active[heavy], joining)

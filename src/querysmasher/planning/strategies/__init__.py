@@ -15,7 +15,7 @@ from querysmasher.planning.strategies.on_line import LineStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
 from querysmasher.planning.strategies.tree import TreeStrategy
 from querysmasher.planning.strategies.triangle import TriangleStrategy
-from querysmasher.planning.strategies.unsplit import UnsplitStrategy
+from querysmasher.planning.strategies.unsplit import UnsplitStrategy, is_unsplit
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
@@ -45,6 +45,7 @@ __all__ = [
     "TreeStrategy",
     "TriangleStrategy",
     "UnsplitStrategy",
+    "is_unsplit",
     "strategy_from_data",
     "strategy_of_integers",
 ]

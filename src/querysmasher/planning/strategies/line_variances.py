@@ -14,17 +14,12 @@ from functools import cached_property
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.cuts import crossing
 from querysmasher.planning.strategies.halving import sums_below
 from querysmasher.planning.strategies.on_line import OnLine
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.family import Places
-
-DENSE = 2_000
-"""Maximum number of values of an attribute whose V⁻¹ is written out for the variances of ranges."""
-
-EXACT_WORK = 5e7
-"""Maximum of values × distinct ends of ranges that are computed one by one, exactly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +76,9 @@ class LineVariances(OnLine):
 
     def between_prefixes(self, low: Places, high: Places) -> Array:
         """Return the covariance of two prefixes."""
-        if self.size <= DENSE:
+        if self.size <= limits().written_values:
             return np.asarray(self._dense_cumulated[low, high])
-        if min(np.unique(low).size, np.unique(high).size) * self.size > EXACT_WORK:
+        if min(np.unique(low).size, np.unique(high).size) * self.size > limits().exact_range_work:
             cut = crossing(self.reflection, self.spectrum, 1 / self.diagonal, low, high)
             for row in self.correction:
                 sums = np.cumsum(row / self.diagonal)

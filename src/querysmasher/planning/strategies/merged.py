@@ -21,6 +21,7 @@ from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.coarse import CHUNK, CoarseCells, count
 from querysmasher.planning.strategies.rounding import completed, fits_rows, reduced, round_on_lattice, scaled
 from querysmasher.planning.strategies.span import Span
@@ -35,9 +36,6 @@ from querysmasher.planning.strategies.strategy import (
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
-
-FEW = 4_000
-"""Maximum number of coarse cells whose covariances are written out."""
 
 FAR_BELOW = 1e-8
 """Variances below this fraction of a cell's are not computed from covariances, which would cancel."""
@@ -100,7 +98,7 @@ class MergedStrategy(Strategy):
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         cells = self._cells
-        if cells.size <= FEW and count(factors) > 2 * cells.size:
+        if cells.size <= limits().covariance_cells and count(factors) > 2 * cells.size:
             image = self._span.coefficients(cells.on_columns(np.eye(cells.size)))
             own = [(axes, cells.of_values(rows, axes)) for axes, rows in factors]
             many = quadratic_forms(image @ image.T, cells.shape, own)

@@ -16,7 +16,6 @@ from querysmasher.planning.strategies.unsplit import UnsplitStrategy
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.family import Family, Places
-from querysmasher.workload.weighted import Weighted
 
 
 class OnLine(ABC):
@@ -126,7 +125,7 @@ class LineStrategy(UnsplitStrategy):
                 "memory; ask for fewer at a time"
             )
             raise TooLargeError(msg)
-        base = family.base if isinstance(family, Weighted) else family
+        base = family.original
         if isinstance(base, Identity):
             return self.value_variances
         if isinstance(base, Prefix):
@@ -138,7 +137,7 @@ class LineStrategy(UnsplitStrategy):
         return self.of_line.of_spans(*spans)
 
     def loss(self, family: Family, *, weighted: bool = True) -> float:
-        base = family.base if isinstance(family, Weighted) else family
+        base = family.original
         weights = family.weights if weighted else None
         if weights is None and isinstance(base, Range):
             return self.of_line.all_ranges()

@@ -16,6 +16,7 @@ import numpy as np
 from querysmasher.arrays import Array, solve_upper
 from querysmasher.errors import PlanError
 from querysmasher.planning.lattice import Integers
+from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import WORD
 
 FAINT = 2.0**-5
@@ -25,9 +26,6 @@ LATTICE_BITS = 6
 """Extra bits for the coefficients of lattice rows, which can be nearly dependent."""
 
 LARGEST_LATTICE = 2**50
-
-COMPLETED_CELLS = 3_000
-"""Maximum number of cells on which rows without a lattice are completed to the whole space."""
 
 CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array."""
@@ -156,7 +154,7 @@ def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
     The space is the Kronecker product of the spans of orthonormal `bases`, or else that of all columns.
     """
     cells = rows.shape[1]
-    if cells > COMPLETED_CELLS:
+    if cells > limits().completed_cells:
         msg = (
             f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
             "in integers (times a common factor), or on fewer values"

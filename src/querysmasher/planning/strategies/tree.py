@@ -21,6 +21,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLargeError
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.groups import (
     group_variances,
     groups_as_nodes,
@@ -36,13 +37,9 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
 from querysmasher.workload.tree import Hierarchy
-from querysmasher.workload.weighted import Weighted
 
 CHUNK = 10_000_000
 """Maximum number of entries of an intermediate array."""
-
-MOST_ENTRIES = 400_000_000
-"""Maximum of queries × nodes of queries that are no groups of values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +156,7 @@ class TreeStrategy(UnsplitStrategy):
         return self._variances[2][self.nodes.leaves][self.leaf_of]
 
     def query_variances(self, family: Family) -> Array:
-        base = family.base if isinstance(family, Weighted) else family
+        base = family.original
         if isinstance(base, Identity):
             self._check_complete(base)
             return self.value_variances
@@ -170,7 +167,7 @@ class TreeStrategy(UnsplitStrategy):
             if base.leaves:
                 levels.append(self.query_variances(Identity(base.shape)))
             return np.concatenate(levels)
-        if base.rows * len(self.nodes) > MOST_ENTRIES:
+        if base.rows * len(self.nodes) > limits().node_entries:
             msg = (
                 f"{base}: the variances of {base.rows:,} queries that are not groups of the hierarchy's "
                 f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"

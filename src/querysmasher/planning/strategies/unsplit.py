@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
@@ -65,3 +66,8 @@ class UnsplitStrategy(Strategy):
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:  # noqa: ARG002
         return False
+
+
+def is_unsplit(strategy: Strategy) -> TypeGuard[UnsplitStrategy]:
+    """Return whether a strategy says that it measures its attribute as it is."""
+    return strategy.unsplit

@@ -18,7 +18,6 @@ from querysmasher.privacy.factors import Nodes
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
 from querysmasher.workload.tree import Hierarchy
-from querysmasher.workload.weighted import Weighted
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +59,12 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
 
 def is_nested(family: Family) -> bool:
     """Return whether a family asks about groups of values that nest."""
-    own = family.base if isinstance(family, Weighted) else family
-    return isinstance(own, Hierarchy | Identity)
+    return isinstance(family.original, Hierarchy | Identity)
 
 
 def _levels(family: Family, weight: float) -> Iterator[_Level]:
     """Iterate over the levels of a family."""
-    own = family.base if isinstance(family, Weighted) else family
+    own = family.original
     every = np.full(family.rows, weight) * (1.0 if family.weights is None else family.weights)
     if not isinstance(own, Hierarchy):
         yield _Level(np.arange(family.cells), every)

@@ -1,0 +1,82 @@
+"""A new kind of strategy, and a new mechanism, need one line in one registry."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+
+import querysmasher as qs
+from querysmasher.planning import strategies
+from querysmasher.planning.large import sharing
+from querysmasher.planning.large.line import LineSolution, solve_line
+from querysmasher.planning.limits import limited
+from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers import solve
+from querysmasher.planning.strategies import KINDS
+from tests.builders import COST
+from tests.planning.test_large import check_variances
+from tests.planning.toy_strategy import CountStrategy, StepStrategy
+from tests.reference import query_rows
+
+
+def test_a_new_kind_and_a_new_mechanism_need_one_line_in_one_registry(monkeypatch, tmp_path):
+    """Plan, save, measure, release and answer with a kind and a mechanism from outside the package."""
+    monkeypatch.setitem(KINDS, StepStrategy.kind, StepStrategy)
+
+    def solve_by_steps(block, tolerance, progress):
+        found = solve(block, tolerance, progress)
+        if len(block.shape) > 1:
+            return found
+        own = StepStrategy(*block.shape)
+        rows = block.terms[0].pieces[0].part.root
+        reached = math.sqrt(block.terms[0].coefficient * own.variances([((0,), rows)]).sum())
+        return Solution(own, reached, found.bound, "steps")
+
+    toy = Mechanism("steps", "Steps", "", "", "", solve_separately(lambda _: solve_by_steps))
+    monkeypatch.setitem(MECHANISMS, "steps", toy)
+    schema = qs.Schema.of(a=5, b=3)
+    workload = qs.all_kway(schema, [1, 2], "prefix")
+    plan = qs.plan(workload, COST, mechanism="steps")
+    assert "steps" in {s.strategy.kind for s in plan.solutions}
+    check_through_files(plan, tmp_path)
+
+
+def check_through_files(plan, folder):
+    """Save a plan, measure, save the release, and compare its answers with what was planned."""
+    plan.save(folder / "x.plan")
+    plan, workload = qs.Plan.load(folder / "x.plan"), plan.workload
+    data = {a.name: np.arange(500) % a.size for a in workload.schema}
+    release = qs.measure(plan, pa.table(data), seed=1)
+    release.save(folder / "x.release")
+    answers = qs.Release.load(folder / "x.release").answer(workload)
+    # the noise is an integer, which adds a little to the planned variance
+    assert np.all(answers.std >= np.sqrt(plan.variances(workload)) * 0.99)
+    assert np.all(answers.std <= np.sqrt(plan.variances(workload)) * 1.05)
+    truth = true_answers(workload, data)
+    assert np.all(np.abs(answers.values - truth) < 6 * answers.std)
+
+
+def true_answers(workload, data):
+    """The answers without noise, query by query."""
+    counts = np.zeros(workload.schema.sizes)
+    np.add.at(counts, tuple(data[name] for name in workload.schema.names), 1)
+    return query_rows(workload)[0] @ counts.ravel()
+
+
+def test_a_new_kind_on_an_attribute_that_is_not_split_needs_one_line_too(monkeypatch, tmp_path):
+    """Its variances, its total beside other attributes, its file and its release need no other line."""
+    monkeypatch.setattr(strategies, "KINDS", {CountStrategy.kind: CountStrategy, **KINDS})
+
+    def solve_by_counts(gram, *, fine=False):
+        own = CountStrategy(gram.size)
+        return LineSolution(own, gram.loss(own), solve_line(gram, fine=fine).bound)
+
+    monkeypatch.setattr(sharing, "solve_line", solve_by_counts)
+    schema = qs.Schema.of(a=7, b=2)
+    workload = qs.queries(schema, a="prefix") + qs.queries(schema, a="range", b="identity")
+    with limited(dense_values=5, closed_form_values=5):
+        plan = qs.plan(workload, COST)
+    assert "counts" in {s.strategy.kind for s in plan.solutions}
+    check_variances(plan, workload, schema)
+    check_through_files(plan, tmp_path)

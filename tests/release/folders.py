@@ -1,0 +1,44 @@
+"""Folders as the command publishes them, for `verify` to check."""
+
+import json
+from functools import cache
+
+import pandas as pd
+
+import querysmasher as qs
+from querysmasher.release.summary import summary_of
+from querysmasher.release.verify import digests
+from tests.builders import UNIFORM
+
+SCHEMA = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(6))])
+TABLE = pd.DataFrame({"sex": ["F", "M"] * 40, "age": [i % 6 for i in range(80)]})
+
+
+@cache
+def planned():
+    return qs.plan(qs.all_kway(SCHEMA, [1, 2]), qs.zCDP(0.5), **UNIFORM)
+
+
+def published(folder, release, answers="answers.parquet", options=None, **changes):
+    """Write a folder as the command does, or with a summary that says something else."""
+    folder.mkdir()
+    release.save(folder / "release.qs")
+    release.write(release.workload, folder / answers, **(options or {}))
+    summary = summary_of(release) | {"digests": digests(folder)}
+    (folder / "summary.json").write_text(json.dumps(summary | changes))
+    return folder
+
+
+def statuses(verdict):
+    return {finding.name: finding.status for finding in verdict.findings}
+
+
+def text(verdict, name):
+    return next(finding.text for finding in verdict.findings if finding.name == name)
+
+
+def with_digests(folder):
+    """Verify a folder after its digests were brought up to date."""
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"digests": digests(folder)}))
+    return qs.verify(folder)
