@@ -153,6 +153,10 @@ def by_kind(rows: Iterable[Expectation]) -> list[Expectation]:
     return [together(kind, own) for (_, kind), own in kinds.items()]
 
 
+SIZES_FIRST = (
+    "`measure` learns it first, for 1% of the budget unless it is public, and shares the rest by it; the "
+    "errors here are those for 30,000 records"
+)
 STOPPED = "the search for better centres stopped early, because each of its steps takes long here"
 """What is said of a plan whose centres could still gain."""
 
@@ -184,6 +188,8 @@ def _purpose(plan: Planned) -> Iterator[tuple[str, str]]:
     if plan.asked is not None:
         asked = count(plan.asked.query_count, "query", "queries")
         yield "purpose", f"an estimate of {asked}, biased; the errors here are of unbiased answers"
+    if plan.sizes_first:
+        yield "number of records", SIZES_FIRST
 
 
 def largest_errors(plan: Planned) -> Sequence[Extreme] | None:
