@@ -72,10 +72,9 @@ def _workloads(qs, schema):
         "prefixes by value": qs.queries(schema, {names[0]: "prefix", names[1]: "identity"}),
         "sums below (affine)": qs.affine(schema, *names[1:3]),
         "absolute differences": qs.abs_difference(schema, *names[1:3]),
-        "hierarchies": sum(
-            (qs.queries(schema, {a: tree(a), b: tree(b)}) for a, b in pairs[1:]),
-            qs.queries(schema, {a: tree(a) for a in pairs[0]}),
-        ),
+        "hierarchies": qs.queries(schema, {names[0]: tree(names[0])})
+        + qs.queries(schema, {names[1]: tree(names[1])})
+        + qs.queries(schema, {name: tree(name) for name in names[1:3]}),
         "predicates": sum((qs.where(schema, one) for one in rest), qs.where(schema, first)),
     }
 

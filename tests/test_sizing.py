@@ -143,5 +143,13 @@ def test_a_file_cannot_say_that_another_plan_learns_the_size():
         plan_from_data(qs.Plan, {**data, "sizes_first": True})
 
 
-def test_the_plan_says_so():
-    assert "learns it first, for 1% of the budget" in str(qs.plan(WORKLOAD, qs.zCDP(1), purpose="estimate"))
+def test_the_plan_and_its_page_say_so(tmp_path):
+    plan = qs.plan(WORKLOAD, qs.zCDP(1), purpose="estimate")
+    words = "measured first, with 1% of the budget"
+    assert words in str(plan)
+    page = plan.report(tmp_path / "plan.html").read_text()
+    assert words in page
+    assert "known in advance, for 30,000 records" in page
+    stated = qs.plan(WORKLOAD, qs.zCDP(1), purpose="estimate", records=10).report(tmp_path / "other.html")
+    assert words not in stated.read_text()
+    assert "an estimate of 24 queries" in stated.read_text()

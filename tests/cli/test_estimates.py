@@ -74,7 +74,7 @@ def test_targets_are_not_missed_for_errors(run, folder, spec):
 
 def test_a_plan_for_estimates_writes_estimates_and_verifies(run, folder, spec):
     spec(PURPOSE)
-    assert "learns it first" in run("plan", "--save", "my.plan").words
+    assert "measured first, with 1% of the budget" in run("plan", "--save", "my.plan").words
     ran = run("release", "--plan", "my.plan")
     assert {"plan.qs", "answers.parquet", "estimates.parquet", "errors.csv"} <= set(names(folder / "out"))
     assert "error of the estimate" in ran.words
