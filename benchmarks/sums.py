@@ -72,8 +72,8 @@ def _workloads(qs, schema):
         "prefixes by value": qs.queries(schema, {names[0]: "prefix", names[1]: "identity"}),
         "sums below (affine)": qs.affine(schema, *names[1:3]),
         "absolute differences": qs.abs_difference(schema, *names[1:3]),
-        "hierarchies": qs.queries(schema, {names[0]: tree(names[0]), names[1]: "identity"})
-        + qs.queries(schema, {names[2]: tree(names[2])}),
+        "hierarchies": qs.queries(schema, {names[0]: tree(names[0])})
+        + qs.queries(schema, {names[1]: tree(names[1])}),
         "predicates": sum((qs.where(schema, one) for one in rest), qs.where(schema, first)),
     }
 
