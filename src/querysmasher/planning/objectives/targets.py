@@ -20,10 +20,12 @@ from querysmasher.planning.objectives.ascent import Height, raised
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import class_losses, with_noise
-from querysmasher.planning.objectives.merging import merged_aimed, spread_rows
+from querysmasher.planning.objectives.found import Found, gap_of, weighted
+from querysmasher.planning.objectives.merging import merged_aimed
 from querysmasher.planning.objectives.multipliers import FLOOR, MOST_STEP, Multipliers, Scopes
 from querysmasher.planning.objectives.paces import Paces
 from querysmasher.planning.objectives.sharing import all_largest, largest_ratio
+from querysmasher.planning.objectives.spreading import plus, spread_rows
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -58,40 +60,13 @@ MET = 1 + 5e-7
 EAGER = 1.004
 """The budget is shared anew once the bound changes by less than this factor."""
 
+HEAVIER = (0.02, 0.1, 0.4, 1.0, 3.0)
+"""Where strategies of the highest bound miss their targets by a hair, these multiples of the multipliers of
+the least largest ratio are added in turn, until some shares of the budget meet them."""
+
 FINE, FINEST = 0.6, 1e-3
 """Precision of the plans with other weights, in tolerances: if the sum of the multipliers is small, and the
 least."""
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A plan that meets all targets, and a lower bound on the loss of every plan of its kind that does."""
-
-    plan: Plan
-    bound: float
-    multipliers: Multipliers
-    weight: float
-    """The sum of the multipliers relative to the loss: large close to the least budget."""
-
-    @property
-    def gap(self) -> float:
-        """How far the weighted RMSE may be above the least, as a fraction."""
-        return gap_of(self.plan.weighted_loss, self.bound)
-
-    def weighted(self) -> Workload:
-        """Return the workload, with all weights that queries have and those that their targets add."""
-        return weighted(self.multipliers)
-
-
-def gap_of(loss: float, bound: float) -> float:
-    """Return how far the root of a loss may be above the least, as a fraction."""
-    return max(0.0, math.sqrt(loss / bound) - 1) if bound > 0 else math.inf
-
-
-def weighted(multipliers: Multipliers) -> Workload:
-    """Return the workload, with all weights that queries have and those that their targets add."""
-    aims = (g.target.std if g.target is not None else 1.0 for g in multipliers.workload)
-    return multipliers.added(np.fromiter(aims, float))
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +78,11 @@ class Trial:
     bound: float
     table: VarianceTable
     losses: Array
+
+    @property
+    def is_rigid(self) -> bool:
+        """Whether there is a single class, so that the budget cannot be shared anew."""
+        return len(self.table.sets) == 1
 
 
 class CappedSearch:
@@ -118,7 +98,7 @@ class CappedSearch:
         self.best: Plan | None = None
         self.bound = 0.0
         self._table: VarianceTable | None = None
-        self._weight = 0.0
+        self._loss, self._weight = math.inf, 0.0
         self._precision = 1.0
         self._paces = Paces()
 
@@ -131,7 +111,8 @@ class CappedSearch:
         targets, or from the plan that ignores the targets; these do not go on if they meet no targets, which
         is close to the least budget.
         """
-        multipliers = start or (self._first() if worst is None else self._following(worst))
+        first = None if worst is None else self._following(worst)
+        multipliers = start or first or self._first()
         last, rate = 0.0, RATE
         for step in range(STEPS):
             trial = self._tried(multipliers)
@@ -143,14 +124,19 @@ class CappedSearch:
             if (step == STEPS - 1 or settled) and self._shared(trial):
                 return self._found(multipliers)
             multipliers = self._stepped(trial, rate)
+            if trial.is_rigid:
+                break
+        ascents = ASCENTS if self._gap > WIDE * self.goal else 0
         if self.best is None and worst is None:
-            return None
-        for _ in range(ASCENTS if self._gap > WIDE * self.goal else 0):
+            if not trial.is_rigid:
+                return None
+            ascents = 1
+        for _ in range(ascents):
             gap = self._gap
             trial = self._tried(raised(multipliers, self._height, self.bound, ASCENT, GAIN))
             if self.bound > most:
                 return None
-            if self._shared(trial) or (self.best is not None and self._gap > gap * NARROWER):
+            if self._met(trial, first) or (self.best is not None and self._gap > gap * NARROWER):
                 break
             multipliers = self._stepped(trial, RATE)  # none stays at zero
         return None if self.best is None else self._found(trial.multipliers)
@@ -161,12 +147,15 @@ class CappedSearch:
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
         self.bound = max(bound, self.bound)
         table, losses = self._tabulated(plan)
-        self._weight = float(multipliers.groups.sum()) / float(losses @ table.variances)
+        self._loss = float(losses @ table.variances)
+        self._weight = float(multipliers.groups.sum()) / self._loss
         self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
         return Trial(multipliers, plan, bound, table, losses)
 
     def _height(self, multipliers: Multipliers) -> Height:
-        """Return the bound at some multipliers, and its derivatives."""
+        """Return the bound at some multipliers, and its derivatives; none if these are far too large."""
+        if not float(multipliers.groups.sum()) <= MOST_WEIGHT * self._loss:  # the budget does not suffice
+            return Height(-math.inf, np.zeros(len(self.aims)), [np.zeros(len(u)) for u in multipliers.rows])
         trial = self._tried(multipliers)
         by_column = multipliers.by_column(trial.table)
         expected = trial.table.expected(by_column, trial.table.variances)
@@ -230,6 +219,18 @@ class CappedSearch:
 
         return combined(plan, self.workload, self.scopes, value, share)
 
+    def _met(self, trial: Trial, worst: Multipliers | None) -> bool:
+        """Share the budget anew, also with the strategies of larger multipliers if these miss their targets.
+
+        Those of the least largest ratio are added, or multiples of the same ones if they are unknown.
+        """
+        start, before = trial.multipliers, self.best
+        for part in HEAVIER:
+            if self._shared(trial) or self.best is not before:
+                return self._gap <= self.goal
+            trial = self._tried(plus(start, worst or start, part))
+        return self._shared(trial)
+
     def _shared(self, trial: Trial) -> bool:
         """Share the budget anew, keep the best plan that meets all targets, and return whether it will do."""
         table, targets = trial.table, self._targets(trial.table)
@@ -261,6 +262,8 @@ class CappedSearch:
         ).rows
         steps = np.clip(RATE * np.log(np.maximum(by_group, 1e-300)), -MOST_STEP, MOST_STEP)
         moved = replace(multipliers, groups=multipliers.groups * np.exp(steps), rows=rows)
+        if trial.is_rigid:
+            return moved
         total = float(multipliers.groups.sum())
         change = math.log(self._best_sum(moved, table, trial.losses) / total)
         best = total * math.exp(min(max(change, -MOST_CHANGE), MOST_CHANGE))
