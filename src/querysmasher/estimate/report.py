@@ -66,7 +66,7 @@ def write_estimate_report(
             "header",
             element("p", "QuerySmasher", element("span", "estimate"), class_="brand"),
             element("h1", heading),
-            element("p", _sentence(str(about["error"])), class_="lead"),
+            element("p", str(about["error"]), class_="lead"),
             element("p", element("strong", str(about["note"]))),
             element("p", str(about["guarantee"])),
             element(
@@ -107,10 +107,6 @@ def _section(schema: Schema, names: list[str], values: Array, raw: Array | None)
         ]
     wide = html_table(head, lines, numbers=list(range(1, len(head))))
     return element("section", heading, element("div", wide, class_="scroll"))
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _number(value: float) -> str:
