@@ -55,7 +55,7 @@ LAYERS = (
         "report.release_report",
         "report.estimate_section",
     },
-    {"comparing"},
+    {"comparing", "journal", "sizing"},
     {"measuring", "truth"},
     {"exploring"},
     {"comparison", "spec"},

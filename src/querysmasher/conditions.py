@@ -83,6 +83,22 @@ def conditions(schema: Domain, predicate: str) -> list[Mask]:
         raise
 
 
+def any_possible(schema: Domain, predicates: Sequence[str]) -> bool:
+    """Return whether a record can satisfy none of the predicates; true if there are too many cells to see."""
+    stated = [conditions(schema, predicate) for predicate in predicates]
+    used = sorted({a for masks in stated for on, _ in masks for a in on})
+    shape = [schema.sizes[a] for a in used]
+    if math.prod(shape) > MAX_CELLS:
+        return True
+    excluded = np.zeros(shape, dtype=bool)
+    for masks in stated:
+        own = np.ones((1,) * len(used), dtype=bool)
+        for on, mask in masks:
+            own = own & mask.reshape([schema.sizes[a] if a in on else 1 for a in used])
+        excluded |= own
+    return not excluded.all()
+
+
 class _Reader:
     """Parses a predicate into masks over cells."""
 

@@ -12,6 +12,7 @@ from querysmasher.comparing import check_error_share, compare, compared_sets
 from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy
+from querysmasher.journal import Journal
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.residual_plan import Place
@@ -20,16 +21,25 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counted import CountedOnce
 from querysmasher.privacy.counter import Counter
 from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import NoiseSource, noise_source
 from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.exploration import ERRORS, PLANNED, Exploration, Measurement, planned_digest
+from querysmasher.release.exploration import (
+    ERRORS,
+    PLANNED,
+    Exploration,
+    Measurement,
+    planned_digest,
+    request_digest,
+)
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
+from querysmasher.sizing import measure_sized, size_options
 
 REFUSE = Remedy(
     "use unknown='refuse', and correct the data or the schema if records are refused",
@@ -70,7 +80,9 @@ def measure(
     dropped) and at most `max_records` records. A refusal reveals that a table does not. Every call spends the
     budget again: a `Ledger` adds up what several calls spend, and refuses what would pass its limit.
 
-    With `error_share`, the plan is measured with the rest of the budget, and then, as a second phase, how far
+    A plan for estimates that was made without a number of records (`Plan.sizes_first`) is measured in two
+    phases: the number of records, then what is best for a table of this size. With `error_share`, the plan is
+    measured with the rest of the budget, and then, as a second phase, how far
     the table is from every estimated table: both together cost at most the budget (`privacy.phases`).
 
     Args:
@@ -105,10 +117,11 @@ def measure(
         raise PrivacyError(msg)
     check_options(plan.budget, unknown, max_records)
     source = noise_source(noise, seed)
-    compared = _compared(plan, error_share, source.distribution.allowed_cost(plan.budget))
+    allowed = source.distribution.allowed_cost(plan.budget)
+    compared = _compared(plan, error_share, allowed)
+    options = {"error_share": float(error_share), **size_options(plan, allowed)}
     bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
     check_ledger(ledger, plan.budget, seed is None and source.distribution.is_private)
-    allowed = source.distribution.allowed_cost(plan.budget)
     whole = integer_plan(plan, allowed * (1 - error_share), max_records)
     check_budget(whole, source.distribution)
     names = plan.workload.schema.names
@@ -116,17 +129,17 @@ def measure(
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     wanted = [names[a] for a in used]
     quietly("looking for the table", check_source, plan.workload.schema, data, wanted, unknown, bound)
-    options = {"error_share": float(error_share)}
-    entry = None
-    if ledger is not None and compared:
-        request = planned_digest(whole, options)
-        entry = ledger.charge_budget(plan.budget, request, source.distribution, person)
-    elif ledger is not None:
-        entry = ledger.charge(whole, source.distribution, person)
+    entry = _charged(ledger, plan, whole, options, source, person)
     record = NoiseRecord(source.distribution.name, source.description, seed is not None)
     with noting(entry), one_core():
         arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
         counter = quietly("opening the table", open_table, *arguments)
+        if plan.sizes_first:
+            once = CountedOnce(whole.schema, counter, _counted(whole, compared))
+            phases = Phases(whole.schema, plan.budget, once, source, max_records)
+            asked = plan.asked or plan.workload
+            own = (asked, plan.budget, phases, record, max_records, options, progress, entry, person)
+            return measure_sized(Journal(*own), compared)
         release = Release(
             *(whole, plan.workload, plan.centres, record, store),
             entry=entry,
@@ -140,11 +153,35 @@ def measure(
         return replace(release, public_total=public_total(whole, counter))
 
 
+def _charged(
+    ledger: Ledger | None,
+    plan: Plan,
+    whole: IntegerPlan,
+    options: Mapping[str, float],
+    source: NoiseSource,
+    person: str | None,
+) -> Entry | None:
+    """Record what is to be measured; the whole budget if the plan has several phases."""
+    if ledger is None:
+        return None
+    if plan.sizes_first:
+        asked = plan.asked or plan.workload
+        request = request_digest(asked, plan.budget, whole.max_records, options)
+    elif options["error_share"]:
+        request = planned_digest(whole, options)
+    else:
+        return ledger.charge(whole, source.distribution, person)
+    return ledger.charge_budget(plan.budget, request, source.distribution, person)
+
+
 def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
     """Return the sets whose errors are to be measured; refuse a share that cannot measure them."""
     check_error_share(error_share)
     if not error_share:
         return []
+    if plan.workload.has_targets:
+        msg = "error_share: expected 0 for a plan with accuracy targets, which larger noise would miss"
+        raise PlanError(msg)
     found = compared_sets(plan.asked or plan.workload)
     if not found:
         msg = "error_share: expected 0, because the workload has no table on attributes; got a share"
@@ -169,9 +206,7 @@ def _with_errors(
     `put` stores the noisy answers of an attribute set, by its index.
     """
     plan = release.plan
-    sets = [plan.names(m) for m in plan.measured]
-    sets += [tuple(plan.schema.names[a] for a in place) for place in compared]
-    once = CountedOnce(plan.schema, counter, sets)
+    once = CountedOnce(plan.schema, counter, _counted(plan, compared))
     phases = Phases(plan.schema, plan.budget, once, source, plan.max_records)
     for number, answers in phases.measure(plan, progress).items():
         put(number, answers)
@@ -185,6 +220,12 @@ def _with_errors(
     )
     planned = Measurement(PLANNED, 0, len(plan.measured))
     return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
+
+
+def _counted(plan: IntegerPlan, compared: Sequence[Place]) -> list[tuple[str, ...]]:
+    """Return the attribute sets, by name, of a plan and of tables that are compared."""
+    sets = [plan.names(m) for m in plan.measured]
+    return sets + [tuple(plan.schema.names[a] for a in place) for place in compared]
 
 
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from querysmasher.attributes import Attribute, Ordinal, attribute_from_json
-from querysmasher.conditions import conditions
+from querysmasher.conditions import any_possible, conditions
 from querysmasher.errors import SchemaError, UnknownAttributeError
 from querysmasher.fields import items, word
 from querysmasher.formatting import count, preview
@@ -61,6 +61,9 @@ class Schema:
             if all(mask.all() for _, mask in conditions(self, predicate)):
                 msg = f"impossible: {predicate!r} leaves no record possible"
                 raise SchemaError(msg)
+        if len(self.impossible_where) > 1 and not any_possible(self, self.impossible_where):
+            msg = f"impossible: the {len(self.impossible_where)} predicates together leave no record possible"
+            raise SchemaError(msg)
 
     @classmethod
     def of(cls, sizes: Mapping[str, int] | None = None, /, **more: int) -> Schema:

@@ -79,6 +79,7 @@ def test_a_page_has_both_kinds_of_numbers_and_a_switch(tmp_path):
     assert "not measured" in text
     assert f"{release.marginal('y')[0]:,.1f}" in text
     assert f"{release.estimate().marginal('y')[0]:,.1f}" in text
+    assert '<th class="n"><span class="unbiased">unbiased</span></th>' in text
     assert "show unbiased values too" in text
     with pytest.raises(qs.FileError):
         release.estimate().report(tmp_path / "page.txt")

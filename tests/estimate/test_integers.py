@@ -5,14 +5,16 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.integers import moved_to
+from querysmasher.estimate.integers import IntegerModel, moved_to
+from querysmasher.estimate.model import Model
 from querysmasher.estimate.rounding import along, within_margins
-from tests.estimate.tables import people
+from tests.estimate.tables import evidence, people
+from tests.profiles import fewer
 
 
 def estimate_of(seed=0, budget=0.02, stated=()):
@@ -127,3 +129,29 @@ def test_impossible_cells_stay_empty():
     integers = estimate_of(stated=("a < 2 and c == 3",)).integers(seed=0)
     assert not np.asarray(integers.marginal("a", "c"))[:2, 3].any()
     assert not np.asarray(integers.marginal("a", "c", "e"))[:2, 3].any()
+
+
+@fewer(40)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 1)), max_size=12),
+    st.sampled_from([0.01, 1.0, 50.0]),
+    st.sampled_from([(), ("a == 0 and b == 0",), ("a < 2 and b == 1", "b == 0 and c == 1")]),
+    st.integers(0, 3),
+)
+@example([(0, 0, 0), (1, 0, 1), (2, 1, 0), (0, 0, 1), (2, 1, 1)], 50.0, (), 2)
+def test_integers_of_tiny_tables_add_up_whatever_the_noise_and_the_zeros(records, variance, stated, seed):
+    schema = qs.Schema.of(a=3, b=2, c=2).impossible(*stated)
+    people = np.array(records, dtype=int).reshape(-1, 3)
+    found = IntegerModel(Model(evidence(schema, people, 3, variance, seed)), seed)
+    total = found.total
+    for order in (1, 2, 3):
+        for place in itertools.combinations(range(3), order):
+            table = found.table(place)
+            assert table.min() >= 0
+            assert (table == np.round(table)).all()
+            assert table.sum() == total
+            if order == 3:
+                assert table.sum(axis=2).tolist() == found.table(place[:2]).tolist()
+            if order == 2 and not stated:
+                assert table.sum(axis=1).tolist() == found.table(place[:1]).tolist()
+                assert table.sum(axis=0).tolist() == found.table(place[1:]).tolist()

@@ -10,6 +10,8 @@ from scipy.optimize import isotonic_regression
 import querysmasher as qs
 from querysmasher.estimate.monotone import _min_max, plausible
 from querysmasher.estimate.strategy_space import shrink, turn
+from querysmasher.truth import true_answers
+from querysmasher.workload.families import Circular, Prefix, Range
 from tests.estimate.tables import counted, people
 
 
@@ -55,6 +57,44 @@ def test_a_turned_strategy_is_the_strategy():
         inside = turned.predicted(exact)  # in the span of the strategy: nothing is lost by turning
         assert turned.turned_back(turned.turned(inside)) == pytest.approx(inside)
         assert turned.turned(answers).shape == turned.weights.shape
+
+
+@pytest.mark.parametrize("centering", ["uniform", "optimized"])
+@pytest.mark.parametrize("asked", [Prefix, Range, Circular])
+def test_directions_weigh_what_they_change_in_the_answers(centering, asked):
+    schema = qs.Schema.of(a=6, b=3)
+    plan = qs.plan(qs.queries(schema, a="range", b="identity"), qs.PrivacyCost(1.0), centering=centering)
+    release = qs.measure(plan, pa.table({"a": [0, 1, 5], "b": [0, 2, 2]}), seed=0)
+    family, rng = asked.of(6), np.random.default_rng(0)
+    number = [m.attributes for m in release.plan.measured].index((0,))
+    around = np.eye(6) - np.array(release.centres[0].weights)[:, None]
+    own = release.plan.measured[number]
+    strategies = [release.plan.strategies[n] for _, n in own.blocks]
+    turned = turn(own, strategies, {0: around.T @ family.gram() @ around})
+    (matrix,) = turned.matrices
+    for _ in range(3):
+        error = matrix @ rng.standard_normal(6)
+        changed = family.matrix() @ around @ np.linalg.pinv(matrix) @ error
+        assert turned.weights @ turned.turned(error) ** 2 == pytest.approx(changed @ changed)
+        assert turned.turned_back(turned.turned(error)) == pytest.approx(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["prefix", "range"])
+@pytest.mark.parametrize("purpose", ["answers", "estimate"])
+def test_sums_that_nobody_planned_are_no_worse_than_unbiased(family, purpose):
+    """A release of cells is asked for prefixes: what is good for cells is not what is good for sums."""
+    schema, records = people(2000)
+    table = pa.table({name: records[:, i] for i, name in enumerate(schema.names)})
+    plan = qs.plan(qs.marginals(schema, 2), qs.ApproxDP(0.5, 1e-9), purpose=purpose)
+    asked = qs.all_kway(schema, [1, 2], family)
+    exact = true_answers(asked, table)
+    squares = np.zeros(2)
+    for seed in range(10):
+        release = qs.measure(plan, table, seed=seed)
+        found = release.answer(asked).values, release.estimate().answer(asked).values
+        squares += [np.mean((values - exact) ** 2) for values in found]
+    assert squares[1] < squares[0]
 
 
 @given(st.lists(st.lists(st.floats(-10, 10), min_size=4, max_size=4), min_size=1, max_size=5))

@@ -84,3 +84,24 @@ def test_a_schema_refuses_invalid_predicates():
     stated = schema.impossible("a == 0", "b == 1")
     assert qs.Schema.from_json(stated.to_json()) == stated
     assert stated != schema
+
+
+def test_predicates_that_together_exclude_everybody_are_refused():
+    schema = qs.Schema.of(a=3, b=2)
+    for predicates in (("a < 2", "a == 2"), ("a < 2 and b == 0", "a == 2", "b == 1"), ("a >= 0",)):
+        with pytest.raises(qs.SchemaError, match="no record possible"):
+            schema.impossible(*predicates)
+    assert len(schema.impossible("a < 2", "a == 2 and b == 1").impossible_where) == 2
+
+
+def test_an_estimate_without_possible_records_is_empty_and_has_no_records(monkeypatch):
+    """Too many cells to see that nobody is left."""
+    monkeypatch.setattr("querysmasher.conditions.MAX_CELLS", 1)
+    schema = qs.Schema.of(a=3, b=2).impossible("a < 2", "a == 2")
+    table = pa.table({"a": [0, 1, 2] * 9, "b": [0, 1, 0] * 9})
+    release = qs.measure(qs.plan(qs.marginals(schema, 2), qs.zCDP(1)), table, seed=0)
+    estimate = release.estimate()
+    assert not np.asarray(estimate.marginal("a")).any()
+    assert not np.asarray(estimate.marginal("a", "b")).any()
+    with pytest.raises(qs.WorkloadError, match="leave no record"):
+        estimate.microdata(5, seed=0).to_frame()

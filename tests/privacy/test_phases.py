@@ -147,6 +147,17 @@ def test_a_table_is_counted_once_or_once_per_phase(most, passes):
     assert counter.records() == counts.sum()
 
 
+def test_sets_that_nobody_expected_are_counted_from_the_table():
+    schema = qs.Schema.of(a=3, b=4, c=2)
+    counts = random_counts(schema, 3)
+    inner = Counting(schema, counts)
+    counter = CountedOnce(schema, inner, [("a", "b"), ("a", "c")])
+    for asked, passes in (([("a",)], 1), ([("b",), ("b", "c")], 2), ([("c",), ()], 2)):
+        for names, table in zip(asked, counter.marginals(asked), strict=True):
+            np.testing.assert_array_equal(table, marginal(schema, counts, names))
+        assert inner.asked == passes
+
+
 def test_no_repr_shows_a_count():
     counter = CountedOnce(SCHEMA, TableCounter(SCHEMA, COUNTS), [("a",)])
     list(counter.marginals([("a",)]))

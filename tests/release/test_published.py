@@ -38,7 +38,7 @@ def folder(plan, tmp_path):
     release.save(made / "release.qs")
     release.write(release.workload, made / "answers.csv")
     pd.DataFrame(release.estimate().errors().to_frame("pandas")).to_csv(made / "errors.csv", index=False)
-    stated = {**summary_of(release), **planned_summary(plan, release.noise.distribution)}
+    stated = {**summary_of(release), **planned_summary(plan, release)}
     (made / "summary.json").write_text(json.dumps({**stated, "digests": digests(made)}))
     return made
 

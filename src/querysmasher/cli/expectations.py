@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from querysmasher.planning.plan import Plan
@@ -29,8 +30,12 @@ class Expectations:
 
     @property
     def factor(self) -> float:
-        """Ratio of the errors under the noise of the spec to those under the default noise."""
-        return noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
+        """Ratio of the errors under the noise of the spec to those under the default noise.
+
+        What the errors of estimates cost is missing elsewhere.
+        """
+        factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
+        return factor / math.sqrt(1 - self.spec.error_share)
 
     @property
     def rmse(self) -> float:
@@ -48,13 +53,11 @@ class Expectations:
 
     def _entries(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
         """Sum up the rows of each entry of the workload by number of attributes."""
+        if self.plan.asked is not None:  # what is measured is not what is asked for
+            yield from _by_ways("measured", rows)
+            return
         for entry in self.spec.entries:
-            by_ways: dict[int, list[Expectation]] = {}
-            for _ in entry.workload:
-                row = next(rows)
-                by_ways.setdefault(len(row.attributes), []).append(row)
-            for ways, own in by_ways.items():
-                yield together(f"{entry.kind}: {ways_words(ways)}", own)
+            yield from _by_ways(entry.kind, islice(rows, len(entry.workload.groups)))
 
     def equivalents(self) -> str:
         """Return the budget in other definitions of privacy."""
@@ -105,3 +108,12 @@ class Expectations:
                 for row in self.rows(every)
             ],
         }
+
+
+def _by_ways(kind: str, rows: Iterable[Expectation]) -> Iterator[Expectation]:
+    """Sum up rows by number of attributes."""
+    by_ways: dict[int, list[Expectation]] = {}
+    for row in rows:
+        by_ways.setdefault(len(row.attributes), []).append(row)
+    for ways, own in by_ways.items():
+        yield together(f"{kind}: {ways_words(ways)}", own)

@@ -12,7 +12,18 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, print_pairs, say
 from querysmasher.cli.publishing import check_left_over, command_line, described, publish, write_answers
 from querysmasher.cli.release import SPENT, AnswerFormat, check_ledger, with_data
-from querysmasher.cli.words import SPEC, AsJson, DataPath, Force, OutPath, Resume, Seed, SpecPath, examples
+from querysmasher.cli.words import (
+    SPEC,
+    AsJson,
+    DataPath,
+    ErrorShare,
+    Force,
+    OutPath,
+    Resume,
+    Seed,
+    SpecPath,
+    examples,
+)
 from querysmasher.errors import SpecError
 from querysmasher.extras import check_excel
 
@@ -44,6 +55,7 @@ def explore(
         typer.Option(help="Format of answers and estimates, instead of the one in the spec."),
     ] = None,
     resume: Resume = None,
+    error_share: ErrorShare = None,
     seed: Seed = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -59,7 +71,7 @@ def explore(
     from querysmasher.cli.place import check_place
     from querysmasher.spec import read_spec
 
-    read = read_spec(spec)
+    read = read_spec(spec).buying(error_share)
     if read.least:
         msg = f"{read.path.name}: budget: expected an amount to explore a table, got least = true"
         raise SpecError(msg)
@@ -119,6 +131,7 @@ def _left_over(path: Path, read: Spec) -> Release:
     from querysmasher.cli.folder import load_release
 
     measured = load_release(path)
-    asked = measured.exploration is not None and measured.asked == read.workload
+    explored = measured.exploration is not None and measured.exploration.was_explored
+    asked = explored and measured.asked == read.workload
     check_left_over(path, measured, read, workload=asked, budget=measured.plan.budget == read.budget)
     return measured

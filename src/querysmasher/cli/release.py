@@ -13,7 +13,18 @@ from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, print_json, print_pairs, say
 from querysmasher.cli.publishing import check_left_over, command_line, described, publish, write_answers
-from querysmasher.cli.words import SPEC, AsJson, DataPath, Force, OutPath, Resume, Seed, SpecPath, examples
+from querysmasher.cli.words import (
+    SPEC,
+    AsJson,
+    DataPath,
+    ErrorShare,
+    Force,
+    OutPath,
+    Resume,
+    Seed,
+    SpecPath,
+    examples,
+)
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.extras import check_excel
 from querysmasher.names import written_name
@@ -66,6 +77,7 @@ def release(
     ] = None,
     plan: Annotated[Path | None, typer.Option(help="A plan for this spec that `plan --save` wrote.")] = None,
     resume: Resume = None,
+    error_share: ErrorShare = None,
     seed: Seed = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -82,7 +94,7 @@ def release(
     from querysmasher.cli.place import check_place
     from querysmasher.spec import read_spec
 
-    read = read_spec(spec)
+    read = read_spec(spec).buying(error_share)
     folder = read.folder if out is None else out
     form = read.output.answers if answers is None else answers.value
     if form == "xlsx":
@@ -114,7 +126,7 @@ def release(
         [
             ("Guarantee", measured.guarantee),
             ("Ledger", measured.record),
-            ("Answers", f"{summary['queries']:,} queries, expected error ± {summary['expected_error']:.3g}"),
+            *_achieved(summary),
             ("Written", ", ".join(str(folder / name) for name in names)),
             ("Remember", SPENT),
         ]
@@ -172,8 +184,9 @@ def _stored(path: Path, read: Spec) -> Plan:
     from querysmasher.cli.folder import load_plan
 
     stored = load_plan(path)
-    if stored.workload != read.workload or not read.fits(stored.budget):
-        what = "budget" if stored.workload == read.workload else "workload"
+    same = (stored.asked or stored.workload) == read.workload and stored.purpose == read.planning.purpose
+    if not same or not read.fits(stored.budget):
+        what = "budget" if same else "workload"
         msg = f"--plan: {str(path)!r} has a different {what} than {read.path.name}; plan again"
         raise PlanError(msg)
     return stored
@@ -184,15 +197,20 @@ def _finish(
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.folder import PLAN, RELEASE, SUMMARY
-    from querysmasher.release.summary import planned_summary, summary_of
+    from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
 
-    summary = {**summary_of(measured), **planned_summary(planned, measured.noise.distribution)}
+    summary = {
+        **summary_of(measured),
+        **exploration_summary(measured),
+        **planned_summary(planned, measured),
+    }
     names = [RELEASE, PLAN, SUMMARY]
     if not (draft.folder / PLAN).is_file():
         planned.save(draft.folder / PLAN)
     names += write_answers(draft, read, measured, form)
-    if read.estimate is not None:
-        names += write_estimates(measured.estimate(), draft.folder, read.estimate.answers or form)
+    if read.estimate is not None or measured.asked is not None:
+        own = None if read.estimate is None else read.estimate.answers
+        names += write_estimates(measured.estimate(), draft.folder, own or form)
     publish(draft, summary)
     return summary, names
 
@@ -203,9 +221,20 @@ def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
 
     measured = load_release(path)
     fits = read.fits(measured.plan.budget)
-    check_left_over(path, measured, read, workload=measured.workload == read.workload, budget=fits)
+    explored = measured.exploration is not None and measured.exploration.was_explored
+    same = not explored and (measured.asked or measured.workload) == read.workload
+    check_left_over(path, measured, read, workload=same, budget=fits)
     stored = (path if path.is_dir() else path.parent) / PLAN
     return load_plan(stored) if stored.is_file() else read.plan(), measured
+
+
+def _achieved(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return how many queries are answered, and how well, in words."""
+    answers = f"{summary['queries']:,} queries"
+    if "expected_error" in summary:
+        answers += f", expected error ± {summary['expected_error']:.3g}"
+    estimate = summary.get("estimate")
+    return [("Answers", answers), *([("Error", estimate["error"])] if estimate else [])]
 
 
 def _hint(read: Spec) -> str:

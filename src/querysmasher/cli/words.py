@@ -20,6 +20,12 @@ Seed = Annotated[
     int | None,
     typer.Option(help="For tests only: a release with a seed protects nobody, and says so.", min=0),
 ]
+ErrorShare = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the budget that measures the errors of estimates, 0 to 0.5, instead of the spec's."
+    ),
+]
 
 SPEC = Path("release.toml")
 """The default spec file."""

@@ -4,7 +4,8 @@ The total is rounded at random to one of its neighbours, then each single attrib
 each pair so that its margins are the integers of its singles, and each larger table so that it adds up to the
 integers of the pair of its first two attributes. Given the estimate, the expectation of every integer is the
 estimate. This holds up to one qualification: where an expected count below one is rounded away, cells of a
-pair that cannot follow are moved to the nearest table that can.
+pair that cannot follow are moved to the nearest table that can. If structural zeros contradict the singles,
+pairs keep the number of records only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from querysmasher.estimate.rounding import along, within_margins
 
 LARGEST_PAIR = 250_000
 """Maximum number of cells of a pair that is rounded."""
+
+ALMOST = 1e-6
+"""Margins that are wrong by less are right, but for rounding errors."""
 
 SWEEPS = 200
 """Number of rounds that give a table the integer margins."""
@@ -66,11 +70,29 @@ class IntegerModel:
             found = self._pair(place, table, rng)
         else:
             pair = self.table(place[:2])
-            sums = table.reshape(*table.shape[:2], -1)
-            shares = quotient(sums, sums.sum(axis=2, keepdims=True))
-            return along(shares * pair[..., None], rng).reshape(table.shape)
+            return along(self._shares(place, table, pair) * pair[..., None], rng).reshape(table.shape)
         self._known[place] = found
         return found
+
+    def _shares(self, place: Place, table: Array, pair: Array) -> Array:
+        """Return how each cell of a pair is spread over the values of the other attributes.
+
+        Integer margins may put a record where the estimate has none: it is then spread as all records are.
+        """
+        cells = table.reshape(*table.shape[:2], -1)
+        sums = cells.sum(axis=2)
+        lost = (sums <= 0) & (pair > 0)
+        if lost.any():
+            possible = self.zeros.possible(place)
+            allowed = (
+                np.ones(cells.shape) if possible is None else possible.reshape(cells.shape).astype(float)
+            )
+            everybody = cells.sum(axis=(0, 1))
+            for likely in (everybody * allowed, allowed, np.ones(cells.shape)):  # the first that has any
+                none = lost & (sums <= 0)
+                cells = np.where(none[..., None], likely, cells)
+                sums = cells.sum(axis=2)
+        return quotient(cells, sums[..., None])
 
     def _pair(self, place: Place, table: Array, rng: np.random.Generator) -> Array:
         """Return the integers of a pair, with the integers of its attributes as margins."""
@@ -84,7 +106,15 @@ class IntegerModel:
         rows, columns = (self.table((a,)) for a in place)
         moved = moved_to(table, rows, columns)
         possible = self.zeros.possible(place)
-        return within_margins(moved if possible is None else moved * possible, rng)
+        if possible is None:
+            return within_margins(moved, rng)
+        moved = moved * possible
+        wrong = max(np.abs(rows - moved.sum(axis=1)).max(), np.abs(columns - moved.sum(axis=0)).max())
+        if wrong <= ALMOST:
+            return within_margins(moved, rng)
+        # no table without impossible cells has these margins: the number of records is kept
+        moved = moved if moved.any() else possible.astype(float)
+        return along((moved * quotient(rows.sum(), moved.sum())).ravel(), rng).reshape(moved.shape)
 
 
 def moved_to(table: Array, rows: Array, columns: Array) -> Array:

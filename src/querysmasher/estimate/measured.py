@@ -35,6 +35,7 @@ class ReleasedResiduals:
         self._traces: dict[int, float] = {}
         self._errors: dict[Place, float] = {}
         self._outside: set[Place] = set()
+        self._even = [centre.is_uniform for centre in release.centres]
 
     def noisy(self, attributes: Place) -> Noisy | None:
         """Return the noisy residual of a set, or None if it is not measured in all directions."""
@@ -65,11 +66,14 @@ class ReleasedResiduals:
         places = [one.attributes for one in found.distances.asked]
         return dict(zip(places, found.records.tolist(), strict=True))
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        return type(self.release.predictor) is Predictor
+
     def _is_stored(self, attributes: Place) -> bool:
         """Return whether the release stores the whole residual around uniform centres."""
-        plain = type(self.release.predictor) is Predictor
-        even = all(self.release.centres[a].is_uniform for a in attributes)
-        return plain and even and self.release.reconstruction.is_whole(attributes)
+        even = all(self._even[a] for a in attributes)
+        return even and self._is_plain and self.release.reconstruction.is_whole(attributes)
 
     def _stored_error(self, attributes: Place) -> float:
         """Return the expected squared error of a stored residual."""

@@ -68,8 +68,8 @@ class Model:
             noisy = self.evidence.noisy((attribute,))
             possible = self.zeros.possible((attribute,))
             kept = np.ones(size, dtype=bool) if possible is None else possible
-            values = np.where(kept, self.total / kept.sum(), 0.0)
-            if noisy is not None:
+            values = np.where(kept, self.total / max(int(kept.sum()), 1), 0.0)
+            if noisy is not None and kept.any():
                 unbiased = noisy.values + self.total / size
                 values[kept] = single(unbiased[kept], noisy.variance, self.total)
             self._singles[attribute] = values

@@ -66,7 +66,7 @@ def write_estimate_report(
             "header",
             element("p", "QuerySmasher", element("span", "estimate"), class_="brand"),
             element("h1", heading),
-            element("p", str(about["error"])),
+            element("p", str(about["error"]), class_="lead"),
             element("p", element("strong", str(about["note"]))),
             element("p", str(about["guarantee"])),
             element(
@@ -97,7 +97,7 @@ def _section(schema: Schema, names: list[str], values: Array, raw: Array | None)
     heading = element("h2", " × ".join(map(one_line, names)))
     rows = [one_line(label) for label in schema[names[0]].shown]
     if len(names) == 1:
-        head = [one_line(names[0]), "estimate", "unbiased"]
+        head = [one_line(names[0]), "estimate", element("span", "unbiased", class_="unbiased")]
         lines = [[row, _number(values[i]), _raw(raw, (i,))] for i, row in enumerate(rows)]
     else:
         head = ["", *(one_line(label) for label in schema[names[1]].shown)]

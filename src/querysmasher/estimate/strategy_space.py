@@ -2,10 +2,12 @@
 
 Sums of many cells, such as prefixes and ranges, are measured far better than their cells. A release measures
 y = Bx + noise of equal variance σ² on each attribute set. Let ŷ = B·target, where the target is what the
-other sets say about this one. In the basis of the left singular vectors of B, the noise is still white, and
-the queries for which B is best weigh a direction about as much as its squared singular value. Directions
-whose weights l differ by less than a factor of two form a block. With e the part of y − ŷ in a block, the
-rule of James and Stein,
+other sets say about this one. With B = USVᵀ, and M the Gram matrix of the queries asked for, an error e in
+the basis U has the squared error eᵀS⁻¹VᵀMVS⁻¹e in the answers. In the basis of the eigenvectors of this
+matrix the noise is still white, and its eigenvalues l are what each direction weighs. (Where B is best for
+the queries, these are the squared singular values of B; they are taken if M is no product over attributes.)
+Directions whose weights l differ by less than a factor of two form a block. With e the part of y − ŷ in
+a block, the rule of James and Stein,
 
     ê = max(0, 1 − cσ²/‖e‖²) · e,      c = Σ l / max l − 2  if positive, else 0,
 
@@ -17,8 +19,8 @@ reconstructs them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +31,13 @@ from querysmasher.estimate.completion import Axes, fitted
 from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.monotone import plausible
+from querysmasher.planning.centre import Centre
 from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.measurements import Measurements
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.release.reconstructions import new_reconstruction
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
 LARGEST = 4_000_000
@@ -48,16 +52,16 @@ FAINT = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Turned:
-    """A strategy in the basis of its singular vectors, one basis per factor."""
+    """A strategy in a basis in which directions have weights, one basis per factor."""
 
     axes: tuple[tuple[int, ...], ...]
     """The axes of the attribute set on which each factor stands."""
     matrices: tuple[Array, ...]
     """The factors B."""
     bases: tuple[Array, ...]
-    """The left singular vectors of each, as columns."""
+    """Orthonormal vectors that span the answers of each, as columns."""
     weights: Array
-    """The products of squared singular values, over the multiples of the noise, with an axis per factor."""
+    """What each direction weighs, over the multiples of the noise, with an axis per factor."""
     multiples: Array
     """The multiples of the noise."""
 
@@ -84,17 +88,22 @@ class Turned:
         return change
 
 
-def turn(measured: IntegerMeasured, strategies: list[IntegerStrategy]) -> Turned:
-    """Return the bases of a set's strategies."""
+def turn(
+    measured: IntegerMeasured, strategies: list[IntegerStrategy], grams: Mapping[int, Array] | None = None
+) -> Turned:
+    """Return the bases of a set's strategies.
+
+    `grams` are the Gram matrices of the queries asked for, by axis, as they act on residuals.
+    """
     axes, matrices, bases, weights, multiples = [], [], [], np.ones(()), np.ones(())
     for (on, _), strategy in zip(measured.blocks, strategies, strict=True):
         own = np.ones(())
         for inner, factor in strategy.factors:
             matrix = factor.written_out()
             if strategy.multipliers is None:
-                basis, values, _ = np.linalg.svd(matrix, full_matrices=False)
-                sure = values**2 > FAINT * values[0] ** 2
-                basis, squares = basis[:, sure], values[sure] ** 2
+                basis, squares = _directions(
+                    matrix, None if len(inner) > 1 else (grams or {}).get(on[inner[0]])
+                )
             else:  # rows with different noise stay as they are
                 basis, squares = np.eye(len(matrix)), (matrix**2).sum(axis=1)
             axes.append(tuple(on[a] for a in inner))
@@ -105,6 +114,18 @@ def turn(measured: IntegerMeasured, strategies: list[IntegerStrategy]) -> Turned
         weights = np.multiply.outer(weights, own / noise)
         multiples = np.multiply.outer(multiples, noise)
     return Turned(tuple(axes), tuple(matrices), tuple(bases), weights, multiples)
+
+
+def _directions(matrix: Array, gram: Array | None) -> tuple[Array, Array]:
+    """Return orthonormal vectors that span what a matrix answers, and their weights."""
+    basis, values, rows = np.linalg.svd(matrix, full_matrices=False)
+    sure = values**2 > FAINT * values[0] ** 2
+    basis, values, rows = basis[:, sure], values[sure], rows[sure]
+    if gram is not None:
+        weights, turned = np.linalg.eigh(rows @ gram @ rows.T / np.multiply.outer(values, values))
+        if weights[-1] > 0:
+            return basis @ turned, np.maximum(weights, FAINT * weights[-1])
+    return basis, values**2
 
 
 def shrink(change: Array, weights: Array, noise: Array) -> Array:
@@ -125,10 +146,14 @@ def shrink(change: Array, weights: Array, noise: Array) -> Array:
 class ShrunkStore:
     """The answers of a release, shrunk around the estimate when they are asked for."""
 
-    def __init__(self, release: Measurements, model: Model) -> None:
-        """Take the noisy answers and the estimate."""
+    def __init__(
+        self, release: Measurements, model: Model, asked: Mapping[int, Family | None] | None = None
+    ) -> None:
+        """Take the noisy answers, the estimate, and the queries asked for on each attribute, if known."""
         self._release = release
         self._model = model
+        self._asked = asked or {}
+        self._grams: dict[object, Array] = {}
         self._turned: dict[object, Turned] = {}
         self._singles: dict[int, Array] = {}
 
@@ -142,14 +167,26 @@ class ShrunkStore:
         entries = [factor.rows * factor.cells for s in strategies for _, factor in s.factors]
         if not measured.attributes or max(cells, *entries) > LARGEST:
             return answers
-        if measured.blocks not in self._turned:
-            self._turned[measured.blocks] = turn(measured, strategies)
-        turned = self._turned[measured.blocks]
+        known = {axis: own for axis, a in enumerate(measured.attributes) if (own := self._asked.get(a))}
+        centres = [self._release.centres[a] for a in measured.attributes]
+        key = (measured.blocks, *((axis, own.key, centres[axis]) for axis, own in known.items()))
+        if key not in self._turned:
+            grams = {axis: self._gram(own, centres[axis]) for axis, own in known.items()}
+            self._turned[key] = turn(measured, strategies, grams)
+        turned = self._turned[key]
         predicted = turned.predicted(self._target(measured.attributes))
         change = turned.turned(answers.reshape(predicted.shape) - predicted)
         variance, extra = plan.noise(measured, self._release.noise.distribution)
         kept = shrink(change, turned.weights, variance * turned.multiples + extra)
         return (predicted + turned.turned_back(kept)).ravel()
+
+    def _gram(self, family: Family, centre: Centre) -> Array:
+        """Return the Gram matrix of queries, as they act on residuals around a centre."""
+        key = (family.key, centre)
+        if key not in self._grams:
+            around = np.eye(family.cells) - centre.weights[:, None]
+            self._grams[key] = around.T @ family.gram() @ around
+        return self._grams[key]
 
     def _target(self, place: Place) -> Array:
         """Return what other sets say about one, with the margins of shrunk tables on one attribute."""
@@ -183,14 +220,31 @@ class Shrunken:
         """Take the noisy answers and the estimate."""
         self._release = release
         self._model = model
+        self._known: list[tuple[dict[int, Family | None], Reconstruction]] = []
 
-    @cached_property
-    def _reconstruction(self) -> Reconstruction:
-        release = self._release
-        store = ShrunkStore(release, self._model)
-        return new_reconstruction(
+    def _reconstruction(self, group: Group) -> Reconstruction:
+        """Return what answers a group; groups that ask for the same of each attribute share it."""
+        release, wanted = self._release, self._wanted(group)
+        for asked, found in self._known:
+            if all(_key(own) == _key(asked.get(a, own)) for a, own in wanted.items()):
+                asked.update(wanted)
+                return found
+        store = ShrunkStore(release, self._model, wanted)
+        made = new_reconstruction(
             release.plan, release.centres, store, release.public_total, release.predictor
         )
+        self._known.append((wanted, made))
+        return made
+
+    def _wanted(self, group: Group) -> dict[int, Family | None]:
+        """Return the family of each attribute of a group, or None where it is not to be written out."""
+        split = type(self._release.predictor) is Predictor
+        found: dict[int, Family | None] = {}
+        for names, family in group.parts():
+            small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST
+            for a in self._release.plan.schema.positions(names):
+                found[a] = family if split and small else None
+        return found
 
     def answer(self, group: Group) -> Array | None:
         """Return the answers to a group, with an axis per family, or None if it was not measured."""
@@ -198,7 +252,11 @@ class Shrunken:
             self._release.predictor.check(group)
         except OutsideMeasuredSpaceError:
             return None
-        return _answered(self._release, self._reconstruction, group)
+        return _answered(self._release, self._reconstruction(group), group)
+
+
+def _key(family: Family | None) -> object:
+    return None if family is None else family.key
 
 
 def _answered(release: Measurements, reconstruction: Reconstruction, group: Group) -> Array:

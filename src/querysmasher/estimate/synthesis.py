@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
+from querysmasher.errors import WorkloadError
 from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.rounding import along
@@ -94,7 +95,8 @@ class Synthesis:
     def _block(self, count: int, rng: np.random.Generator) -> Codes:
         pool = self._pool(POOL * count + 100, rng)
         if not len(pool):
-            return pool
+            msg = "microdata: the schema's impossible combinations leave no record that the estimate expects"
+            raise WorkloadError(msg)
         weights = self._raked(pool)
         ordered = np.lexsort([rng.random(len(pool)), *(pool[:, a] for a, _ in reversed(self._order))])
         sums = np.cumsum(weights[ordered])

@@ -11,6 +11,7 @@ from querysmasher.data.foreign import quietly
 from querysmasher.errors import BudgetError
 from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.course import Course
+from querysmasher.journal import Journal
 from querysmasher.measuring import check_ledger, check_options, noting
 from querysmasher.planning.asking import check_asked
 from querysmasher.privacy.budget import Budget
@@ -102,6 +103,5 @@ def explore(
         once = CountedOnce(schema, counter, asked.counted)
         phases = Phases(schema, budget, once, source, max_records)
         record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-        return Course(
-            asked, budget, phases, record, max_records, options, progress, entry=entry, person=person
-        ).run()
+        journal = Journal(workload, budget, phases, record, max_records, options, progress, entry, person)
+        return Course(asked, journal).run()

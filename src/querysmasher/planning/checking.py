@@ -43,6 +43,8 @@ def check_plan(plan: Planned) -> None:
     check_centres(plan.workload.schema, plan.centres)
     if plan.asked is not None and plan.asked.schema != plan.workload.schema:
         _refuse("what is to be estimated has another schema")
+    if plan.sizes_first and plan.asked is None:
+        _refuse("only a plan for estimates learns the number of records first")
     for solution in plan.solutions:
         if not 0 <= solution.bound <= solution.reached * (1 + CLOSE) < math.inf:
             _refuse("a lower bound exceeds the loss")

@@ -9,7 +9,8 @@ With many records the noise of the plan of least error is small, and nothing bea
 themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a table / N is the expected ‖error‖₁/N
 of an unbiased table. The shares of both plans are mixed, with a weight that grows from 0 at r of about 2 to 1
 at r of about 0.01. All this needs only a rough size N, which must be public: the shares change with its
-logarithm. A plan is made without data, so it cannot measure N first; `explore` does.
+logarithm. A plan is made without data. If nobody states N, `measure` learns it first, for 1% of the budget,
+and computes the shares of the rest from the noisy number (`sizing`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from querysmasher.planning.centre import uniform
 from querysmasher.planning.integer import check_measurable
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.residual_plan import Place, directions
 from querysmasher.privacy.budget import Budget
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
@@ -35,12 +37,13 @@ PURPOSES = ("answers", "estimate")
 """What a plan may be meant for."""
 
 USUAL_RECORDS = 30_000
-"""The rough number of records if none is stated."""
+"""The number of records for which a plan states errors if none is given."""
+
+SIZE_SHARE = 0.01
+"""Share of the budget by which `measure` learns the number of records if none is given."""
 
 LEAST_WEIGHT = 0.08
 """Minimum share of the budget for which the tables themselves are measured."""
-
-Place = tuple[int, ...]
 
 
 def check_purpose(purpose: str, records: int | None) -> None:
@@ -59,23 +62,61 @@ def check_purpose(purpose: str, records: int | None) -> None:
 
 
 def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_records: int) -> Plan:
-    """Plan what to measure for estimates of a workload of marginals."""
+    """Plan what to measure for estimates of a workload of marginals.
+
+    Without a number of records, the plan is that for a usual number, and `measure` learns the true one first.
+    """
+    shares = estimate_shares(workload, budget, records or USUAL_RECORDS)
+    sizes_first = records is None and bool(_measurable(workload.schema, shares, with_total=False))
+    learnt = size_share(budget) if sizes_first else 0.0
+    if learnt:
+        shares = {place: (1 - learnt) * share + (0.0 if place else learnt) for place, share in shares.items()}
+    made = plan_shares(workload.schema, budget, shares, max_records)
+    return replace(made, asked=workload, sizes_first=sizes_first)
+
+
+def size_share(budget: Budget) -> float:
+    """Return the share of the budget that the number of records costs: nothing where it is public."""
+    return 0.0 if budget.unit.total_is_public else SIZE_SHARE
+
+
+def sized_costs(workload: Workload, budget: Budget, records: float, cost: float) -> dict[Place, float]:
+    """Return a privacy cost for each set after a table turned out to have about so many records.
+
+    The costs add up to `cost`. The number of records is measured again, unless it is public.
+    """
+    shares = estimate_shares(workload, budget, max(records, 1.0))
+    own = _measurable(workload.schema, shares, with_total=not budget.unit.total_is_public)
+    whole = math.fsum(own.values())
+    return {place: share / whole * cost for place, share in own.items()}
+
+
+def _measurable(schema: Schema, shares: Mapping[Place, float], with_total: bool) -> dict[Place, float]:
+    """Return the shares of sets that have something to measure."""
+    return {
+        place: share
+        for place, share in shares.items()
+        if (directions(schema, place) if place else with_total)
+    }
+
+
+def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[Place, float]:
+    """Return the share of the budget for each set that is worth measuring, given about so many records."""
     places = _places(workload)
-    size = records or USUAL_RECORDS
-    levels = level_shares(workload.schema, places, budget.privacy_cost, size)
+    levels = level_shares(workload.schema, places, budget.privacy_cost, records)
     counts = {order: sum(len(place) == order for place in places) for order in levels}
     shares = {place: levels[len(place)] / counts[len(place)] for place in places if levels[len(place)] > 0}
     best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
-    kept = direct_weight(best, size)
+    kept = direct_weight(best, records)
     if kept:
         shares = {place: (1 - kept) * share for place, share in shares.items()}
         for m in best.measured:
             cost = budget.unit.squared_change(total=not m.attributes) / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
-    return replace(plan_shares(workload.schema, budget, shares, max_records), asked=workload)
+    return shares
 
 
-def direct_weight(best: Plan, records: int) -> float:
+def direct_weight(best: Plan, records: float) -> float:
     """Return the share of the budget to be spent as the plan of least error spends it."""
     cells = best.workload.query_count / len(best.workload.groups)
     expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
@@ -112,7 +153,7 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
     return made
 
 
-def level_shares(schema: Schema, places: list[Place], cost: float, records: int) -> dict[int, float]:
+def level_shares(schema: Schema, places: list[Place], cost: float, records: float) -> dict[int, float]:
     """Return the shares of the budget of the total, of single attributes and of pairs on a sparse table."""
     asked = sorted({a for place in places for a in place})
     u = records * math.sqrt(cost) / max(1, sum(schema.sizes[a] for a in asked))

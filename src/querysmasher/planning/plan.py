@@ -68,6 +68,12 @@ class Plan:
     target, or the cost that meets all targets ("least")."""
     asked: Workload | None = None
     """The workload to estimate, if the plan is meant for estimates: `workload` is then what is measured."""
+    sizes_first: bool = False
+    """Whether `measure` learns the number of records first, and shares the rest of the budget by it.
+
+    The plan is then what it does for 30,000 records. The number costs 1% of the budget, or nothing where the
+    neighbours make it public.
+    """
 
     @property
     def purpose(self) -> str:

@@ -66,7 +66,9 @@ def plan(
             `Release.estimate` can use best for a workload of marginals: on sparse tables only parts on one
             and two attributes. `plan.asked` is the workload to estimate, and `plan.workload` what can be
             answered without bias.
-        records: for purpose="estimate", a rough, public number of records; 30,000 without it.
+        records: for purpose="estimate", a rough, public number of records. Without it, `measure` learns it
+            first, for 1% of the budget, and shares the rest accordingly; the plan says what it does for
+            30,000 records.
         progress: show a progress bar; by default only on a terminal.
 
     >>> import querysmasher as qs

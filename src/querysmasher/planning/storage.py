@@ -67,6 +67,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         "stopped_early": plan.stopped_early,
         "objective": plan.objective,
         "asked": None if plan.asked is None else workload_to_data(plan.asked),
+        "sizes_first": plan.sizes_first,
     }
 
 
@@ -102,6 +103,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         stopped_early=data.get("stopped_early", False) is True,
         objective=text(data.get("objective", "mean"), (*OBJECTIVES, LEAST)),
         asked=None if asked is None else workload_from_data(asked),
+        sizes_first=data.get("sizes_first", False) is True,
     )
     check_plan(plan)
     return plan

@@ -17,18 +17,25 @@ from querysmasher.schema import Schema
 KEPT_CELLS = 2**26
 """Maximum number of cells kept between phases, 8 bytes each; beyond it, every phase counts again."""
 
+SMALL = 2
+"""Maximum number of attributes of a set that is kept, too, if it follows from larger ones."""
+
 
 class CountedOnce:
-    """A counter that counts given attribute sets once, and takes all smaller ones from these."""
+    """A counter that counts given attribute sets once, and takes all smaller ones from these.
+
+    Other sets are counted from the table when they are asked for.
+    """
 
     def __init__(
         self, schema: Schema, counter: Counter, sets: Sequence[AttributeSet], most: int = KEPT_CELLS
     ) -> None:
-        """Take a table, and all attribute sets that any phase may ask for."""
+        """Take a table, and the attribute sets that phases will probably ask for."""
         self._schema = schema
         self._counter = counter
         self._sets = maximal_sets(list(sets))
         self._fits = sum(math.prod(schema.shape(names)) for names in self._sets) <= most
+        self._covers = {names: names for names in self._sets}
         self._kept: dict[AttributeSet, Counts] = {}
 
     @property
@@ -45,19 +52,25 @@ class CountedOnce:
         if not self._fits:
             yield from self._counter.marginals(sets)
             return
+        others = [names for names in sets if names not in self._covers]
+        try:
+            covers = smallest_covers(self._schema, others, self._sets) if others else {}
+        except KeyError:  # nobody expected a set
+            yield from self._counter.marginals(sets)
+            return
+        self._covers |= {names: own for own, asked in covers.items() for names in asked}
         if not self._kept:
             found = zip(self._sets, self._counter.marginals(self._sets), strict=True)
             self._kept = dict(found)
-        others = [names for names in sets if names not in self._kept]
-        covers = smallest_covers(self._schema, others, self._sets)
-        place = {names: own for own, asked in covers.items() for names in asked}
         for names in sets:
-            if names in self._kept:
-                yield self._kept[names]
-                continue
-            own = place[names]
-            ((_, counts),) = lower_marginals(own, self._kept[own], [names])
-            yield counts
+            if names not in self._kept:
+                own = self._covers[names]
+                ((_, counts),) = lower_marginals(own, self._kept[own], [names])
+                if len(names) > SMALL:
+                    yield counts
+                    continue
+                self._kept[names] = counts
+            yield self._kept[names]
 
     def __repr__(self) -> str:
         """Say how often the table is counted, and nothing about it."""

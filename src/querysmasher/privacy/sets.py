@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -37,7 +38,8 @@ def smallest_covers(
     >>> smallest_covers(schema, [("b",), ("a",)], [("a", "b"), ("b", "c")])
     {('a', 'b'): [('a',)], ('b', 'c'): [('b',)]}
     """
-    ordered = sorted(maximal, key=lambda names: _cells(schema, names))
+    sizes = dict(zip(schema.names, schema.sizes, strict=True))
+    ordered = sorted(maximal, key=lambda names: math.prod(sizes[name] for name in names))
     index = _Index()
     for names in ordered:
         index.add(names)
@@ -104,10 +106,3 @@ class _Index:
         for name in names:
             bits &= self._holders.get(name, 0)
         return (bits & -bits).bit_length() - 1 if bits else None
-
-
-def _cells(schema: Schema, names: AttributeSet) -> int:
-    cells = 1
-    for size in schema.shape(names):
-        cells *= size
-    return cells

@@ -103,6 +103,11 @@ class Exploration:
         """Whether all was planned in advance, and then compared with its estimate."""
         return any(phase.name == PLANNED for phase in self.phases[:1])
 
+    @property
+    def was_explored(self) -> bool:
+        """Whether `explore` made it, and not `measure`."""
+        return not self.is_planned and "size_share" not in self.options
+
     def _comparison(self, name: str) -> Comparison | None:
         found = [p for p in self.phases if isinstance(p, Comparison) and p.name == name]
         return found[-1] if found else None

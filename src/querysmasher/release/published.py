@@ -19,9 +19,13 @@ from pyarrow import csv
 
 from querysmasher.errors import MissingExtraError, QuerySmasherError
 from querysmasher.formatting import count
+from querysmasher.planning.estimating import size_share, sized_costs
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.residual_plan import joined, residual_plan
+from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.digests import plan_digest
+from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.comparing import CLOSE, sha256
 from querysmasher.release.finding import FAILED, OK, OPEN, Finding
 from querysmasher.release.release import Release
@@ -63,7 +67,7 @@ def _other_plan(release: Release, plan: Plan, file: Path) -> str:
     if stated is not None and stated != sha256(file):
         return f"the release names a plan with another digest: {stated}"
     same = {
-        "workload": plan.workload == release.workload and plan.asked == release.asked,
+        "workload": plan.asked == release.asked and (plan.sizes_first or plan.workload == release.workload),
         "budget": plan.budget == release.plan.budget,
         "centres": plan.centres == release.centres,
     }
@@ -72,8 +76,7 @@ def _other_plan(release: Release, plan: Plan, file: Path) -> str:
         return f"has another {' and another '.join(wrong)} than the release"
     if plan.privacy_cost > plan.budget.privacy_cost * (1 + CLOSE):
         return "costs more than its budget"
-    allowed = release.noise.distribution.allowed_cost(plan.budget)
-    rounded = integer_plan(plan, allowed, release.plan.max_records)
+    rounded = _planned_again(release, plan)
     if plan_digest(rounded) == plan_digest(release.plan):
         return ""
     fresh = replace(release, plan=rounded, entry=None)
@@ -83,6 +86,25 @@ def _other_plan(release: Release, plan: Plan, file: Path) -> str:
     ):
         return ""
     return "is not the plan that was measured: it rounds to other integers"
+
+
+def _planned_again(release: Release, plan: Plan) -> IntegerPlan:
+    """Return the integer plan that follows from a plan, and from the noisy size if that is measured first."""
+    explored, most = release.exploration, release.plan.max_records
+    share = 0.0 if explored is None else explored.options.get("error_share", 0.0)
+    cost = release.noise.distribution.allowed_cost(plan.budget) * (1 - share)
+    if not plan.sizes_first or plan.asked is None:
+        return integer_plan(plan, cost, most)
+    if release.public_total is not None:
+        costs = sized_costs(plan.asked, plan.budget, float(release.public_total), cost)
+        return joined([residual_plan(plan.asked.schema, plan.budget, costs, most)], plan.budget)
+    first = replace(release.plan, measured=release.plan.measured[:1])
+    size = replace(release, plan=first, exploration=None, entry=None).estimate().total
+    left = cost - float(privacy_cost(first))
+    costs = sized_costs(plan.asked, plan.budget, size, left)
+    parts = residual_plan(plan.asked.schema, plan.budget, costs, most)
+    total = residual_plan(plan.asked.schema, plan.budget, {(): size_share(plan.budget) * cost}, most)
+    return joined([total, parts], plan.budget)
 
 
 def check_errors(release: Release, file: Path) -> Finding:

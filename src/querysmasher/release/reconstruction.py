@@ -22,6 +22,7 @@ from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.lifting import centred, lifted, subsets
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import strategy_of_integers
+from querysmasher.planning.strategies.strategy import Strategy
 from querysmasher.planning.wholes import WholesPredictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.repeats import combined_answers, repeats
@@ -152,13 +153,21 @@ class WholeReconstruction(Reconstruction):
     def _follows(self, attributes: tuple[int, ...]) -> bool:
         """Return whether every cell of a marginal is a combination of the measured queries."""
         (measured,) = self.plan.measured
-        ((_, number),) = measured.blocks
+        if math.prod(self.plan.schema.sizes[a] for a in attributes) > self.plan.count(measured):
+            return False  # cells are independent of each other: there must be as many queries
         sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
         factors = [
             ((axis,), np.eye(n) if a in attributes else np.ones((1, n)))
             for axis, (a, n) in enumerate(zip(measured.attributes, sizes, strict=True))
         ]
-        return strategy_of_integers(self.plan.strategies[number]).contains(factors)
+        return self._strategy.contains(factors)
+
+    @cached_property
+    def _strategy(self) -> Strategy:
+        """What was measured, which knows what follows from it."""
+        (measured,) = self.plan.measured
+        ((_, number),) = measured.blocks
+        return strategy_of_integers(self.plan.strategies[number])
 
 
 class PredictedReconstruction(Reconstruction, Generic[Known]):

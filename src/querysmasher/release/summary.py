@@ -34,9 +34,17 @@ def summary_of(release: Released) -> dict[str, Any]:
     }
 
 
-def planned_summary(plan: Planned, noise: Distribution) -> dict[str, Any]:
-    """Return what a plan promises under a noise: the error to expect, and how close to the optimum it is."""
-    return {"expected_error": plan.rmse * noise_factor(plan, noise), "gap": plan.gap}
+def planned_summary(plan: Planned, release: Released) -> dict[str, Any]:
+    """Return what a plan promises about a release: the error to expect, and how close to the optimum it is.
+
+    A plan that learns the number of records first promises neither.
+    """
+    if plan.sizes_first:
+        return {}
+    explored = release.exploration
+    left = 1 - (0.0 if explored is None else explored.options["error_share"])
+    factor = noise_factor(plan, release.noise.distribution) / math.sqrt(left)
+    return {"expected_error": plan.rmse * factor, "gap": plan.gap}
 
 
 def noise_factor(plan: Planned, noise: Distribution) -> float:

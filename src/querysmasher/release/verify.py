@@ -188,7 +188,7 @@ def _stated(release: Release, plan: Plan | None, summary: Mapping[str, Any] | No
     exact = {key: value for key, value in summary_of(release).items() if key != VERSION}
     computed = exploration_summary(release)  # on another machine the same but for rounding
     if plan is not None:
-        computed |= planned_summary(plan, release.noise.distribution)
+        computed |= planned_summary(plan, release)
     expected = json.loads(json.dumps(exact | computed))
     wrong = [
         key

@@ -154,6 +154,10 @@ def by_kind(rows: Iterable[Expectation]) -> list[Expectation]:
     return [together(kind, own) for (_, kind), own in kinds.items()]
 
 
+SIZES_FIRST = (
+    "measured first, with 1% of the budget unless it is public, to share the rest by it; the errors here are "
+    "those for 30,000 records"
+)
 STOPPED = "the search for better centres stopped early, because each of its steps takes long here"
 """What is said of a plan whose centres could still gain."""
 
@@ -169,7 +173,7 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
     certified = f", certified at most {share(plan.gap)} above {optimum(plan)}"
     of_mean = certified if plan.objective == "mean" else ""
     return [
-        *_purpose(plan),
+        *purpose(plan),
         ("guarantee", promise(plan.budget, person)),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
@@ -180,11 +184,13 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
     ]
 
 
-def _purpose(plan: Planned) -> Iterator[tuple[str, str]]:
+def purpose(plan: Planned) -> Iterator[tuple[str, str]]:
     """Say what the plan is meant for, if not for the answers that it predicts."""
     if plan.asked is not None:
         asked = count(plan.asked.query_count, "query", "queries")
         yield "purpose", f"an estimate of {asked}, biased; the errors here are of unbiased answers"
+    if plan.sizes_first:
+        yield "number of records", SIZES_FIRST
 
 
 def largest_errors(plan: Planned) -> Sequence[Extreme] | None:

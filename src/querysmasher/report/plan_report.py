@@ -14,7 +14,7 @@ from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
 from querysmasher.privacy.budget import ApproxDP
 from querysmasher.report.charts import CONFIG, budget_bars
-from querysmasher.report.expectations import is_met, largest_errors, optimum, overall
+from querysmasher.report.expectations import is_met, largest_errors, optimum, overall, purpose
 from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
@@ -77,8 +77,12 @@ def _summary(plan: Planned, rmse: float) -> Html:
                 "p",
                 f"{count(workload.query_count, 'count')} about {count(len(workload.schema), 'attribute')}, "
                 "to be published under differential privacy. No data has been read: everything below is "
-                "known in advance.",
+                f"known in advance{', for 30,000 records' if plan.sizes_first else ''}.",
                 class_="lead",
+            ),
+            *(
+                element("p", element("strong", f"{name.capitalize()}: "), text)
+                for name, text in purpose(plan)
             ),
             figures(
                 ("Budget", figure, remark),

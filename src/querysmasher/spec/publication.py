@@ -48,7 +48,8 @@ class EstimateSection(Section):
     """Estimates beside the unbiased answers."""
 
     answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] | None = None
-    error_share: float = Field(default=0.02, description="a number from 0 to 0.5", ge=0, le=0.5)
+    error_share: float | None = Field(default=None, description="a number from 0 to 0.5", ge=0, le=0.5)
+    """The share of the budget for errors; None for the usual one: nothing, or 0.02 to explore."""
 
 
 class AboutSection(Section):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from querysmasher.comparing import check_error_share
 from querysmasher.errors import SpecError
 from querysmasher.exploring.explore import explore
 from querysmasher.measuring import measure
@@ -68,6 +69,19 @@ class Spec:
         """Whether planning optimises the centres, which takes longest."""
         return self.planning.centering != "uniform" and not self.planning.chosen.uniform_only
 
+    def buying(self, error_share: float | None) -> Spec:
+        """Return the spec with another share of the budget for the errors of its estimates, if given."""
+        if error_share is None:
+            return self
+        check_error_share(error_share)
+        own = self.estimate or EstimateSection()
+        return replace(self, estimate=own.model_copy(update={"error_share": error_share}))
+
+    @property
+    def error_share(self) -> float:
+        """The share of the budget by which `measure` measures the errors of the estimates."""
+        return (None if self.estimate is None else self.estimate.error_share) or 0.0
+
     def plan(self, progress: bool | None = None) -> Plan:
         """Plan without data."""
         options: dict[str, Any] = {
@@ -118,18 +132,20 @@ class Spec:
             budget=planned.budget if self.least else self.budget,
             person=self.measuring.person,
             ledger=None if self.ledger is None else self.ledger.open(),
+            error_share=self.error_share,
             progress=progress,
         )
 
     @scrubbed
     def explore(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Release:
         """Explore a table; this spends the budget, and records it in the ledger of [budget]."""
+        own = self.estimate
         return explore(
             self.workload,
             data,
             self.budget,
             seed=seed,
-            error_share=(self.estimate or EstimateSection()).error_share,
+            **({} if own is None or own.error_share is None else {"error_share": own.error_share}),
             noise=self.measuring.noise,
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,

@@ -96,7 +96,7 @@ answers = "parquet"               # answers to all queries: parquet, csv, csv.gz
 
 # [estimate]                      # estimates beside the answers: non-negative and shrunk, not unbiased
 # answers = "csv"                 # their format, if it differs
-# error_share = 0.02              # of the budget, by which `querysmasher explore` measures their errors
+# error_share = 0.02              # of the budget, which measures their errors; by default only `explore` does
 
 # [about]                         # words for readers, in every file
 # title = "Counts of our members"
