@@ -15,6 +15,7 @@ from querysmasher.planning.large import worst as large_worst
 from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
+from querysmasher.planning.objectives.insufficient import InsufficientError
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
 from querysmasher.planning.objectives.objective import targets_of
@@ -62,14 +63,15 @@ class Making:
             return make(workload)
         try:
             return within_measured(make(workload), self.max_records, make)
-        except PlanError:
-            scaled = self._least_scaled(workload, budget)
-            if scaled is None:
-                raise
-            return scaled
+        except PlanError as refused:
+            return self._least_scaled(workload, budget, refused)
 
-    def _least_scaled(self, workload: Workload, budget: Budget) -> Plan | None:
-        """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices."""
+    def _least_scaled(self, workload: Workload, budget: Budget, refused: PlanError) -> Plan:
+        """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices.
+
+        Otherwise raise the refusal, with the least cost that meets the targets.
+        """
+        costs = []
         options = [self.options]
         if self.options.centering != "uniform":
             options.append(replace(self.options, centering="uniform"))
@@ -83,7 +85,10 @@ class Making:
                 free = self._fresh(budget, least.centres)()(workload)
                 gap = gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2)
                 return replace(plan, gap=gap, objective="mean")
-        return None
+            costs.append(least.budget.privacy_cost)
+        if costs and isinstance(refused, InsufficientError):
+            refused = refused.costing(min(costs))
+        raise refused from None
 
     def least(self, workload: Workload, budget: Budget) -> Plan:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""

@@ -16,7 +16,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.objectives.again import Again
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
-from querysmasher.planning.objectives.ascent import Height, raised
+from querysmasher.planning.objectives.ascent import Height, best_sum, raised
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import class_losses, with_noise
@@ -54,6 +54,10 @@ loss: beyond, the budget does not suffice."""
 
 MET = 1 + 5e-7
 """A target is met if no variance exceeds its square by more than this factor."""
+
+JUST_MISSED, OVERSHOT = 1.002, (1.0005, 1.002, 1.01, 1.04)
+"""If the best multipliers miss the squares of targets by at most the first factor, multiples of them are
+tried."""
 
 EAGER = 1.004
 """The budget is shared anew once the bound changes by less than this factor."""
@@ -150,7 +154,9 @@ class CappedSearch:
             trial = self._tried(raised(multipliers, self._height, self.bound, ASCENT, GAIN))
             if self.bound > most:
                 return None
-            if self._shared(trial) or (self.best is not None and self._gap > gap * NARROWER):
+            if not self._kept(trial):
+                self._overshoot(trial)
+            if self._gap <= self.goal or (self.best is not None and self._gap > gap * NARROWER):
                 break
             multipliers = self._stepped(trial, RATE)  # none stays at zero
         return None if self.best is None else self._found(trial.multipliers)
@@ -232,14 +238,30 @@ class CappedSearch:
 
     def _shared(self, trial: Trial) -> bool:
         """Share the budget anew, keep the best plan that meets all targets, and return whether it will do."""
+        self._kept(trial)
+        return self._gap <= self.goal
+
+    def _kept(self, trial: Trial) -> bool:
+        """Share the budget anew, return whether that meets all targets, and keep the best plan that does."""
         table, targets = trial.table, self._targets(trial.table)
         with one_core():
             x = capped(table, trial.losses, targets, trial.plan.budget.privacy_cost, self._weight)
-        if x is not None and largest_ratio(table, targets, x) <= MET:
-            found = with_noise(trial.plan, self.workload, table, self.scopes, x)
-            if self.best is None or found.weighted_loss < self.best.weighted_loss:
-                self.best = found
-        return self._gap <= self.goal
+        if x is None or largest_ratio(table, targets, x) > MET:
+            return False
+        found = with_noise(trial.plan, self.workload, table, self.scopes, x)
+        if self.best is None or found.weighted_loss < self.best.weighted_loss:
+            self.best = found
+        return True
+
+    def _overshoot(self, trial: Trial) -> None:
+        """Keep a plan of slightly larger multipliers that meets the targets which this one just misses.
+
+        Where one strategy answers everything, there is nothing to share.
+        """
+        table, multipliers = trial.table, trial.multipliers
+        if largest_ratio(table, self._targets(table), table.variances) <= JUST_MISSED:
+            larger = (replace(multipliers, groups=factor * multipliers.groups) for factor in OVERSHOT)
+            any(self._kept(self._tried(one)) for one in larger)
 
     def _targets(self, table: VarianceTable) -> Array:
         return np.array([self.aims[entry.members[0]] for entry in table.entries])
@@ -262,28 +284,6 @@ class CappedSearch:
         steps = np.clip(RATE * np.log(np.maximum(by_group, 1e-300)), -MOST_STEP, MOST_STEP)
         moved = replace(multipliers, groups=multipliers.groups * np.exp(steps), rows=rows)
         total = float(multipliers.groups.sum())
-        change = math.log(self._best_sum(moved, table, trial.losses) / total)
+        change = math.log(best_sum(moved, table, trial.losses, self.aims) / total)
         best = total * math.exp(min(max(change, -MOST_CHANGE), MOST_CHANGE))
         return replace(moved, groups=moved.groups * (best / float(moved.groups.sum())))
-
-    def _best_sum(self, multipliers: Multipliers, table: VarianceTable, losses: Array) -> float:
-        """Return the sum of the multipliers at which the bound is highest, if strategies stayed the same.
-
-        It is then (Σ_k √(n_k c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k that
-        of the multipliers: concave in s.
-        """
-        relative = np.where(np.isfinite(self.aims), multipliers.groups / self.aims**2, 0.0)
-        weights = np.array([relative[list(entry.members)].sum() for entry in table.entries])
-        added = weights @ table.coefficients(multipliers.by_column(table)) / float(multipliers.groups.sum())
-        spent = table.counts * table.changes
-        budget = float((spent / table.variances).sum())
-
-        def slope(log_sum: float) -> float:
-            roots = np.sqrt(np.maximum(spent * (losses + math.exp(log_sum) * added), 1e-300))
-            return float(roots.sum() * (spent * added / roots).sum()) / budget - 1
-
-        low, high = (math.log(float(multipliers.groups.sum())) + change for change in (-9.0, 9.0))
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if slope(middle) > 0 else (low, middle)
-        return math.exp(low)
