@@ -61,10 +61,22 @@ class Making:
 
         if objective == "worst":
             return make(workload)
+
+        def again(asked: Workload, centres: Centres) -> Plan:
+            return plan_for(objective, asked, self._fresh(budget, centres), insufficient)
+
+        def certified(plan: Plan) -> Plan:
+            return self._whatever_targets(plan, budget)
+
         try:
-            return within_measured(make(workload), self.max_records, make)
+            return within_measured(make(workload), self.max_records, again, certified)
         except PlanError as refused:
             return self._least_scaled(workload, budget, refused)
+
+    def _whatever_targets(self, plan: Plan, budget: Budget) -> Plan:
+        """Return a plan with a gap to the least mean error around its centres without any targets."""
+        free = self._fresh(budget, plan.centres)()(plan.workload)
+        return replace(plan, gap=gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2))
 
     def _least_scaled(self, workload: Workload, budget: Budget, refused: PlanError) -> Plan:
         """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices.
@@ -82,9 +94,7 @@ class Making:
                 continue
             if least.budget.privacy_cost <= budget.privacy_cost:
                 plan = replace(at_cost(least, budget.privacy_cost * (1 - 1e-12)), budget=budget)
-                free = self._fresh(budget, least.centres)()(workload)
-                gap = gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2)
-                return replace(plan, gap=gap, objective="mean")
+                return self._whatever_targets(replace(plan, objective="mean"), budget)
             costs.append(least.budget.privacy_cost)
         if costs and isinstance(refused, InsufficientError):
             refused = refused.costing(min(costs))

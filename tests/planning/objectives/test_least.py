@@ -175,7 +175,7 @@ def test_targets_that_no_budget_is_small_enough_for_are_refused():
 
 
 def test_a_budget_beyond_all_sense_is_not_suggested():
-    with pytest.raises(PlanError, match="does not suffice .* at which no privacy is left") as refused:
+    with pytest.raises(PlanError, match=r"does not suffice .* at which no privacy is left") as refused:
         qs.plan(qs.queries(SCHEMA, sex="identity").within(1e-6), qs.PrivacyCost(1.0))
     assert "use that budget" not in str(refused.value)
     assert "use that budget" not in refused.value.for_spec()

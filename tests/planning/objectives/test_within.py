@@ -1,6 +1,7 @@
 """Targets and a budget, also close to the least one: what is found agrees with an independent solver."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.planning.objectives import rounded
 from querysmasher.planning.objectives.ascent import Height, raised
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from tests.builders import COST
@@ -131,6 +133,22 @@ def test_any_larger_budget_gives_a_smaller_error_and_any_stricter_target_costs_m
         assert targeted(plan) <= 1 + 1e-6
         assert plan.weighted_loss <= last * (1 + 1e-6)
         last = plan.weighted_loss
+
+
+@pytest.mark.slow
+def test_what_rounding_takes_is_certified_against_the_targets_as_asked(monkeypatch):
+    """A bound for tighter targets, which make up for rounding, is none for the targets themselves."""
+
+    def rounded_coarsely(plan, _):
+        return replace(plan, measured=tuple(replace(m, variance=1.004 * m.variance) for m in plan.measured))
+
+    monkeypatch.setattr(rounded, "as_measured", rounded_coarsely)
+    monkeypatch.setattr(rounded, "_shared_anew", lambda *_: None)
+    cost = 1.05 * least_cost(HEADLINES, "uniform")
+    plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost), centering="uniform")
+    assert targeted(plan) == pytest.approx(1 / math.sqrt(1.004), rel=1e-4)
+    best = least_loss(plan.workload, plan, plan.centres)
+    assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-5)
 
 
 def test_what_no_plan_meets_is_refused():

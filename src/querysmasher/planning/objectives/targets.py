@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -55,9 +56,9 @@ loss: beyond, the budget does not suffice."""
 MET = 1 + 5e-7
 """A target is met if no variance exceeds its square by more than this factor."""
 
-JUST_MISSED, OVERSHOT = 1.002, (1.0005, 1.002, 1.01, 1.04)
-"""If the best multipliers miss the squares of targets by at most the first factor, multiples of them are
-tried."""
+JUST_MISSED, RESERVES = 1.02, (2e-4, 1e-3, 5e-3)
+"""If the best multipliers miss the squares of targets by at most the first factor, those of squares that are
+smaller by these fractions are tried."""
 
 EAGER = 1.004
 """The budget is shared anew once the bound changes by less than this factor."""
@@ -171,18 +172,22 @@ class CappedSearch:
         self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
         return Trial(multipliers, plan, bound, table, losses)
 
-    def _height(self, multipliers: Multipliers) -> Height:
-        """Return the bound at some multipliers, and its derivatives."""
+    def _height(self, multipliers: Multipliers, reserve: float = 0.0) -> Height:
+        """Return the bound at some multipliers, and its derivatives, for targets² less a fraction."""
         trial = self._tried(multipliers)
         by_column = multipliers.by_column(trial.table)
         expected = trial.table.expected(by_column, trial.table.variances)
         groups, weights = np.zeros(len(self.aims)), np.zeros(len(trial.table.entries))
         for number, entry in enumerate(trial.table.entries):
             aim = self.aims[entry.members[0]]
-            groups[list(entry.members)] = expected[number] / aim**2 - 1
+            groups[list(entry.members)] = expected[number] / aim**2 - 1 + reserve
             weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
         slopes = trial.table.slopes(by_column, weights, trial.table.variances)
-        return Height(trial.bound, groups, multipliers.row_slopes(trial.table, slopes))
+        rows = multipliers.row_slopes(trial.table, slopes)
+        for number, of in zip(multipliers.groups, self.scopes.of_group, strict=True):
+            for s in of:
+                rows[s] = rows[s] + reserve * number
+        return Height(trial.bound + reserve * float(multipliers.groups.sum()), groups, rows)
 
     def _first(self) -> Multipliers:
         """Return the first multipliers."""
@@ -254,14 +259,17 @@ class CappedSearch:
         return True
 
     def _overshoot(self, trial: Trial) -> None:
-        """Keep a plan of slightly larger multipliers that meets the targets which this one just misses.
+        """Keep the plan of slightly tighter targets, which meets those that this one just misses.
 
         Where one strategy answers everything, there is nothing to share.
         """
-        table, multipliers = trial.table, trial.multipliers
-        if largest_ratio(table, self._targets(table), table.variances) <= JUST_MISSED:
-            larger = (replace(multipliers, groups=factor * multipliers.groups) for factor in OVERSHOT)
-            any(self._kept(self._tried(one)) for one in larger)
+        table = trial.table
+        if largest_ratio(table, self._targets(table), table.variances) > JUST_MISSED:
+            return
+        for reserve in RESERVES:
+            at = partial(self._height, reserve=reserve)
+            if self._kept(self._tried(raised(trial.multipliers, at, self.bound, ASCENT, GAIN))):
+                return
 
     def _targets(self, table: VarianceTable) -> Array:
         return np.array([self.aims[entry.members[0]] for entry in table.entries])
