@@ -22,13 +22,14 @@ from querysmasher.planning.strategies import (
     strategy_from_data,
     strategy_of_integers,
 )
-from querysmasher.planning.strategies import merged as module
+from querysmasher.planning.strategies import coarse as coarse_module
 from querysmasher.planning.strategies import span as span_module
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix, Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from tests.privacy.test_factors import every_number
+from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import full_rank_matrices, integer_arrays
 
@@ -90,7 +91,7 @@ def test_variances_and_membership_are_those_of_the_rows_written_out(strategy, da
     expected = ((queries @ inverse) ** 2).sum(axis=1)
     rest = ((queries - queries @ inverse @ dense) ** 2).sum(axis=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHUNK", chunk)
+        patch.setattr(coarse_module, "CHUNK", chunk)
         found = strategy.variances(factors)
         inside = strategy.contains(factors)
     assert found.shape == tuple(len(rows) for _, rows in factors)
@@ -101,6 +102,23 @@ def test_variances_and_membership_are_those_of_the_rows_written_out(strategy, da
     np.testing.assert_allclose(
         image[0] @ image[0].T, queries @ inverse @ inverse.T @ queries.T, atol=1e-8 * expected.max(initial=1)
     )
+
+
+@fewer(40)
+@given(merged_strategies(), st.data(), st.sampled_from([1, 40, 10_000_000]))
+def test_several_products_together_are_like_each_alone(strategy, data, chunk):
+    asked = data.draw(st.lists(product_rows(strategy.shape), max_size=4))
+    asked.append([(tuple(range(len(strategy.shape))), strategy.written_out())])
+    alone = [strategy.variances(factors) if strategy.contains(factors) else None for factors in asked]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coarse_module, "CHUNK", chunk)
+        together = list(strategy.variances_if_contained(asked))
+    assert together[-1] is not None
+    for one, other in zip(alone, together, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert other.shape == one.shape
+            assert other == pytest.approx(one, rel=1e-9, abs=1e-12 * float(np.max(alone[-1])))
 
 
 @settings(max_examples=60, deadline=None)

@@ -128,12 +128,13 @@ def test_pairs_of_many_attributes_are_split():
 
 @pytest.mark.slow
 def test_few_attribute_sets_may_be_whole_beside_each_other():
-    """Together they distinguish too many cells, so each set is measured by itself, and all are combined."""
+    """Together they distinguish too many cells, so some are measured together beside others and the total."""
     schema = qs.Schema.of(a=4, b=4, c=4, d=4, e=4, f=4)
     rng = np.random.default_rng(1)
     sets = [("a", "b", "c"), ("c", "d", "e"), ("d", "e", "f")]
     workload = sum(qs.linear(schema, names, (rng.random((2, 64)) < 0.5).astype(float)) for names in sets)
     with limited(merged_cells=1_000):
         plan = qs.plan(workload, COST)
-    assert [len(m.attributes) for m in plan.measured] == [3, 3, 3]
+    assert [len(m.attributes) for m in plan.measured] == [0, 3, 4]
+    assert plan.whole == (0, 1, 2)
     assert plan.variances(workload).sum() == pytest.approx(plan.weighted_loss, rel=1e-6)

@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
 from querysmasher.planning.limits import limited
+from querysmasher.planning.strategies.span import Span
 from tests.builders import COST
 from tests.profiles import fewer
 from tests.reference import optimal_loss, query_rows
@@ -123,6 +124,22 @@ def test_a_release_answers_what_was_planned_and_what_follows(tmp_path):
             release.answer(asked)
     with pytest.raises(OutsideMeasuredSpaceError, match="cannot be reconstructed"):
         release.marginal("a")
+
+
+def test_many_predicates_are_answered_together(monkeypatch):
+    """What is measured is read a few times in all, not for every predicate."""
+    workload = predicates(30)
+    data = pd.DataFrame({"a": [1, 7], "b": [2, 3], "d": [0, 1]})
+    release = qs.measure(plan_whole(workload), data, seed=1)
+    one_by_one = [release.answer(qs.Workload(workload.schema, (group,))).std[0] for group in workload]
+    read, own = [], Span.coefficients
+    monkeypatch.setattr(Span, "coefficients", lambda *given: read.append(1) or own(*given))
+    again = qs.measure(plan_whole(workload), data, seed=1)
+    assert again.answer(workload).std == pytest.approx(one_by_one, rel=1e-9)
+    assert len(read) < len(workload)
+    other = qs.where(workload.schema, "a == 3 and b == 2 and d == 1")
+    with pytest.raises(OutsideMeasuredSpaceError):
+        again.answer(workload + other)
 
 
 def test_marginals_come_back_where_they_are_measured():

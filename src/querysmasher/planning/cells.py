@@ -116,6 +116,23 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
     return MergedRows(tuple(attributes), maps, labels.reshape(shape), rows, weights, spanning)
 
 
+def value_classes(schema: Schema, groups: Sequence[Group]) -> list[dict[int, Integers]] | None:
+    """Return which class every value has in each group, by attribute, unless that is too much work."""
+    families = {family.key: family for group in groups for family in group.families}
+    largest = max((height(family) * family.cells for family in families.values()), default=0)
+    if largest > limits().merged_entries or not all(f.fits_memory for f in families.values()):
+        return None
+    generator = np.random.default_rng(0)
+    columns = {key: _distinct(family, generator) for key, family in families.items()}
+    found = []
+    for group in groups:
+        places = schema.positions(group.attributes)
+        sizes = [schema.sizes[a] for a in places]
+        maps, _ = _classes(sizes, [group], [range(len(places))], columns, generator)
+        found.append(dict(zip(places, maps, strict=True)))
+    return found
+
+
 def height(family: Family) -> int:
     """Return the number of rows that represent a family: at most the number of its cells, if it can be."""
     return min(family.rows, family.cells) if family.closed_form else family.rows

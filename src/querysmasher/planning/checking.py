@@ -83,6 +83,7 @@ def _check_loss(plan: Planned) -> None:
         return
     total = 0.0
     try:
+        plan.predictor.prepare(workload)
         for group in workload:
             variances = plan.predictor.variances(group)
             for axis, family in enumerate(group.families):

@@ -26,19 +26,13 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.known import KnownPredictor
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.least_squares import Weights
+from querysmasher.planning.least_squares import Weights, eliminated, is_outside
 from querysmasher.planning.lifting import centred, lifted
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
 from querysmasher.planning.whole_rows import Place, Whole, answer_gram, answered, on_values
 from querysmasher.workload.groups import Group
-
-UNKNOWN = 1e-11
-"""With rows scaled to length one, smaller eigenvalues of R_u R_uᵀ are rounding errors."""
-
-OUTSIDE = 1e-6
-"""A query further than this fraction of its length from what is measured is outside it."""
 
 CHUNK = 20_000_000
 """Maximum number of entries of the tables that are answered at once."""
@@ -139,18 +133,12 @@ class CombinedPredictor(Predictor):
     @cached_property
     def _eliminated(self) -> tuple[Array, Array]:
         """The inverse of R_u's Gram matrix on its range, and the rows N."""
-        lengths = np.where(self._squares > 0, np.sqrt(self._squares), 1.0)  # zero: exactly known, all of it
-        values, vectors = np.linalg.eigh(self.gram / np.multiply.outer(lengths, lengths))
-        sure = values > UNKNOWN
-        scaled = vectors / lengths[:, None]
-        return (scaled[:, sure] / values[sure]) @ scaled[:, sure].T, scaled[:, ~sure].T
+        return eliminated(self.gram, self._squares)
 
     def weights(self, residual: float = 1.0, whole: float = 1.0) -> Weights:
         """Return the best weights if the residual and the whole noise variances were multiples of theirs."""
         inverse, null = self._eliminated
-        covariance = residual * self.spread + np.diag(whole * self.noise)
-        triangle = np.linalg.cholesky(null @ covariance @ null.T)
-        return Weights(covariance, inverse, np.linalg.solve(triangle, null).T)
+        return Weights.of(inverse, null, residual * self.spread + np.diag(whole * self.noise))
 
     @cached_property
     def _weights(self) -> Weights:
@@ -201,9 +189,7 @@ class CombinedPredictor(Predictor):
         if unknown is None:
             return
         left, length = self.residual.unknown_squares(group)
-        outside = left - 2 * np.einsum("...r,...r->...", a, unknown)
-        outside += np.einsum("...r,rs,...s->...", a, self.gram, a, optimize=True)
-        if np.any(outside > OUTSIDE**2 * length):
+        if is_outside(a, unknown, self.gram, left, length):
             msg = (
                 f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan does not "
                 "measure them, nor what they follow from. Add these queries to the planned workload"

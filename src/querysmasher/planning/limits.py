@@ -52,6 +52,10 @@ class PlanningLimits:
     """The same for queries measured whole beside tables that are split."""
     beside_entries: int = 30_000_000
     """Maximum number of entries of such queries over the cells of their attributes."""
+    cluster_cells: int = 200_000
+    """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
+    counted_cells: int = 30_000_000
+    """Maximum number of cells of its attributes, whose counts are written out, unless one query has more."""
     most_unsplit: int = 40
     """Maximum number of attribute sets on which queries are measured whole beside others."""
     split_entries: int = 20_000

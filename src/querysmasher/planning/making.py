@@ -15,12 +15,12 @@ from querysmasher.planning.large import worst as large_worst
 from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
+from querysmasher.planning.objectives.found import gap_of
 from querysmasher.planning.objectives.insufficient import InsufficientError
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
 from querysmasher.planning.objectives.objective import targets_of
 from querysmasher.planning.objectives.rounded import as_measured, at_measured_cost, missed_by, within_measured
-from querysmasher.planning.objectives.targets import gap_of
 from querysmasher.planning.objectives.within import plan_for, replace_targets
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan

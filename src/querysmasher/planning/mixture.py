@@ -39,6 +39,13 @@ class Unsplit:
     """The groups' queries, or rows with the same Gram matrix, on the distinct columns of their cells."""
     weights: Array
     """The weight of each of these."""
+    alpha: Array | None = None
+    """The multiple of the total that was subtracted from every query, if the rows are centred."""
+
+    @property
+    def total_loss(self) -> float:
+        """The loss per variance of the total, from which queries that are centred follow."""
+        return 0.0 if self.alpha is None else float(self.weights @ self.alpha**2)
 
     @cached_property
     def queries(self) -> Array:
@@ -76,6 +83,12 @@ def beside(
         roots.append(math.sqrt(split.weighted_loss * budget.privacy_cost))
         bounds.append(roots[-1] / (1 + split.gap))
         measured = rescaled(split.measured, sum(roots) / roots[-1])
+    elif change := budget.unit.squared_change(total=True) * sum(own.total_loss for own in unsplit):
+        roots.append(math.sqrt(change))
+        bounds.append(roots[-1])
+        lost = math.sqrt(sum(own.total_loss for own in unsplit))
+        variance = sum(roots) * roots[-1] / lost**2 / budget.privacy_cost
+        measured = (Measured((), (), variance, lost),)
     for own, root in zip(unsplit, roots, strict=False):
         blocks = ((tuple(range(len(own.attributes))), len(solutions)),)
         solutions.append(own.solution)
@@ -93,24 +106,34 @@ def beside(
         tolerance=tolerance,
         stopped_early=split is not None and split.stopped_early,
     )
-    return plan if len(roots) == 1 or not combined else _shared(plan, split, unsplit)
+    if len(roots) == 1 or not combined:
+        return plan
+    if split is None:
+        return _with_loss(plan, _loss(plan))
+    return _shared(plan, split, unsplit)
 
 
-def _shared(plan: Plan, split: Plan | None, unsplit: Sequence[Unsplit]) -> Plan:
+def _with_loss(plan: Plan, loss: float) -> Plan:
+    """Return the plan with the loss of the combined answers."""
+    gap = max(0.0, math.sqrt(loss / plan.weighted_loss) * (1 + plan.gap) - 1)
+    return replace(plan, weighted_loss=loss, gap=gap)
+
+
+def _loss(plan: Plan) -> float:
+    """Return the weighted loss of the combined answers, query by query."""
+    variances = ((group, plan.predictor.variances(group)) for group in plan.workload)
+    return math.fsum(float(group.query_weights() @ own.ravel()) for group, own in variances)
+
+
+def _shared(plan: Plan, split: Plan, unsplit: Sequence[Unsplit]) -> Plan:
     """Return the plan with the best shares of the budget, and the loss of the combined answers."""
     count = len(plan.measured) - len(unsplit)
     residual, whole = plan.measured[:count], plan.measured[count:]
-    mixture = Mixture.of(plan, () if split is None else split.workload.groups, unsplit)
-    loss, of_residual, of_whole = mixture.loss(), 1.0, 1.0
-    if residual:
-        share = math.fsum(plan.budget.unit.squared_change() / m.variance for m in whole)
-        loss, of_residual, of_whole = mixture.shared(share / plan.budget.privacy_cost)
-    return replace(
-        plan,
-        measured=rescaled(residual, of_residual) + rescaled(whole, of_whole),
-        weighted_loss=loss,
-        gap=max(0.0, math.sqrt(loss / plan.weighted_loss) * (1 + plan.gap) - 1),
-    )
+    mixture = Mixture.of(plan, split.workload.groups, unsplit)
+    share = math.fsum(plan.budget.unit.squared_change() / m.variance for m in whole)
+    loss, of_residual, of_whole = mixture.shared(share / plan.budget.privacy_cost)
+    measured = rescaled(residual, of_residual) + rescaled(whole, of_whole)
+    return _with_loss(replace(plan, measured=measured), loss)
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,6 +85,7 @@ class Plan:
         weights = {g.weight for g in self.workload}
         if len(weights) == 1 and all(f.weights is None for g in self.workload for f in g.families):
             return self.weighted_rmse / math.sqrt(weights.pop())
+        self.predictor.prepare(self.workload)
         total = math.fsum(self.predictor.total(g) for g in self.workload)
         return math.sqrt(total / self.workload.query_count)
 
@@ -179,6 +180,7 @@ class Plan:
             raise TooLargeError(msg)
         result = np.empty(workload.query_count)
         start = 0
+        self.predictor.prepare(workload)
         for group in workload:
             own = self.predictor.variances(group)
             result[start : start + own.size] = own.ravel()

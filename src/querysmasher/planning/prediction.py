@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import ClassVar
 
@@ -55,6 +55,9 @@ class Predictor:
         self.public_total = public_total
         self._shares: dict[Hashable, dict[tuple[int, ...], Array]] = {}
         self._known: dict[Hashable, Array] = {}
+
+    def prepare(self, groups: Iterable[Group]) -> None:
+        """Compute what is quicker to compute for several groups together, before they are asked for."""
 
     def shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[Measured, list[Share]]]:
         """Iterate over the attribute sets on which the group leaves something.

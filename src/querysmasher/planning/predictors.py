@@ -12,6 +12,7 @@ from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.whole import WholePredictor
 from querysmasher.planning.whole_rows import Whole
+from querysmasher.planning.wholes import WholesPredictor
 from querysmasher.schema import Schema
 
 
@@ -34,9 +35,12 @@ def new_predictor(
     if len(whole) == 1 and not residual:
         own = {whole[0][0].attributes: whole[0]}
         return WholePredictor(schema, centres, strategies, own, public_total)
+    wholes = [Whole.of(noises, strategies) for noises in whole]
+    if whole and not any(residual):
+        return WholesPredictor(schema, centres, strategies, residual, public_total, wholes)
     if any(strategy.unsplit for strategy in strategies):
         return LargePredictor(schema, centres, strategies, residual, public_total)
     predictor = Predictor(schema, centres, strategies, residual, public_total)
     if not whole:
         return predictor
-    return CombinedPredictor(predictor, [Whole.of(noises, strategies) for noises in whole])
+    return CombinedPredictor(predictor, wholes)

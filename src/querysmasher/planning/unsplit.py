@@ -4,7 +4,8 @@ Splitting pays when many attribute sets share parts; few queries that tie attrib
 whole, at the optimum over all mechanisms (`mechanisms.whole`). Small workloads are planned in both ways, and
 the better plan is kept. In larger ones, the queries given by their rows (predicates, `linear`, `a + b <= c`)
 are measured whole beside the tables, which are split, if that is better. If one square root shows that this
-is not near the optimum over all mechanisms, everything is measured whole, as far as sizes allow.
+is not near the optimum over all mechanisms, everything is measured whole, as far as sizes allow. If all
+queries are given by rows but together too large, they are measured whole in clusters (`clusters`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
+import numpy as np
+
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError
-from querysmasher.planning.cells import MergedRows, are_given, height, merge
+from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes
+from querysmasher.planning.clusters import clusters, shares, shifted
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mechanisms.whole import root_diagonal, root_of, solve_whole, whole_work
+from querysmasher.planning.mechanisms.whole import least_root, root_diagonal, root_of, solve_whole, whole_work
 from querysmasher.planning.mixture import Unsplit
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.split_bound import split_bound
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.groups import Group
@@ -30,6 +35,9 @@ WORTHWHILE = 0.99
 
 COARSE = 16
 """Beside other queries, the tolerance is this many times larger."""
+
+RECENTRED = 0.8
+"""Fraction of the loss around uniform centres, as its root, below which the best centres hardly ever come."""
 
 Planned = Callable[[Sequence[Unsplit]], Plan]
 """Plans the workload with some groups unsplit and the others split."""
@@ -43,7 +51,11 @@ def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
 
 
 def best_arrangement(
-    workload: Workload, budget: Budget, tolerance: float, planned: Planned, progress: bool | None = None
+    workload: Workload,
+    budget: Budget,
+    tolerance: float,
+    planned: Planned,
+    progress: bool | None = None,
 ) -> Plan:
     """Return the best plan found among those that split all groups, some, or none."""
     every = range(len(workload.groups))
@@ -53,6 +65,8 @@ def best_arrangement(
         most = min(most, limits().mixed_whole_work)
     merged = merged_groups(workload, every, most) if few or _is_quick(workload) else None
     if merged is None:
+        if len(few) == len(every):
+            return _clustered(workload, tolerance, planned, progress)
         return _partly_split(workload, few, tolerance, planned, progress)
     if merged.rows.shape[1] == 1:
         return planned([])  # all queries ask for the number of records
@@ -97,6 +111,37 @@ def _partly_split(
         return planned([])
 
 
+def _clustered(workload: Workload, tolerance: float, planned: Planned, progress: bool | None) -> Plan:
+    """Return a plan that measures all queries as they are, in clusters, unless splitting them is better."""
+    schema, groups = workload.schema, workload.groups
+    maps = value_classes(schema, groups)
+    places = None if maps is None else clusters(schema, groups, maps)
+    if maps is None or places is None:
+        return planned([])
+    found = [(own, merged_groups(workload, own, math.inf)) for own in places]
+    alone = len(places) == 1
+    merged = [
+        (own, one, np.zeros(len(one.rows)) if alone else shares(one)) for own, one in found if one is not None
+    ]
+    if len(merged) < len(places):
+        return planned([])
+    roots = [root_of(shifted(one, alpha)) for _, one, alpha in merged]
+    total = math.sqrt(math.fsum(float(one.weights @ alpha**2) for _, one, alpha in merged))
+    least, split = total + math.fsum(map(least_root, roots)), split_bound(schema, groups, maps)
+    if split <= least:
+        return planned([])
+    unsplit = [
+        solve_unsplit(one, own, COARSE * tolerance, root, progress, alpha)
+        for (own, one, alpha), root in zip(merged, roots, strict=True)
+    ]
+    if RECENTRED * split <= least:
+        return _better(planned([]), unsplit, planned)
+    try:
+        return planned(unsplit)
+    except PlanError:  # it cannot be measured in integers
+        return planned([])
+
+
 def _better(first: Plan, unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
     """Return the first plan, unless another is clearly better and can be measured."""
     try:
@@ -134,11 +179,14 @@ def solve_unsplit(
     tolerance: float,
     root: Array | None = None,
     progress: bool | None = None,
+    alpha: Array | None = None,
 ) -> Unsplit:
-    """Return the optimum for some groups alone."""
+    """Return the optimum for some groups alone, or less multiples α of the total."""
+    if alpha is not None:
+        merged = shifted(merged, alpha)
     with _working(merged, progress):
         solution = solve_whole(merged, tolerance, root)
-    return Unsplit(tuple(places), merged.attributes, solution, merged.rows, merged.weights)
+    return Unsplit(tuple(places), merged.attributes, solution, merged.rows, merged.weights, alpha)
 
 
 @contextmanager

@@ -20,14 +20,16 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.lifting import centred, lifted, subsets
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import strategy_of_integers
+from querysmasher.planning.wholes import WholesPredictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.repeats import combined_answers, repeats
 from querysmasher.release.store import Store
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
 
-Known = TypeVar("Known")
+Known = TypeVar("Known", bound=Predictor)
 """A kind of predictor."""
 
 KEPT = 30_000_000
@@ -168,7 +170,23 @@ class PredictedReconstruction(Reconstruction, Generic[Known]):
         self._predictor = predictor
 
 
-class CombinedReconstruction(PredictedReconstruction[CombinedPredictor]):
+class PartlyWhole(PredictedReconstruction[Known]):
+    """Reconstructs marginals from queries that were measured as they are, and others or the total."""
+
+    @property
+    def _whole_answers(self) -> list[Array]:
+        """The answers to queries that are not split, one array for each measurement."""
+        numbers = [i for i, m in enumerate(self.plan.measured) if _is_unsplit(self.plan, m)]
+        return [self.store[number].astype(float) for number in numbers]
+
+    def _check_complete(self, attributes: tuple[int, ...]) -> None:
+        """Refuse a marginal of which some cells cannot be estimated."""
+        names = [self.plan.schema.names[a] for a in attributes]
+        families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
+        self._predictor.check(Group(tuple(names), families))
+
+
+class CombinedReconstruction(PartlyWhole[CombinedPredictor]):
     """Reconstructs marginals from residuals, corrected by what was measured of queries that are not split."""
 
     def residual(self, attributes: tuple[int, ...]) -> Array | None:
@@ -179,19 +197,26 @@ class CombinedReconstruction(PredictedReconstruction[CombinedPredictor]):
     @cached_property
     def _correction(self) -> Callable[[tuple[int, ...]], Array | None]:
         """Returns what the whole answers add to a residual."""
-        numbers = [i for i, m in enumerate(self.plan.measured) if _is_unsplit(self.plan, m)]
-        differences = np.concatenate([self.store[number].astype(float) for number in numbers])
+        differences = np.concatenate(self._whole_answers)
         for attributes, rows in self._predictor.rows.items():
             own = super().residual(attributes)
             if own is not None:
                 differences -= rows.reshape(len(rows), -1) @ own.ravel()
         return self._predictor.correction(differences)
 
-    def _check_complete(self, attributes: tuple[int, ...]) -> None:
-        """Refuse a marginal of which some cells cannot be estimated."""
-        names = [self.plan.schema.names[a] for a in attributes]
-        families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
-        self._predictor.check(Group(tuple(names), families))
+
+class WholesReconstruction(PartlyWhole[WholesPredictor]):
+    """Reconstructs marginals from queries that were measured as they are, in several parts."""
+
+    def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
+        """Return the marginal on attributes in any order, right for what follows from these queries."""
+        if complete:
+            self._check_complete(attributes)
+        total = self.residual(())
+        answers = [*self._whole_answers, *([] if total is None else [total.reshape(1)])]
+        ordered = tuple(sorted(attributes))
+        table = self._predictor.marginal(ordered, np.concatenate(answers))
+        return table.transpose([ordered.index(a) for a in attributes])
 
 
 def _is_unsplit(plan: IntegerPlan, measured: IntegerMeasured) -> bool:

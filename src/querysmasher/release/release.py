@@ -78,6 +78,7 @@ class Release(Measurements, Statistical):
         values, std = np.empty(workload.query_count), np.empty(workload.query_count)
         start = 0
         with one_core():
+            self.predictor.prepare(workload)
             for group in workload:
                 stop = start + group.rows
                 own_values, own_std = self.answer_group(group)
@@ -96,6 +97,7 @@ class Release(Measurements, Statistical):
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""
         self._check(workload)
+        self.predictor.prepare(workload)
         return np.concatenate([self.predictor.variances(group).ravel() for group in workload])
 
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:

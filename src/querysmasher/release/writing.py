@@ -45,6 +45,7 @@ def write_answers(
     ending = check_ending(path, ENDINGS)
     if ending == ".xlsx":
         check_excel()
+    release.predictor.prepare(workload)
     for group in workload:
         release.predictor.check(group)  # before anything is written
     safe = cell if ending.startswith(".csv") else str

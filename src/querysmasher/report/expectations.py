@@ -107,6 +107,7 @@ def expect(
     position = workload.schema.position
     shares, of_group = plan.budget_shares(), _shares_of_whole(plan) if workload is plan.workload else {}
     own_queries = workload is plan.workload and predictor is plan.predictor
+    predictor.prepare(group for group in workload if _is_quick(group, max_entries))
     extremes = largest_errors(plan) if own_queries and max_entries == math.inf else None
     for place, group in enumerate(workload):
         own = shares.get(tuple(sorted(group.attributes, key=position)), 0.0)
@@ -271,8 +272,12 @@ def _fallback(method: str, sets: int, gap: float) -> str:
     return f"{too_large}: {method} strategies instead, at most {gap:.1%} above it"
 
 
+def _is_quick(group: Group, max_entries: float) -> bool:
+    return all(f.closed_form or f.rows * f.cells <= max_entries for f in group.families)
+
+
 def _rmse(group: Group, predictor: Predictor, max_entries: float) -> float | None:
-    if any(not f.closed_form and f.rows * f.cells > max_entries for f in group.families):
+    if not _is_quick(group, max_entries):
         return None
     try:
         return math.sqrt(predictor.total(group) / group.rows)

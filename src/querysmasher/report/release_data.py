@@ -85,6 +85,7 @@ def planned_answers(release: Released) -> tuple[list[Answer], int]:
     groups.sort(key=lambda g: len(g.attributes))
     answers: list[Answer] = []
     with one_core():
+        release.predictor.prepare(groups[:LISTED])
         for group in groups:
             if len(answers) >= LISTED:
                 break

@@ -266,3 +266,27 @@ def test_tight_targets_use_all_of_the_budget():
     plan = plan_close_to_least(1.1, "uniform")
     assert 1 - 1e-3 <= targeted(plan) <= 1 + 1e-6
     assert plan.gap <= 0.01
+
+
+@pytest.mark.slow
+def test_tables_that_hardly_matter_take_nothing_from_the_certificate():
+    """Multipliers have a floor, which grows while strategies neglect queries; at last it costs the bound."""
+    schema = qs.Schema.of(a=3, b=4)
+    workload = (
+        qs.abs_difference(schema, "b", "a").within(1.5)
+        + qs.queries(schema, b="circular").within(20)
+        + qs.queries(schema, b="identity", a="circular").within(20)
+    )
+    plan = qs.least_budget(workload, neighbours="replace_one", centering="uniform")
+    assert targeted(plan) <= 1 + 1e-6
+    assert plan.gap <= 0.005
+
+
+@pytest.mark.slow
+def test_a_total_that_is_public_beside_few_queries_at_their_least_budget():
+    """No multipliers meet the targets around other centres: these grow beyond all bounds."""
+    schema = qs.Schema.of(a=4)
+    aimed = qs.linear(schema, ["a"], [[-1, -2, 0, 1], [0, -2, -1, 2]]).within(0.3)
+    plan = qs.least_budget(0.1 * qs.marginals(schema, 0) + aimed, neighbours="replace_one")
+    assert targeted(plan) <= 1 + 1e-6
+    assert plan.gap <= 0.01

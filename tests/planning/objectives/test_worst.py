@@ -89,6 +89,32 @@ def test_a_query_of_nothing_changes_nothing():
     assert plan.extremes[-1].std == 0
 
 
+def small(**families):
+    """Products of queries on few values, beside a table and a total with targets of their own."""
+    schema = qs.Schema.of(a=3, b=2)
+    return (
+        qs.queries(schema, **families)
+        + qs.queries(schema, a="identity").within(1.5)
+        + qs.marginals(schema, 0).within(20)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("centering", ["uniform", "optimized"])
+@pytest.mark.parametrize(
+    "families",
+    [{"b": "circular", "a": "prefix"}, {"a": "prefix", "b": "range"}, {"a": "range", "b": "range"}],
+)
+def test_a_public_total_leaves_no_gap_that_products_of_multipliers_cannot_close(families, centering):
+    """All records are known exactly, a product of rows that each matter: no product says that it does not."""
+    workload, budget = small(**families), qs.PrivacyCost(1.0, neighbours="replace_one")
+    plan = qs.plan(workload, budget, objective="worst", centering=centering, mechanism="querysmasher")
+    best = math.sqrt(optimal_worst(workload, plan.centres, budget.unit))
+    assert best * (1 - 1e-5) <= plan.worst == pytest.approx(ratios(plan).max(), rel=1e-6)
+    assert plan.worst / (1 + plan.gap) <= best * (1 + 1e-5)
+    assert plan.gap <= 0.005
+
+
 FIGURES = {
     "prefix 100": (lambda: qs.all_kway(qs.Schema.of(a=100), 1, "prefix"), 2.250, 2.582),
     "prefix [10]^4": (lambda: qs.all_kway(cube(10, 4), [1, 2], "prefix"), 4.46, 5.68),

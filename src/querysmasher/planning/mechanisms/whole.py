@@ -71,7 +71,11 @@ def root_of(merged: MergedRows) -> Array:
 
     They are orthogonal, unless the queries are far apart in size.
     """
-    rows = merged.rows * np.sqrt(merged.weights)[:, None]
+    return independent_root(merged.rows * np.sqrt(merged.weights)[:, None])
+
+
+def independent_root(rows: Array) -> Array:
+    """Return independent rows with the same Gram matrix, orthogonal unless the rows are far apart in size."""
     if are_far_apart(rows):
         return graded_root(rows)
     few = len(rows) <= rows.shape[1]
@@ -87,6 +91,12 @@ def root_diagonal(root: Array) -> Array | None:
     trace of S P^½, and the best weights p of the cells are proportional to s²).
     """
     return None if is_graded(root) else (1 / lengths(root)) @ root**2
+
+
+def least_root(root: Array) -> float:
+    """Return a lower bound of the root loss at unit cost: zero, if one square root does not tell."""
+    diagonal = root_diagonal(root)
+    return 0.0 if diagonal is None else float(np.linalg.norm(diagonal))
 
 
 def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None) -> Solution:

@@ -8,6 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.plan import Plan
@@ -48,7 +49,8 @@ class Again:
     tolerance: float
     fixed: Centres | None = None
     """The only centres to use, if any."""
-    _unsplit: list[tuple[int, ...]] | None = field(default=None, init=False)
+    _unsplit: list[tuple[tuple[int, ...], Array | None]] | None = field(default=None, init=False)
+    """The groups that are measured together, and what is subtracted from their queries."""
 
     def around(self, centres: Centres) -> Again:
         """Return what plans around these centres only, with the same groups split."""
@@ -64,8 +66,8 @@ class Again:
         if not self._unsplit:
             return self.split(workload, self.fixed or centres, tolerance)
         unsplit = [
-            solve_unsplit(merged, places, tolerance, progress=False)
-            for places in self._unsplit
+            solve_unsplit(merged, places, tolerance, progress=False, alpha=alpha)
+            for places, alpha in self._unsplit
             if (merged := merged_groups(workload, places, math.inf)) is not None
         ]
         rest = without(workload, unsplit)
@@ -73,11 +75,11 @@ class Again:
         return beside(split, unsplit, workload, self.budget, self.tolerance, combined=False)
 
     def _first(self, workload: Workload) -> Plan:
-        made: dict[int, tuple[Plan, list[tuple[int, ...]]]] = {}
+        made: dict[int, tuple[Plan, list[tuple[tuple[int, ...], Array | None]]]] = {}
 
         def planned(unsplit: Sequence[Unsplit]) -> Plan:
             plan = self.planned(workload, unsplit)
-            made[id(plan)] = plan, [own.places for own in unsplit]
+            made[id(plan)] = plan, [(own.places, own.alpha) for own in unsplit]
             return plan
 
         best = self.arranged(workload, planned)

@@ -12,11 +12,14 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from querysmasher.planning.measured import Measured
 from querysmasher.planning.objectives.entry import Entry
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.whole import WholePredictor
+from querysmasher.planning.whole_rows import Whole
+from querysmasher.planning.wholes import WholesPredictor
 from querysmasher.workload.groups import Group
 
 MOST_ENTRIES = 4_000_000
@@ -44,6 +47,7 @@ class ApartTable(VarianceTable):
         self._schema, self._unit = plan.workload.schema, plan.budget.unit
         self._whole = {place: index for index, m in enumerate(plan.measured) for place in m.whole}
         self._measured = plan.measured
+        self._places = {id(m): index for index, m in enumerate(plan.measured)}
         split = {m.attributes: (m,) for m in plan.measured if not m.whole}
         return Predictor(self._schema, plan.centres, self._strategies, split, self._unit.total_is_public)
 
@@ -59,17 +63,21 @@ class ApartTable(VarianceTable):
     def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
         if members[0] not in self._whole:
             return super()._entry(group, members, scopes)
-        index = self._whole[members[0]]
-        measured = self._measured[index]
-        own = WholePredictor(
-            self._schema,
-            self.predictor.centres,
-            self._strategies,
-            {measured.attributes: (measured,)},
-            self._unit.total_is_public,
-        )
-        variances = own.variances(group) / measured.variance
-        return self._written_out(group, members, scopes, {self._numbered[index]: variances})
+        own = self._own(self._measured[self._whole[members[0]]])
+        squares = {
+            self._numbered[self._places[id(one)]]: (image**2).sum(axis=1) for one, image in own.images(group)
+        }
+        return self._written_out(group, members, scopes, squares)
+
+    def _own(self, measured: Measured) -> Predictor:
+        """Return what predicts variances from one whole measurement, and the total if only that is split."""
+        centres, public = self.predictor.centres, self._unit.total_is_public
+        if set(self.class_of) <= {()}:
+            whole = [Whole.of((measured,), self._strategies)]
+            split = self.predictor.measured
+            return WholesPredictor(self._schema, centres, self._strategies, split, public, whole)
+        only = {measured.attributes: (measured,)}
+        return WholePredictor(self._schema, centres, self._strategies, only, public)
 
 
 class CombinedTable(VarianceTable):

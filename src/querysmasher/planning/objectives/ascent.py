@@ -1,13 +1,11 @@
 """Raise a bound that depends on multipliers, by a quasi-Newton method.
 
 The variables are square roots: multipliers stay positive, and where every query is measured by itself, the
-bound is a quadratic function of them. One evaluation is one plan. Before, multipliers grow by the ratios of
-variance to target², to the sum that is best for the strategies of the last plan.
+bound is a quadratic function of them. One evaluation is one plan.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,7 +13,6 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.objectives.multipliers import Multipliers
-from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.quasi_newton import minimize
 from querysmasher.workload.weighted import by_length
 
@@ -73,26 +70,3 @@ def raised(
     first = np.concatenate([np.sqrt(start.groups[places] / unit), *(np.sqrt(start.rows[s]) for s in scopes)])
     minimize(lowered, first * SPREAD, steps=steps, gain=gain, gradient=0.0)
     return max(best, key=lambda one: one[0])[1]
-
-
-def best_sum(multipliers: Multipliers, table: VarianceTable, losses: Array, aims: Array) -> float:
-    """Return the sum of the multipliers at which the bound is highest, if strategies stayed the same.
-
-    It is then (Σ_k √(n_k c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k that
-    of the multipliers: concave in s. `aims` has the target of every group, infinite for those without any.
-    """
-    relative = np.where(np.isfinite(aims), multipliers.groups / aims**2, 0.0)
-    weights = np.array([relative[list(entry.members)].sum() for entry in table.entries])
-    added = weights @ table.coefficients(multipliers.by_column(table)) / float(multipliers.groups.sum())
-    spent = table.counts * table.changes
-    budget = float((spent / table.variances).sum())
-
-    def slope(log_sum: float) -> float:
-        roots = np.sqrt(np.maximum(spent * (losses + math.exp(log_sum) * added), 1e-300))
-        return float(roots.sum() * (spent * added / roots).sum()) / budget - 1
-
-    low, high = (math.log(float(multipliers.groups.sum())) + change for change in (-9.0, 9.0))
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
-    return math.exp(low)

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from querysmasher.arrays import Array
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.workload.family import Family
@@ -24,6 +23,9 @@ MOST_CELLS = 1_200
 
 FEW_CELLS = 400
 """The same where no strategy ties the families: then merging costs product structure."""
+
+FEW_ROWS = 4_000
+"""Maximum number of queries in all of groups that are merged although nothing ties them."""
 
 MOST_ENTRIES = 4_000_000
 """Maximum number of entries of its queries, written out."""
@@ -52,31 +54,30 @@ def merged_aimed(workload: Workload) -> Workload:
     Weights and multipliers of such a group add up to no product, so that nothing is lost.
     """
     scopes = Scopes.of(workload, own=True)
-    groups = []
-    for group, own in zip(workload, scopes.of_group, strict=True):
-        free = tuple(place for place, s in enumerate(own) if not scopes.scopes[s].fixed)
-        if group.target is None or len(free) < 2:
-            groups.append(group)
-            continue
-        clusters = sorted([free, *((place,) for place in range(len(own)) if place not in free)])
-        groups.append(_merged(group, clusters, FEW_CELLS))
-    return Workload(workload.schema, tuple(groups))
+    groups = tuple(
+        group if group.target is None else _merged_free(group, own, scopes)
+        for group, own in zip(workload, scopes.of_group, strict=True)
+    )
+    return Workload(workload.schema, groups)
 
 
-def spread_rows(group: Group, rows: Sequence[Array], other: Group) -> list[Array | None]:
-    """Return products of the values of a group's rows, family by family of another that merges some of them.
+def merged_few(workload: Workload) -> Workload:
+    """Return the workload with small families of groups that need multipliers merged, if these are few."""
+    scopes = Scopes.of(workload, own=True)
+    groups = tuple(
+        _merged_free(group, own, scopes) for group, own in zip(workload, scopes.of_group, strict=True)
+    )
+    changed = sum(group.rows for group, own in zip(workload, groups, strict=True) if group != own)
+    return Workload(workload.schema, groups) if 0 < changed <= FEW_ROWS else workload
 
-    None stands for a family that merges others, or in another order.
-    """
-    own = {names: values for (names, _), values in zip(group.parts(), rows, strict=True)}
-    result: list[Array | None] = []
-    for names, family in other.parts():
-        product: Array = np.ones(1)
-        left = names
-        while left and (first := next((n for n in own if n and left[: len(n)] == n), None)):
-            product, left = np.multiply.outer(product, own[first]).ravel(), left[len(first) :]
-        result.append(product if not left and len(product) == family.rows else None)
-    return result
+
+def _merged_free(group: Group, own: Sequence[int], scopes: Scopes) -> Group:
+    """Return a group with its families merged that need multipliers, if they are small."""
+    free = tuple(place for place, s in enumerate(own) if not scopes.scopes[s].fixed)
+    if len(free) < 2:
+        return group
+    clusters = sorted([free, *((place,) for place in range(len(own)) if place not in free)])
+    return _merged(group, clusters, FEW_CELLS)
 
 
 def _merged(group: Group, clusters: Sequence[tuple[int, ...]], most_cells: int) -> Group:

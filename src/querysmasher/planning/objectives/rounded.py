@@ -18,10 +18,10 @@ from querysmasher.planning.objectives.again import kind_of
 from querysmasher.planning.objectives.apart import is_mixed
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.finish import class_losses, with_noise
+from querysmasher.planning.objectives.found import gap_of
 from querysmasher.planning.objectives.least import at_cost
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.planning.objectives.targets import gap_of
 from querysmasher.planning.objectives.within import replace_targets
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution

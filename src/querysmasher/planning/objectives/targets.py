@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.objectives.again import Again
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
-from querysmasher.planning.objectives.ascent import Height, best_sum, raised
+from querysmasher.planning.objectives.ascent import Height, raised
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.combining import combined
 from querysmasher.planning.objectives.finish import class_losses, with_noise
-from querysmasher.planning.objectives.merging import merged_aimed, spread_rows
+from querysmasher.planning.objectives.found import Found, gap_of, weighted
+from querysmasher.planning.objectives.merging import merged_aimed
 from querysmasher.planning.objectives.multipliers import FLOOR, MOST_STEP, Multipliers, Scopes
 from querysmasher.planning.objectives.paces import Paces
 from querysmasher.planning.objectives.sharing import all_largest, largest_ratio
+from querysmasher.planning.objectives.spreading import plus, spread_rows
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -56,47 +57,16 @@ loss: beyond, the budget does not suffice."""
 MET = 1 + 5e-7
 """A target is met if no variance exceeds its square by more than this factor."""
 
-JUST_MISSED, RESERVES = 1.02, (2e-4, 1e-3, 5e-3)
-"""If the best multipliers miss the squares of targets by at most the first factor, those of squares that are
-smaller by these fractions are tried."""
-
 EAGER = 1.004
 """The budget is shared anew once the bound changes by less than this factor."""
+
+HEAVIER = (0.02, 0.1, 0.4, 1.0, 3.0)
+"""Where strategies of the highest bound miss their targets by a hair, these multiples of the multipliers of
+the least largest ratio are added in turn, until some shares of the budget meet them."""
 
 FINE, FINEST = 0.6, 1e-3
 """Precision of the plans with other weights, in tolerances: if the sum of the multipliers is small, and the
 least."""
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A plan that meets all targets, and a lower bound on the loss of every plan of its kind that does."""
-
-    plan: Plan
-    bound: float
-    multipliers: Multipliers
-    weight: float
-    """The sum of the multipliers relative to the loss: large close to the least budget."""
-
-    @property
-    def gap(self) -> float:
-        """How far the weighted RMSE may be above the least, as a fraction."""
-        return gap_of(self.plan.weighted_loss, self.bound)
-
-    def weighted(self) -> Workload:
-        """Return the workload, with all weights that queries have and those that their targets add."""
-        return weighted(self.multipliers)
-
-
-def gap_of(loss: float, bound: float) -> float:
-    """Return how far the root of a loss may be above the least, as a fraction."""
-    return max(0.0, math.sqrt(loss / bound) - 1) if bound > 0 else math.inf
-
-
-def weighted(multipliers: Multipliers) -> Workload:
-    """Return the workload, with all weights that queries have and those that their targets add."""
-    aims = (g.target.std if g.target is not None else 1.0 for g in multipliers.workload)
-    return multipliers.added(np.fromiter(aims, float))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +78,11 @@ class Trial:
     bound: float
     table: VarianceTable
     losses: Array
+
+    @property
+    def is_rigid(self) -> bool:
+        """Whether there is a single class, so that the budget cannot be shared anew."""
+        return len(self.table.sets) == 1
 
 
 class CappedSearch:
@@ -123,7 +98,7 @@ class CappedSearch:
         self.best: Plan | None = None
         self.bound = 0.0
         self._table: VarianceTable | None = None
-        self._weight = 0.0
+        self._loss, self._weight = math.inf, 0.0
         self._precision = 1.0
         self._paces = Paces()
 
@@ -136,7 +111,8 @@ class CappedSearch:
         targets, or from the plan that ignores the targets; these do not go on if they meet no targets, which
         is close to the least budget.
         """
-        multipliers = start or (self._first() if worst is None else self._following(worst))
+        first = None if worst is None else self._following(worst)
+        multipliers = start or first or self._first()
         last, rate = 0.0, RATE
         for step in range(STEPS):
             trial = self._tried(multipliers)
@@ -148,16 +124,19 @@ class CappedSearch:
             if (step == STEPS - 1 or settled) and self._shared(trial):
                 return self._found(multipliers)
             multipliers = self._stepped(trial, rate)
+            if trial.is_rigid:
+                break
+        ascents = ASCENTS if self._gap > WIDE * self.goal else 0
         if self.best is None and worst is None:
-            return None
-        for _ in range(ASCENTS if self._gap > WIDE * self.goal else 0):
+            if not trial.is_rigid:
+                return None
+            ascents = 1
+        for _ in range(ascents):
             gap = self._gap
             trial = self._tried(raised(multipliers, self._height, self.bound, ASCENT, GAIN))
             if self.bound > most:
                 return None
-            if not self._kept(trial):
-                self._overshoot(trial)
-            if self._gap <= self.goal or (self.best is not None and self._gap > gap * NARROWER):
+            if self._met(trial, first) or (self.best is not None and self._gap > gap * NARROWER):
                 break
             multipliers = self._stepped(trial, RATE)  # none stays at zero
         return None if self.best is None else self._found(trial.multipliers)
@@ -168,26 +147,25 @@ class CappedSearch:
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - float(multipliers.groups.sum())
         self.bound = max(bound, self.bound)
         table, losses = self._tabulated(plan)
-        self._weight = float(multipliers.groups.sum()) / float(losses @ table.variances)
+        self._loss = float(losses @ table.variances)
+        self._weight = float(multipliers.groups.sum()) / self._loss
         self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
         return Trial(multipliers, plan, bound, table, losses)
 
-    def _height(self, multipliers: Multipliers, reserve: float = 0.0) -> Height:
-        """Return the bound at some multipliers, and its derivatives, for targets² less a fraction."""
+    def _height(self, multipliers: Multipliers) -> Height:
+        """Return the bound at some multipliers, and its derivatives; none if these are far too large."""
+        if not float(multipliers.groups.sum()) <= MOST_WEIGHT * self._loss:  # the budget does not suffice
+            return Height(-math.inf, np.zeros(len(self.aims)), [np.zeros(len(u)) for u in multipliers.rows])
         trial = self._tried(multipliers)
         by_column = multipliers.by_column(trial.table)
         expected = trial.table.expected(by_column, trial.table.variances)
         groups, weights = np.zeros(len(self.aims)), np.zeros(len(trial.table.entries))
         for number, entry in enumerate(trial.table.entries):
             aim = self.aims[entry.members[0]]
-            groups[list(entry.members)] = expected[number] / aim**2 - 1 + reserve
+            groups[list(entry.members)] = expected[number] / aim**2 - 1
             weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
         slopes = trial.table.slopes(by_column, weights, trial.table.variances)
-        rows = multipliers.row_slopes(trial.table, slopes)
-        for number, of in zip(multipliers.groups, self.scopes.of_group, strict=True):
-            for s in of:
-                rows[s] = rows[s] + reserve * number
-        return Height(trial.bound + reserve * float(multipliers.groups.sum()), groups, rows)
+        return Height(trial.bound, groups, multipliers.row_slopes(trial.table, slopes))
 
     def _first(self) -> Multipliers:
         """Return the first multipliers."""
@@ -241,35 +219,28 @@ class CappedSearch:
 
         return combined(plan, self.workload, self.scopes, value, share)
 
+    def _met(self, trial: Trial, worst: Multipliers | None) -> bool:
+        """Share the budget anew, also with the strategies of larger multipliers if these miss their targets.
+
+        Those of the least largest ratio are added, or multiples of the same ones if they are unknown.
+        """
+        start, before = trial.multipliers, self.best
+        for part in HEAVIER:
+            if self._shared(trial) or self.best is not before:
+                return self._gap <= self.goal
+            trial = self._tried(plus(start, worst or start, part))
+        return self._shared(trial)
+
     def _shared(self, trial: Trial) -> bool:
         """Share the budget anew, keep the best plan that meets all targets, and return whether it will do."""
-        self._kept(trial)
-        return self._gap <= self.goal
-
-    def _kept(self, trial: Trial) -> bool:
-        """Share the budget anew, return whether that meets all targets, and keep the best plan that does."""
         table, targets = trial.table, self._targets(trial.table)
         with one_core():
             x = capped(table, trial.losses, targets, trial.plan.budget.privacy_cost, self._weight)
-        if x is None or largest_ratio(table, targets, x) > MET:
-            return False
-        found = with_noise(trial.plan, self.workload, table, self.scopes, x)
-        if self.best is None or found.weighted_loss < self.best.weighted_loss:
-            self.best = found
-        return True
-
-    def _overshoot(self, trial: Trial) -> None:
-        """Keep the plan of slightly tighter targets, which meets those that this one just misses.
-
-        Where one strategy answers everything, there is nothing to share.
-        """
-        table = trial.table
-        if largest_ratio(table, self._targets(table), table.variances) > JUST_MISSED:
-            return
-        for reserve in RESERVES:
-            at = partial(self._height, reserve=reserve)
-            if self._kept(self._tried(raised(trial.multipliers, at, self.bound, ASCENT, GAIN))):
-                return
+        if x is not None and largest_ratio(table, targets, x) <= MET:
+            found = with_noise(trial.plan, self.workload, table, self.scopes, x)
+            if self.best is None or found.weighted_loss < self.best.weighted_loss:
+                self.best = found
+        return self._gap <= self.goal
 
     def _targets(self, table: VarianceTable) -> Array:
         return np.array([self.aims[entry.members[0]] for entry in table.entries])
@@ -291,7 +262,31 @@ class CappedSearch:
         ).rows
         steps = np.clip(RATE * np.log(np.maximum(by_group, 1e-300)), -MOST_STEP, MOST_STEP)
         moved = replace(multipliers, groups=multipliers.groups * np.exp(steps), rows=rows)
+        if trial.is_rigid:
+            return moved
         total = float(multipliers.groups.sum())
-        change = math.log(best_sum(moved, table, trial.losses, self.aims) / total)
+        change = math.log(self._best_sum(moved, table, trial.losses) / total)
         best = total * math.exp(min(max(change, -MOST_CHANGE), MOST_CHANGE))
         return replace(moved, groups=moved.groups * (best / float(moved.groups.sum())))
+
+    def _best_sum(self, multipliers: Multipliers, table: VarianceTable, losses: Array) -> float:
+        """Return the sum of the multipliers at which the bound is highest, if strategies stayed the same.
+
+        It is then (Σ_k √(n_k c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k that
+        of the multipliers: concave in s.
+        """
+        relative = np.where(np.isfinite(self.aims), multipliers.groups / self.aims**2, 0.0)
+        weights = np.array([relative[list(entry.members)].sum() for entry in table.entries])
+        added = weights @ table.coefficients(multipliers.by_column(table)) / float(multipliers.groups.sum())
+        spent = table.counts * table.changes
+        budget = float((spent / table.variances).sum())
+
+        def slope(log_sum: float) -> float:
+            roots = np.sqrt(np.maximum(spent * (losses + math.exp(log_sum) * added), 1e-300))
+            return float(roots.sum() * (spent * added / roots).sum()) / budget - 1
+
+        low, high = (math.log(float(multipliers.groups.sum())) + change for change in (-9.0, 9.0))
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+        return math.exp(low)

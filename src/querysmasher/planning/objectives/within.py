@@ -13,11 +13,12 @@ import numpy as np
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.objectives.again import Again, Fresh, kind_of
+from querysmasher.planning.objectives.found import Found, gap_of
 from querysmasher.planning.objectives.insufficient import InsufficientError, missed_targets
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.multipliers import Multipliers
 from querysmasher.planning.objectives.objective import plan_worst, search_worst, targets_of, worst_of
-from querysmasher.planning.objectives.targets import CappedSearch, Found, gap_of
+from querysmasher.planning.objectives.targets import CappedSearch
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload

@@ -22,10 +22,11 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
-from querysmasher.planning.objectives.merging import merged
+from querysmasher.planning.objectives.merging import merged, merged_few
 from querysmasher.planning.objectives.multipliers import FLOOR, Multipliers, Scopes
 from querysmasher.planning.objectives.paces import Paces
 from querysmasher.planning.objectives.sharing import Shares, all_largest, share
+from querysmasher.planning.objectives.spreading import spread
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -93,6 +94,8 @@ class Search:
         self.best: Trial | None = None
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
+        self._tops: dict[Hashable, Multipliers] = {}
+        """The multipliers of these bounds."""
         self._table: VarianceTable | None = None
         self._paces = Paces()
         self._differ = len(set(aims.tolist())) > 1
@@ -109,8 +112,24 @@ class Search:
 
     def run(self) -> Trial:
         """Return the best trial."""
-        multipliers, rate, last = self._even(), FIRST_RATE, 0.0
-        stalled, most, centres = 0, MOST_RATE, None
+        self._search(self._even(), None)
+        if self.gap > self.tolerance * OPEN[-1][1]:
+            finer = merged_few(self.workload)
+            if finer is not self.workload or self._floor > FIRST_FLOOR:
+                self._search_finer(finer)
+        return self._kept
+
+    def _search_finer(self, workload: Workload) -> None:
+        """Go on around the best centres, with families merged and with the least floor under multipliers."""
+        top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
+        self.workload, self._floor = workload, FLOOR
+        self._table, self._paces = None, Paces()
+        self._search(spread(top, workload, self._even().scopes), centres)
+
+    def _search(self, multipliers: Multipliers, centres: Centres | None) -> None:
+        """Search from some multipliers, around given centres or the best ones."""
+        rate, last, stalled, most = FIRST_RATE, 0.0, 0, MOST_RATE
+        first = self.best is None
         for step in range(STEPS + LAST_STEPS):
             if step == STEPS:
                 centres = self._kept.plan.centres
@@ -133,9 +152,8 @@ class Search:
             last = max(trial.bound, last)
             with one_core():
                 multipliers = self._stepped(trial, rate)
-            if step == 0 and self._refined(trial):
+            if step == 0 and first and self._refined(trial):
                 multipliers = self._even()
-        return self._kept
 
     @property
     def _kept(self) -> Trial:
@@ -188,7 +206,8 @@ class Search:
     def _keep(self, trial: Trial) -> None:
         """Remember the best plan, and the best bound of each kind."""
         kind = kind_of(trial.plan)
-        self.bounds[kind] = max(trial.bound, self.bounds.get(kind, 0.0))
+        if trial.bound > self.bounds.get(kind, 0.0):
+            self.bounds[kind], self._tops[kind] = trial.bound, trial.multipliers
         if trial.shares is not None and (self.best is None or trial.largest < self.best.largest):
             self.best = trial
 

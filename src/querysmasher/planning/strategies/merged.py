@@ -2,14 +2,14 @@
 
 With E the cells' columns (cells × columns, 0/1), D the sizes of the columns and M the stored rows, B = M·Eᵀ.
 U = E·D^(-½) has orthonormal columns, so B† = U·(M·D^½)†: a query enters by its sums over the cells of each
-column, divided by the root of their number. All work is done over columns and coarse cells (`Partition`), in
-pieces: the rows themselves are the only large array.
+column, divided by the root of their number. All work is done over columns and coarse cells (`CoarseCells`),
+in pieces: the rows themselves are the only large array.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -21,6 +21,7 @@ from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
+from querysmasher.planning.strategies.coarse import CHUNK, CoarseCells, count
 from querysmasher.planning.strategies.rounding import completed, fits_rows, reduced, round_on_lattice, scaled
 from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
@@ -34,9 +35,6 @@ from querysmasher.planning.strategies.strategy import (
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
-
-CHUNK = 10_000_000
-"""Maximum number of entries of an intermediate array."""
 
 FEW = 4_000
 """Maximum number of coarse cells whose covariances are written out."""
@@ -72,14 +70,13 @@ class MergedStrategy(Strategy):
         return len(self.matrix)
 
     @cached_property
+    def _cells(self) -> CoarseCells:
+        return CoarseCells(self.partition)
+
+    @property
     def _root_sizes(self) -> Array:
         """The diagonal of D^½."""
-        return np.sqrt(self.partition.sizes)
-
-    @cached_property
-    def _shares(self) -> Array:
-        """What a coarse cell adds to its column, both as unit vectors: √(its cells / the column's cells)."""
-        return np.sqrt(self.partition.coarse_sizes) / self._root_sizes[self.labels.ravel()]
+        return self._cells.root_sizes
 
     @cached_property
     def _span(self) -> Span:
@@ -88,10 +85,9 @@ class MergedStrategy(Strategy):
 
     def transform(self, rows: Array) -> Array:
         lead = rows.shape[: rows.ndim - len(self.shape)]
-        coarse = self._merged_values(rows.reshape(-1, *self.shape), range(len(self.shape)))
-        return self._span.coefficients(self._merged_cells(coarse.reshape(len(coarse), -1))).reshape(
-            *lead, self.rank
-        )
+        coarse = self._cells.of_values(rows, range(len(self.shape)))
+        columns = self._cells.on_columns(coarse.reshape(len(coarse), -1))
+        return self._span.coefficients(columns).reshape(*lead, self.rank)
 
     def covary(self, rows: Array) -> Array:
         image = self.transform(rows).reshape(-1, self.rank)
@@ -103,94 +99,55 @@ class MergedStrategy(Strategy):
         return MergedStrategy(self.shape, self.maps, self.labels, basis)
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
-        size = self.labels.size
-        if size <= FEW and math.prod(len(rows) for _, rows in factors) > 2 * size:
-            image = self._span.coefficients(self._merged_cells(np.eye(size)))
-            own = [(axes, self._merged_values(self._tensor(axes, rows), axes)) for axes, rows in factors]
-            many = quadratic_forms(image @ image.T, self.labels.shape, own)
+        cells = self._cells
+        if cells.size <= FEW and count(factors) > 2 * cells.size:
+            image = self._span.coefficients(cells.on_columns(np.eye(cells.size)))
+            own = [(axes, cells.of_values(rows, axes)) for axes, rows in factors]
+            many = quadratic_forms(image @ image.T, cells.shape, own)
             if many.min() > FAR_BELOW * np.einsum("ij,ij->i", image, image).max():
                 return many
-        result = np.empty(math.prod(len(rows) for _, rows in factors))
-        for place, coarse in self._products(factors):
-            image = self._span.coefficients(self._merged_cells(coarse))
+        result = np.empty(count(factors))
+        for place, coarse in cells.products(factors):
+            image = self._span.coefficients(cells.on_columns(coarse))
             result[place] = np.einsum("ij,ij->i", image, image)
         return result.reshape([len(rows) for _, rows in factors])
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether product queries are equal on the cells of a column, and combinations of the rows."""
-        outside = self._within_classes(factors).ravel()
-        for place, coarse in self._products(factors):
-            columns = self._merged_cells(coarse)
-            rest = coarse - self._shares * np.take(columns, self.labels.ravel(), axis=1)
-            outside[place] += np.einsum("ij,ij->i", rest, rest)
-            if self.rank < self.partition.columns:
-                rest = self._span.outside(columns, self._span.coefficients(columns))
-                outside[place] += np.einsum("ij,ij->i", rest, rest)
+        outside = self._cells.within_classes(factors)
+        for place, coarse in self._cells.products(factors):
+            columns = self._cells.on_columns(coarse)
+            outside[place] += self._cells.within_columns(coarse, columns) + self._found(columns)[1]
         return is_negligible(outside, squared_lengths(factors).ravel())
 
-    def _tensor(self, axes: Sequence[int], rows: Array) -> Array:
-        """Return rows with an axis for each of the axes that they are over."""
-        return rows.reshape(-1, *(self.shape[a] for a in axes))
+    def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        for few in self._cells.batches(asked):
+            if self._cells.are_few(sum(map(count, few))):
+                yield from self._together(few)
+            else:
+                yield from super().variances_if_contained(few)
 
-    def _merged_values(self, tensor: Array, axes: Sequence[int]) -> Array:
-        """Return inner products with unit vectors of the classes, for axes of the block after the first."""
-        for place, axis in enumerate(axes, start=1):
-            sums = self.partition.class_sums(tensor, place, axis)
-            roots = np.sqrt(self.partition.class_sizes[axis].astype(float))
-            tensor = sums / roots.reshape([-1 if i == place else 1 for i in range(tensor.ndim)])
-        return tensor
+    def _together(self, asked: Sequence[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        """Do the same for few products, while the rows are read twice."""
+        coarse = np.concatenate([own for factors in asked for _, own in self._cells.products(factors)])
+        columns = self._cells.on_columns(coarse)
+        variances, outside = self._found(columns)
+        outside += self._cells.within_columns(coarse, columns)
+        start = 0
+        for factors in asked:
+            own = slice(start, start := start + count(factors))
+            rest = outside[own] + self._cells.within_classes(factors)
+            inside = is_negligible(rest, squared_lengths(factors).ravel())
+            yield variances[own].reshape([len(rows) for _, rows in factors]) if inside else None
 
-    def _merged_cells(self, coarse: Array) -> Array:
-        """Return inner products with unit vectors of the columns, given those of the coarse cells."""
-        return self.partition.column_sums(coarse * self._shares, 1)
-
-    def _products(self, factors: Sequence[AxisRows]) -> Iterator[tuple[slice, Array]]:
-        """Iterate over slices of all products of one row per factor, with their coarse cells."""
-        coarse = [self._coarse_rows(axes, rows) for axes, rows in factors]
-        counts = [len(rows) for rows in coarse]
-        step = max(1, CHUNK // self.labels.size)
-        for start in range(0, math.prod(counts), step):
-            stop = min(start + step, math.prod(counts))
-            product = np.ones(1)
-            for rows, chosen in zip(
-                coarse, np.unravel_index(np.arange(start, stop), counts) if counts else (), strict=True
-            ):
-                product = product * rows[chosen]
-            yield (
-                slice(start, stop),
-                np.broadcast_to(product, (stop - start, *self.labels.shape)).reshape(stop - start, -1),
-            )
-
-    def _coarse_rows(self, axes: tuple[int, ...], rows: Array) -> Array:
-        """Return rows over some axes on the coarse cells, with an axis of length one for every other."""
-        coarse = self._merged_values(self._tensor(axes, rows), axes)
-        return coarse.reshape(
-            len(rows), *(n if axis in axes else 1 for axis, n in enumerate(self.labels.shape))
-        )
-
-    def _within_classes(self, factors: Sequence[AxisRows]) -> Array:
-        """Return the squared length of what varies within the classes, for all products of rows.
-
-        Each factor is a sum of what is equal within classes and an orthogonal rest. So the squared length of
-        the product's rest is a sum over the factors: the rest of one, times what is equal of those before,
-        times all of those after.
-        """
-        equal, total = np.ones(()), np.zeros(())
-        for axes, rows in factors:
-            coarse = self._merged_values(self._tensor(axes, rows), axes)
-            own_equal = (coarse.reshape(len(rows), -1) ** 2).sum(axis=1)
-            own_rest = ((rows - self._spread_out(coarse, axes).reshape(rows.shape)) ** 2).sum(axis=1)
-            total = np.multiply.outer(total, own_equal + own_rest) + np.multiply.outer(equal, own_rest)
-            equal = np.multiply.outer(equal, own_equal)
-        return total
-
-    def _spread_out(self, coarse: Array, axes: Sequence[int]) -> Array:
-        """Return the combination of unit vectors of the classes: the transpose of `_merged_values`."""
-        for place, axis in enumerate(axes, start=1):
-            roots = np.sqrt(self.partition.class_sizes[axis].astype(float))
-            coarse = coarse / roots.reshape([-1 if i == place else 1 for i in range(coarse.ndim)])
-            coarse = np.take(coarse, self.maps[axis], axis=place)
-        return coarse
+    def _found(self, columns: Array) -> tuple[Array, Array]:
+        """Return the variances of rows on the columns, and the squared lengths of what the span lacks."""
+        image = self._span.coefficients(columns)
+        variances, outside = np.einsum("ij,ij->i", image, image), np.zeros(len(columns))
+        if self.rank < self.partition.columns:
+            rest = self._span.outside(columns, image)
+            outside = np.einsum("ij,ij->i", rest, rest)
+        return variances, outside
 
     def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
         return self.maps, np.take(self.matrix, self.labels, axis=1)

@@ -9,7 +9,7 @@ A contract test compares every kind with the rows it stands for.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -83,6 +83,13 @@ class Strategy(ABC):
     @abstractmethod
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         """Return whether all products of the factors' rows lie in the span of the strategy."""
+
+    def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        """Iterate over the variances of several products of factors, or None where the span lacks some.
+
+        Strategies that must be read as a whole for every product override it, and read themselves less often.
+        """
+        return (self.variances(factors) if self.contains(factors) else None for factors in asked)
 
     def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
         """Return the class of every value, by axis, and the rows over classes: only if `whole`."""

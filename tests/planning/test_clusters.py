@@ -1,0 +1,154 @@
+"""Predicates on many attribute sets: in clusters, centred, at a small loss, and answered consistently."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+
+import querysmasher as qs
+from querysmasher.planning.cells import merge, value_classes
+from querysmasher.planning.clusters import clusters, shares, shifted
+from querysmasher.planning.limits import limited
+from querysmasher.planning.split_bound import split_bound
+from tests.builders import COST, plan_split
+from tests.profiles import fewer
+from tests.reference import query_rows
+from tests.release.tables import simulations
+from tests.strategies import schemas, workloads
+
+
+def predicates(count, sizes, seed=0, most=3):
+    """Conjunctions on random attribute sets."""
+    rng = np.random.default_rng(seed)
+    schema = qs.Schema.of({f"x{i}": n for i, n in enumerate(sizes)})
+    words = []
+    for _ in range(count):
+        names = rng.choice(schema.names, rng.integers(1, most + 1), replace=False)
+        words.append(
+            " and ".join(_condition(rng, name, schema.sizes[schema.position(name)]) for name in names)
+        )
+    return sum(qs.where(schema, one) for one in words)
+
+
+def _condition(rng, name, n):
+    low, high = sorted(rng.integers(0, n, 2).tolist())
+    return rng.choice([f"{name} == {low}", f"{name} <= {high}", f"{low} <= {name} <= {high}"])
+
+
+def own_clusters(workload):
+    return clusters(workload.schema, workload.groups, value_classes(workload.schema, workload.groups))
+
+
+@fewer(30)
+@given(workloads(schemas(max_attributes=4, max_size=4, max_cells=100), max_groups=5))
+def test_every_group_is_in_one_cluster_of_few_cells(workload):
+    with limited(cluster_cells=40):
+        found = own_clusters(workload)
+        if found is None:
+            return
+        assert sorted(place for own in found for place in own) == list(range(len(workload.groups)))
+        for own in found:
+            groups = [workload.groups[place] for place in own]
+            attributes = sorted({a for g in groups for a in workload.schema.positions(g.attributes)})
+            merged = merge(workload.schema, groups, attributes)
+            assert merged is None or merged.labels.size <= 40
+
+
+@fewer(30)
+@given(workloads(schemas(max_attributes=3, max_size=4, max_cells=36), max_groups=3))
+def test_no_split_plan_around_uniform_centres_is_below_the_bound(workload):
+    assume(query_rows(workload)[0].any())
+    maps = value_classes(workload.schema, workload.groups)
+    plan = plan_split(workload, centering="uniform")
+    bound = split_bound(workload.schema, workload.groups, maps)
+    assert bound <= math.sqrt(plan.weighted_loss) * (1 + 1e-9)
+    assert bound >= math.sqrt(plan.weighted_loss) / 3
+
+
+def test_centred_queries_and_the_total_are_the_queries():
+    workload = predicates(6, (4, 5, 3))
+    merged = merge(workload.schema, workload.groups, range(3))
+    alpha = shares(merged)
+    rows = shifted(merged, alpha).rows
+    np.testing.assert_allclose(rows + alpha[:, None], merged.rows, atol=1e-15)
+    assert np.abs(rows).max() < 1
+    assert alpha.any()
+
+
+@pytest.mark.parametrize("budget", [COST, qs.PrivacyCost(1.0, neighbours="replace_one")])
+def test_clusters_are_near_the_optimum_and_better_than_split(budget):
+    """Where all queries can be solved together, one can see how much clusters lose."""
+    workload = predicates(12, (5, 4, 3, 4))
+    together = qs.plan(workload, budget)
+    with limited(merged_cells=60):
+        plan = qs.plan(workload, budget)
+    assert len([m for m in plan.measured if m.attributes]) > 1
+    assert plan.whole == tuple(range(len(workload.groups)))
+    assert plan.measurements <= len(workload) + 1
+    assert plan.rmse <= 1.25 * together.rmse
+    assert plan.rmse < 0.9 * plan_split(workload, budget, centering="uniform").rmse
+    assert plan.variances(workload).sum() == pytest.approx(plan.weighted_loss, rel=1e-9)
+    assert plan.privacy_cost == pytest.approx(1.0)
+
+
+def test_a_domain_that_no_table_could_hold(tmp_path):
+    """30 predicates on sets of 9 attributes that distinguish 10^8 combinations, of 10^11 cells."""
+    workload = predicates(30, (30, 15, 5, 5, 2, 100, 30, 50, 8))
+    plan = qs.plan(workload, qs.zCDP(0.5))
+    assert plan.measurements <= 31
+    assert len(plan.measured) < 12
+    rng = np.random.default_rng(0)
+    schema = workload.schema
+    data = pd.DataFrame(
+        {n: rng.integers(0, k, 2_000) for n, k in zip(schema.names, schema.sizes, strict=True)}
+    )
+    release = qs.measure(plan, data, seed=1)
+    release.save(tmp_path / "release.qs")
+    answers, again = release.answer(), qs.Release.load(tmp_path / "release.qs").answer()
+    np.testing.assert_array_equal(answers.values, again.values)
+    np.testing.assert_allclose(again.std, np.sqrt(plan.variances(workload)), rtol=0.05)
+    covariance = release.covariance(workload)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(covariance)), answers.std, rtol=1e-9)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_releases_have_the_planned_mean_and_variance(neighbours):
+    # 300 releases: |z| > 5 for any of 8 queries has a chance below 1e-5, and so has a variance off by 45 %
+    sizes = (4, 3, 3, 4)
+    workload = predicates(8, sizes)
+    with limited(merged_cells=30):
+        plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours=neighbours))
+    assert len(plan.measured) > 2
+    counts = np.random.default_rng(0).integers(0, 4, sizes).astype(float)
+    releases = list(simulations(plan, counts, range(300)))
+    found = np.array([one.answer(workload).values for one in releases])
+    std, truth = releases[0].answer(workload).std, query_rows(workload)[0] @ counts.ravel()
+    np.testing.assert_allclose(std, np.sqrt(plan.variances(workload)), rtol=0.01)
+    assert np.all(np.abs(found.mean(axis=0) - truth) < 5 * std / math.sqrt(300))
+    assert np.all(np.abs(found.var(axis=0) / std**2 - 1) < 0.45)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
+def test_worst_errors_and_targets_are_planned_in_clusters_too(neighbours):
+    workload = predicates(8, (4, 3, 4, 3))
+    budget = qs.PrivacyCost(1.0, neighbours=neighbours)
+    with limited(merged_cells=40):
+        mean = qs.plan(workload, budget)
+        worst = qs.plan(workload, budget, objective="worst")
+        least = qs.least_budget(workload.within(3.0), neighbours=neighbours)
+    assert len([m for m in worst.measured if m.attributes]) > 1
+    assert worst.whole == tuple(range(8))
+    assert worst.worst < mean.worst
+    assert worst.gap < 0.01
+    assert math.sqrt(least.variances(workload).max()) <= 3.0 * (1 + 1e-6)
+    assert least.budget.privacy_cost == pytest.approx((worst.worst / 3) ** 2, rel=0.02)
+
+
+def test_one_cluster_with_a_public_total():
+    """Queries that could be solved together, were it not for a limit on the work."""
+    workload = predicates(8, (4, 3, 4, 3))
+    with limited(whole_work=1.0):
+        plan = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one"))
+    assert plan.variances(workload).sum() == pytest.approx(plan.weighted_loss, rel=1e-9)
