@@ -37,6 +37,7 @@ LAYERS = (
     {
         "planning",
         "report.expectations",
+        "report.expected_table",
         "report.plan_data",
         "report.plan_errors",
         "report.plan_targets",

@@ -82,6 +82,27 @@ def test_compare_for_the_largest_error(run, folder):
     assert shown.index("worst query's std") < shown.index("RMSE")
 
 
+def test_compare_at_the_least_budget_says_how_closely_targets_are_met(run, folder, monkeypatch):
+    """Queries without targets play no role in it."""
+    asked = []
+
+    def noted(workload, budget, **options):
+        asked.append((workload, budget, options["objective"]))
+        return compare_module.Comparison(workload, budget, (), options["objective"])
+
+    monkeypatch.setattr(qs, "compare", noted)
+    text = SPEC.replace("k = [1, 2]", "k = 1\ntarget = 20").replace("rho = 0.5", "least = true")
+    text = text.replace("[budget]", '[[workload]]\nkind = "marginals"\nk = 0\n\n[budget]')
+    (folder / "release.toml").write_text(text)
+    run("compare", "--json")
+    run("compare", "--objective", "mean", "--json")
+    (first, budget, goal), (second, _, other) = asked
+    assert (goal, other) == ("worst", "mean")
+    assert all(group.target is not None for group in first)
+    assert len(second.groups) == len(first.groups) + 1
+    assert budget.privacy_cost == pytest.approx(read_spec("release.toml").plan().budget.privacy_cost)
+
+
 def test_compare_refuses_an_unknown_objective(run, folder, monkeypatch):
     monkeypatch.setattr(compare_module, "compare", None)
     ran = run("compare", "--objective", "median", code=2)

@@ -10,6 +10,7 @@ import querysmasher as qs
 from querysmasher import demo
 from querysmasher.report import plan_text
 from querysmasher.report.expectations import HEADER, by_kind, expect, overall, together
+from querysmasher.report.expected_table import ExpectedTable
 from tests.report.conftest import data_of
 
 
@@ -69,6 +70,34 @@ def test_print_and_notebook_show_the_table(small):
         assert " ".join(row.cells()) in text
         for cell in row.cells()[1:]:
             assert f'<td class="n">{cell}</td>' in html
+
+
+def test_print_and_notebook_show_targets_and_which_queries_have_the_largest_errors():
+    schema = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(6))])
+    ages, sexes = qs.queries(schema, age="prefix"), qs.queries(schema, sex="identity")
+    plain = words(repr(qs.plan(ages + sexes, qs.PrivacyCost(1.0))))
+    assert " ".join((*HEADER, "largest error of")) in plain
+    plan = qs.least_budget(ages.within(9, level=0.9) + sexes)
+    text, html = repr(plan), plan._repr_html_()
+    assert " ".join((*HEADER, "target", "largest error of")) in words(text)
+    for row, extreme, target in zip(expect(plan), plan.extremes, ("± 9.00 at 90%", ""), strict=True):
+        assert row.extreme == extreme
+        query = extreme.query(schema)
+        assert words(" ".join((*row.cells(), target, query))) in words(text)
+        assert query.replace("'", "&#x27;").replace("<", "&lt;").replace(">", "&gt;") in html
+    assert f"rho = {plan.budget.rho:.4g}, mu = {plan.budget.mu:.4g}, epsilon = " in text
+
+
+def test_rows_of_several_groups_name_the_worst_query_of_all(small):
+    table = ExpectedTable(by_kind(expect(small)), small.workload.schema)
+    assert len(table.rows) == len(table.cells)
+    everything = ExpectedTable([together("all", expect(small))], small.workload.schema)
+    worst = max(small.extremes, key=lambda one: one.std)
+    assert everything.cells[0][-1] == worst.query(small.workload.schema)
+    assert everything.rows[0].largest == worst.std
+    aimed = qs.plan(small.workload.within(1e9) + small.workload, small.budget)
+    both = ExpectedTable([together("all", expect(aimed))], small.workload.schema)
+    assert both.cells[0][-2] == "several"
 
 
 def test_many_groups_are_printed_by_kind_and_very_many_not(small, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 
 import querysmasher as qs
+from querysmasher.formatting import number
 
 PAPER = "getComputedStyle(document.body).backgroundColor"
 INK = "getComputedStyle(document.body).color"
@@ -67,6 +68,13 @@ def test_epsilon_moves_every_number(browser, pages, plan):
     assert numbers(browser.texts(needed)) == pytest.approx([e / 0.3 for e in planned], rel=2e-2)
     assert browser.texts("#groups th")[-1] == "Smallest count with CV ≤ 30%"
     assert browser.complaints() == []
+
+
+def test_numbers_are_rounded_as_in_text(browser, pages):
+    """Also just below a power of ten: 9.9996 is 10.0, not 10.00."""
+    browser.open(pages["plan"])
+    values = [9.9996, 9.99, 99.96, 999.6, 1234.5, 0.012345, 0.0099996, 1e16, 25.51, 0.0]
+    assert browser.run(f"{values}.map(digits)") == [number(value) for value in values]
 
 
 def worst_first(plan):

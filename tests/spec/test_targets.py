@@ -7,6 +7,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import SpecError
 from querysmasher.spec import read_spec
+from querysmasher.spec import spec as spec_module
 from querysmasher.spec.template import template
 from tests.spec import files
 from tests.spec.files import AGE, SEX
@@ -58,6 +59,17 @@ def test_the_least_budget_is_found(tmp_path):
     assert plan.budget.neighbours == "replace_one"
     assert spec.fits(plan.budget)
     assert max(one.ratio for one in plan.extremes if one.group.target is not None) <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("budget", ["rho = 0.05", "least = true"])
+def test_plans_are_made_for_the_records_that_will_be_measured(tmp_path, monkeypatch, budget):
+    """Targets hold for what is measured, which depends on the cap on the number of records."""
+    given = {}
+    for name in ("plan", "least_budget"):
+        monkeypatch.setattr(spec_module, name, lambda *_, **options: given.update(options))
+    text = TEXT.replace("rho = 0.05", budget) + "\n[measure]\nmax_records = 1000000000000\n"
+    read(tmp_path, text).plan()
+    assert given["max_records"] == 10**12
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.reference import query_rows
 from tests.strategies import workloads
 
 SCHEMA = qs.Schema.of(a=3, b=2)
+HUGE = pytest.param(10**400, id="huge")
 
 
 def test_a_target_is_a_standard_error_or_the_half_width_of_an_interval():
@@ -58,16 +59,31 @@ def test_data_from_before_there_were_targets_is_read():
     assert workload_from_data(data) == qs.marginals(SCHEMA, [1, 2])
 
 
-@pytest.mark.parametrize("amount", [0, -1, float("nan"), float("inf"), True, "5", None, [5], 1e-13])
+@pytest.mark.parametrize("amount", [0, -1, float("nan"), float("inf"), True, "5", None, [5], 1e-13, 1j, HUGE])
 def test_a_target_that_is_not_positive_is_refused(amount):
     with pytest.raises(WorkloadError, match="within: expected a positive number"):
         qs.marginals(SCHEMA, 1).within(amount)
 
 
-@pytest.mark.parametrize("level", [0, 1, 95, -0.5, "0.95", True, float("nan")])
+@pytest.mark.parametrize("level", [0, 1, 95, -0.5, "0.95", True, float("nan"), 1j, HUGE])
 def test_a_level_outside_zero_and_one_is_refused(level):
     with pytest.raises(WorkloadError, match="level: expected a number between 0 and 1"):
         qs.marginals(SCHEMA, 1).within(5, level=level)
+
+
+@pytest.mark.parametrize("level", [1e-9, 1e-4, 0.3, 0.49999, 0.5, 0.95, 1 - 1e-6, 1 - 1e-12, 1 - 2**-53])
+def test_the_half_width_is_exact_at_every_level(level):
+    """The standard normal quantile, also where one minus the level is lost in rounding."""
+    (group,) = qs.marginals(SCHEMA, 0).within(50, level=level)
+    reach = 50 / group.target.std
+    assert 2 * norm.sf(reach) == pytest.approx(1 - level, rel=1e-9)
+    assert 2 * (norm.cdf(reach) - 0.5) == pytest.approx(level, rel=1e-7)
+
+
+@pytest.mark.parametrize(("amount", "level"), [(5, 1e-300), (1e30, 0.5), (1.5e-12, 0.95)])
+def test_a_half_width_beyond_all_standard_errors_is_refused(amount, level):
+    with pytest.raises(WorkloadError, match=r"within: .* a standard error from 1e-12 to 1e\+30, got "):
+        qs.marginals(SCHEMA, 1).within(amount, level=level)
 
 
 @given(workloads())

@@ -39,13 +39,15 @@ def compare(
 ) -> None:
     """Compare the expected error of the spec's queries with that of other mechanisms, at the same budget.
 
-    The table is ordered by the mean error, or by the largest one if that is the objective.
+    The table is ordered by the mean error, or by the largest one if that is the objective. At the least
+    budget that meets all targets, it compares how closely the mechanisms meet them.
 
     This reads no data, except a rehearsal table, and spends no budget.
     """
     import querysmasher as qs
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.chart import chart_format
+    from querysmasher.planning.objectives.least import aimed_of
     from querysmasher.planning.objectives.objective import check_objective
     from querysmasher.report.guarantees import promise
     from querysmasher.spec import read_spec
@@ -57,10 +59,12 @@ def compare(
         check_charts()
         chart_format(chart)
         check_free(chart, force)
-    budget = read.plan().budget if read.least else read.budget
+    budget, workload = read.plan().budget if read.least else read.budget, read.workload
     table = None if rehearsal is None else read.table(rehearsal).open()
     goal = objective or read.planning.objective
-    result = qs.compare(read.workload, budget, objective=goal, rehearsal=table)
+    if read.least and objective is None:
+        goal, workload = "worst", aimed_of(workload)
+    result = qs.compare(workload, budget, objective=goal, rehearsal=table)
     if chart is not None:
         result.chart(chart)
         note(f"Written: {chart}")
@@ -70,7 +74,7 @@ def compare(
         print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    print_pairs([("Asked", str(read.workload)), ("Guarantee", promise(budget))])
+    print_pairs([("Asked", str(workload)), ("Guarantee", promise(budget))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     print_pairs([(title, cells[-1]) for title, cells in words.items() if cells[-1]])
     if result.rehearsed is not None:

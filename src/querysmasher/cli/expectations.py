@@ -103,6 +103,9 @@ class Expectations:
                     "queries": row.queries,
                     "expected_error": row.rmse,
                     "largest_error": row.largest,
+                    "largest_error_of": None
+                    if row.extreme is None
+                    else row.extreme.query(plan.workload.schema),
                     "budget_share": row.budget_share,
                 }
                 for row in self.rows(every)

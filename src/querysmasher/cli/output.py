@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -59,13 +59,17 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     console().print(table)
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> None:
-    """Print a table; with `numbers`, all columns but the first are numeric."""
+def print_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True, text: Collection[str] = ()
+) -> None:
+    """Print a table; with `numbers`, all columns but the first and those named in `text` are numeric."""
     from rich.table import Table
 
     table = Table()
     for place, name in enumerate(header):
-        table.add_column(name, justify="right" if place and numbers else "left", overflow="fold")
+        table.add_column(
+            name, justify="right" if place and numbers and name not in text else "left", overflow="fold"
+        )
     for row in rows:
         table.add_row(*map(shown, row))
     console().print(table)

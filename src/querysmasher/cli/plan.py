@@ -81,7 +81,8 @@ def plan(
 
 def show(expected: Expectations, every: bool) -> None:
     """Print what is planned."""
-    from querysmasher.report.expectations import HEADER, facts
+    from querysmasher.report.expectations import facts
+    from querysmasher.report.expected_table import ExpectedTable
 
     planned, source, person = expected.plan, expected.spec.source, expected.spec.measuring.person
     workload = planned.workload
@@ -98,7 +99,8 @@ def show(expected: Expectations, every: bool) -> None:
         ]
     )
     rows = expected.rows(every)
-    print_table(HEADER, (row.cells() for row in rows))
+    listed = ExpectedTable(rows, workload.schema)
+    print_table(listed.header, listed.cells, text=[ExpectedTable.QUERY])
     say(
         "The expected error is the root mean square of the standard errors of the queries. The budget share "
         "is\nspent on exactly this attribute set; answers also use measurements on its subsets."

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from querysmasher.errors import PlanError
 from querysmasher.planning.allocation import allocate
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
+from querysmasher.planning.nothing import NothingToMeasureError
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
@@ -75,11 +75,7 @@ def plan_at(
     public_total = budget.unit.total_is_public
     sets = [s for s in subworkloads if s.attributes or not public_total]  # what is public is not measured
     if not sets:
-        why = "all its queries are zero, so there is nothing to measure"
-        if subworkloads:
-            why = "it asks only for the number of records, which these neighbours make public"
-        msg = f"workload: {why}"
-        raise PlanError(msg)
+        raise NothingToMeasureError(public=bool(subworkloads))
     task = Task(workload, sets, options.tolerance, options.solver, bases, progress)
     solutions, choices = options.mechanism.choose(task)
     reached = [c.reached for c in choices]

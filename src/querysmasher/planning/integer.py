@@ -131,7 +131,10 @@ class _Rounder:
         Their bits together fit into `room`, and no row multiplies the noise variance by more than `most`.
         """
         if most < 2:
-            msg = "budget: expected a noise variance of at most 2^100, got a larger one; use a larger budget"
+            msg = (
+                "budget: expected a noise variance of at most 2^100, got a larger one; use a larger budget "
+                "or smaller targets"
+            )
             raise PlanError(msg)
         if not measured.attributes:
             return (((), self._total(min(room - 1, int(math.log2(most)) // 2))),)

@@ -16,6 +16,7 @@ from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
 from querysmasher.planning.objectives.found import gap_of
+from querysmasher.planning.objectives.insufficient import InsufficientError
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
 from querysmasher.planning.objectives.objective import targets_of
@@ -60,16 +61,29 @@ class Making:
 
         if objective == "worst":
             return make(workload)
-        try:
-            return within_measured(make(workload), self.max_records, make)
-        except PlanError:
-            scaled = self._least_scaled(workload, budget)
-            if scaled is None:
-                raise
-            return scaled
 
-    def _least_scaled(self, workload: Workload, budget: Budget) -> Plan | None:
-        """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices."""
+        def again(asked: Workload, centres: Centres) -> Plan:
+            return plan_for(objective, asked, self._fresh(budget, centres), insufficient)
+
+        def certified(plan: Plan) -> Plan:
+            return self._whatever_targets(plan, budget)
+
+        try:
+            return within_measured(make(workload), self.max_records, again, certified)
+        except PlanError as refused:
+            return self._least_scaled(workload, budget, refused)
+
+    def _whatever_targets(self, plan: Plan, budget: Budget) -> Plan:
+        """Return a plan with a gap to the least mean error around its centres without any targets."""
+        free = self._fresh(budget, plan.centres)()(plan.workload)
+        return replace(plan, gap=gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2))
+
+    def _least_scaled(self, workload: Workload, budget: Budget, refused: PlanError) -> Plan:
+        """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices.
+
+        Otherwise raise the refusal, with the least cost that meets the targets.
+        """
+        costs = []
         options = [self.options]
         if self.options.centering != "uniform":
             options.append(replace(self.options, centering="uniform"))
@@ -80,10 +94,11 @@ class Making:
                 continue
             if least.budget.privacy_cost <= budget.privacy_cost:
                 plan = replace(at_cost(least, budget.privacy_cost * (1 - 1e-12)), budget=budget)
-                free = self._fresh(budget, least.centres)()(workload)
-                gap = gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2)
-                return replace(plan, gap=gap, objective="mean")
-        return None
+                return self._whatever_targets(replace(plan, objective="mean"), budget)
+            costs.append(least.budget.privacy_cost)
+        if costs and isinstance(refused, InsufficientError):
+            refused = refused.costing(min(costs))
+        raise refused from None
 
     def least(self, workload: Workload, budget: Budget) -> Plan:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""

@@ -52,6 +52,8 @@ class Expectation:
     """The largest standard error of a query; None if it was not computed."""
     spread: tuple[float, ...] | None = None
     """Quantiles of the queries' standard errors, where they were computed."""
+    extreme: Extreme | None = None
+    """A query that has the largest standard error as planned, where it was searched for."""
 
     @property
     def group(self) -> Group:
@@ -109,9 +111,10 @@ def expect(
     extremes = largest_errors(plan) if own_queries and max_entries == math.inf else None
     for place, group in enumerate(workload):
         own = shares.get(tuple(sorted(group.attributes, key=position)), 0.0)
-        largest = None if extremes is None else extremes[place].std
+        extreme = None if extremes is None else extremes[place]
+        largest = None if extreme is None else extreme.std
         rmse = _rmse(group, predictor, max_entries)
-        row = Expectation(_label(group, workload), (group,), rmse, own, largest=largest)
+        row = Expectation(_label(group, workload), (group,), rmse, own, largest=largest, extreme=extreme)
         yield replace(row, budget_share=of_group[place], is_whole=True) if place in of_group else row
 
 
@@ -132,10 +135,10 @@ def together(label: str, rows: Iterable[Expectation]) -> Expectation:
     shares = {
         i if row.is_whole else frozenset(row.attributes): row.budget_share for i, row in enumerate(rows)
     }
-    known = [row.largest for row in rows if row.largest is not None]
-    largest = max(known) if len(known) == len(rows) else None
-    groups = tuple(row.group for row in rows)
-    return Expectation(label, groups, overall(rows), math.fsum(shares.values()), largest=largest)
+    known = [row for row in rows if row.largest is not None]
+    worst = max(known, key=lambda row: row.largest or 0.0) if len(known) == len(rows) else None
+    found = Expectation(label, tuple(row.group for row in rows), overall(rows), math.fsum(shares.values()))
+    return found if worst is None else replace(found, largest=worst.largest, extreme=worst.extreme)
 
 
 def overall(rows: Sequence[Expectation]) -> float | None:

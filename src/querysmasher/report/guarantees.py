@@ -65,6 +65,17 @@ def promise(budget: Budget, person: str | None = None) -> str:
     return " ".join([budget.describe(person), *remarks(budget)])
 
 
+def equivalents(budget: Budget, delta: float = DELTA) -> str:
+    """Return what a budget costs in every definition of privacy.
+
+    >>> from querysmasher.privacy.budget import zCDP
+    >>> equivalents(zCDP(0.5))
+    'rho = 0.5, mu = 1, epsilon = 4.895 at delta = 1e-06'
+    """
+    epsilon = budget.epsilon_at(delta)
+    return f"rho = {budget.rho:.4g}, mu = {budget.mu:.4g}, epsilon = {epsilon:.4g} at delta = {delta:g}"
+
+
 def record_words(entry: Entry | None) -> str:
     """Return whether the cost of a release was recorded in a ledger."""
     if entry is None:

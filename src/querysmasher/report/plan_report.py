@@ -69,7 +69,11 @@ def _summary(plan: Planned, rmse: float) -> Html:
     figure, remark = epsilon_words(plan.budget)
     if not isinstance(plan.budget, ApproxDP):
         delta = delta_of(plan.budget)
-        remark += f"; ε = {number(plan.budget.epsilon_at(delta))} at δ = {scientific(delta)}"
+        epsilon = f"ε = {number(plan.budget.epsilon_at(delta))}"
+        if plan.least_cost is None:
+            remark += f"; {epsilon} at δ = {scientific(delta)}"
+        else:  # nobody chose its digits
+            figure, remark = epsilon, f"at δ = {scientific(delta)}, the least that meets the targets"
     workload = plan.workload
     return join(
         [

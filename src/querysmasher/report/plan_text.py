@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from querysmasher.formatting import columns
 from querysmasher.html import notebook, table
 from querysmasher.planning.planned import Planned
-from querysmasher.report.expectations import HEADER, Expectation, by_kind, expect, facts
+from querysmasher.report.expectations import Expectation, by_kind, expect, facts
+from querysmasher.report.expected_table import ExpectedTable
+from querysmasher.report.guarantees import equivalents
 
 MOST_ROWS = 12
 """Maximum number of groups with a row each; more groups are shown by kind."""
@@ -18,23 +19,33 @@ MOST_GROUPS = 1_000
 
 def plan_text(plan: Planned) -> str:
     """Return the plan as text."""
-    named = facts(plan)
+    named = _facts(plan)
     width = max(len(name) for name, _ in named)
     lines = [f"Plan for {plan.workload}", *(f"  {name:{width}}  {text}" for name, text in named)]
     rows = _rows(plan)
     if rows:
-        lines += [f"  {line}" for line in columns([HEADER, *(row.cells() for row in rows)])]
+        lines += [f"  {line}" for line in ExpectedTable(rows, plan.workload.schema).lines()]
     return "\n".join(lines)
 
 
 def plan_notebook(plan: Planned) -> str:
     """Return the plan as HTML for a notebook."""
     rows = _rows(plan)
+    listed = ExpectedTable(rows, plan.workload.schema)
     return notebook(
         f"Plan for {plan.workload.query_count:,} queries",
-        table(["", ""], facts(plan)),
-        table(HEADER, [row.cells() for row in rows], numbers=[1, 2, 3, 4]) if rows else None,
+        table(["", ""], _facts(plan)),
+        table(listed.header, listed.cells, numbers=[1, 2, 3, 4]) if rows else None,
     )
+
+
+def _facts(plan: Planned) -> list[tuple[str, str]]:
+    """Return what holds for the plan; a least budget in other definitions of privacy, too."""
+    named = facts(plan)
+    if plan.least_cost is not None:
+        place = next(i for i, (name, _) in enumerate(named) if name == "measures")
+        named.insert(place, ("in other words", equivalents(plan.budget)))
+    return named
 
 
 def _rows(plan: Planned) -> Sequence[Expectation]:

@@ -21,14 +21,14 @@ function svg(name, attributes, ...children) {
   return made;
 }
 
-// Three significant digits, separated thousands; integers keep all digits.
+// Three significant digits, separated thousands.
 function digits(value) {
   if (!Number.isFinite(value)) return "—";
   if (value === 0) return "0";
-  const size = Math.floor(Math.log10(Math.abs(value)));
+  const rounded = Number(value.toPrecision(3));  // 9.999 is 10.0, not 10.00
+  const size = Math.floor(Math.log10(Math.abs(rounded)));
   if (size > 14 || size < -7) return value.toExponential(2);
   const places = 2 - size;
-  const rounded = places < 0 ? Math.round(value * 10 ** places) / 10 ** places : value;
   return rounded.toLocaleString("en", {
     minimumFractionDigits: Math.max(places, 0), maximumFractionDigits: Math.max(places, 0),
   });

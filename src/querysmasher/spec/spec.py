@@ -90,6 +90,7 @@ class Spec:
             "centering": self.planning.centering,
             "tolerance": self.planning.tolerance,
             "bases": self.planning.bases,
+            "max_records": self.measuring.max_records,
             "progress": progress,
         }
         if self.least:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,22 +27,25 @@ class Target:
         """Refuse amounts that are not positive numbers, and levels outside (0, 1)."""
         amount, level = _number(self.amount), None if self.level is None else _number(self.level)
         if amount is None or not SMALLEST <= amount <= LARGEST:
-            msg = f"within: expected a positive number from {SMALLEST:g} to {LARGEST:g}, got {self.amount!r}"
+            allowed = f"a positive number from {SMALLEST:g} to {LARGEST:g}"
+            msg = f"within: expected {allowed}, got {reprlib.repr(self.amount)}"
             raise WorkloadError(msg)
         if self.level is not None and (level is None or not 0 < level < 1):
-            msg = f"level: expected a number between 0 and 1, got {self.level!r}"
+            msg = f"level: expected a number between 0 and 1, got {reprlib.repr(self.level)}"
             raise WorkloadError(msg)
         object.__setattr__(self, "amount", amount)
         object.__setattr__(self, "level", level)
+        if level is not None and not SMALLEST * _reach(level) <= amount <= LARGEST * _reach(level):
+            msg = (
+                f"within: expected a half-width that allows a standard error from {SMALLEST:g} to "
+                f"{LARGEST:g}, got {amount:g} at level {level:g}"
+            )
+            raise WorkloadError(msg)
 
     @cached_property
     def std(self) -> float:
         """The largest allowed standard error."""
-        if self.level is None:
-            return self.amount
-        from scipy.special import ndtri  # noqa: PLC0415 - loads slowly, and only intervals need it
-
-        return self.amount / float(ndtri(0.5 + self.level / 2))
+        return self.amount if self.level is None else self.amount / _reach(self.level)
 
     def __str__(self) -> str:
         """Return the target in words."""
@@ -50,8 +54,19 @@ class Target:
         return f"{error(self.amount)} at {100 * self.level:g}%"
 
 
+def _reach(level: float) -> float:
+    """Return how many standard errors an interval reaches to either side: the quantile of a normal error."""
+    from scipy.special import erfinv, ndtri  # noqa: PLC0415 - load slowly, and only intervals need them
+
+    return float(math.sqrt(2) * erfinv(level) if level < 0.5 else -ndtri((1 - level) / 2))
+
+
 def _number(given: object) -> float | None:
     """Return a finite number, or None for anything else."""
     if isinstance(given, bool | np.bool) or not isinstance(given, int | float | np.integer | np.floating):
         return None
-    return float(given) if math.isfinite(given) else None
+    try:
+        value = float(given)
+    except OverflowError:  # an integer
+        return None
+    return value if math.isfinite(value) else None

@@ -158,6 +158,45 @@ def test_targets_on_nothing_are_refused(workload):
         qs.least_budget(workload)
 
 
+def test_targets_on_what_needs_no_measurement_are_refused():
+    nothing = qs.linear(SCHEMA, ("sex",), [[0, 0]]).within(5)
+    with pytest.raises(PlanError, match="workload: all its queries with targets are zero"):
+        qs.least_budget(nothing + DETAILS)
+    with pytest.raises(PlanError, match="workload: all its queries are zero"):
+        qs.least_budget(nothing)
+    total = qs.marginals(SCHEMA, 0).within(5)
+    with pytest.raises(PlanError, match="all its queries with targets ask only for the number of records"):
+        qs.least_budget(total + DETAILS, neighbours="replace_one")
+
+
+def test_targets_that_no_budget_is_small_enough_for_are_refused():
+    with pytest.raises(PlanError, match="use a larger budget or smaller targets"):
+        qs.least_budget(HEADLINES.within(1e20))
+
+
+def test_a_budget_beyond_all_sense_is_not_suggested():
+    with pytest.raises(PlanError, match=r"does not suffice .* at which no privacy is left") as refused:
+        qs.plan(qs.queries(SCHEMA, sex="identity").within(1e-6), qs.PrivacyCost(1.0))
+    assert "use that budget" not in str(refused.value)
+    assert "use that budget" not in refused.value.for_spec()
+
+
+@pytest.mark.parametrize(
+    ("budget", "said", "again"),
+    [
+        (qs.zCDP(0.001), "rho = ", qs.zCDP),
+        (qs.GaussianDP(0.05), "mu = ", qs.GaussianDP),
+        (qs.ApproxDP(0.1, 1e-7), "epsilon = ", lambda epsilon: qs.ApproxDP(epsilon, 1e-7)),
+    ],
+)
+def test_the_budget_that_would_suffice_is_said_in_its_own_terms_and_suffices(budget, said, again):
+    workload = qs.queries(SCHEMA, age="prefix").within(8) + qs.queries(SCHEMA, age="prefix", sex="identity")
+    with pytest.raises(PlanError, match="does not suffice") as refused:
+        qs.plan(workload, budget)
+    amount = float(str(refused.value).split(said)[1].split(")")[0].split(" at ")[0])
+    assert targeted(qs.plan(workload, again(amount))) <= 1 + 1e-6
+
+
 def test_targets_that_no_sensible_budget_meets_are_refused():
     with pytest.raises(PlanError, match=r"would cost .* no privacy is left"):
         qs.least_budget(HEADLINES.within(1e-4))

@@ -1,17 +1,24 @@
 """Targets and a budget, also close to the least one: what is found agrees with an independent solver."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
+from querysmasher.planning.objectives import rounded
 from querysmasher.planning.objectives.ascent import Height, raised
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from tests.builders import COST
 from tests.planning.objectives.test_least import targeted
+from tests.planning.objectives.test_worst import is_measured
 from tests.reference import optimal_worst
+from tests.strategies import schemas, workloads
 
 SCHEMA = qs.Schema.of(a=4, b=3)
 HEADLINES = qs.queries(SCHEMA, a="prefix").within(3)
@@ -24,14 +31,14 @@ def least_cost(workload, centering):
     return qs.least_budget(workload, centering=centering).budget.privacy_cost
 
 
-def least_loss(workload, plan):
-    """The least weighted loss within the targets at the plan's centres, by cvxpy."""
+def least_loss(workload, plan, centres):
+    """The least weighted loss within the targets at some centres, or of any mechanism, by cvxpy."""
     cost = plan.budget.privacy_cost
     squares = np.concatenate(
         [np.full(g.rows, math.inf if g.target is None else g.target.std**2) for g in workload]
     )
     caps = [(number, cost * square) for number, square in enumerate(squares) if math.isfinite(square)]
-    return optimal_worst(workload, plan.centres, plan.budget.unit, caps) / cost
+    return optimal_worst(workload, centres, plan.budget.unit, caps) / cost
 
 
 @pytest.mark.slow
@@ -46,7 +53,7 @@ def test_close_to_the_least_budget_the_mean_error_is_within_one_percent_of_the_o
     plan = qs.plan(workload, qs.PrivacyCost(factor * cost), centering="uniform")
     assert targeted(plan) <= 1 + 1e-6
     assert plan.gap <= 0.01
-    best = least_loss(workload, plan)
+    best = least_loss(workload, plan, plan.centres)
     assert best * (1 - 1e-5) <= plan.weighted_loss <= best * 1.01**2
     assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-5)
 
@@ -119,6 +126,62 @@ def test_what_uniform_centres_meet_the_default_meets_too():
     plan = qs.plan(workload, qs.PrivacyCost(1.01 * cost))
     assert targeted(plan) <= 1 + 1e-6
     assert plan.rmse <= even.rmse
+
+
+@pytest.mark.slow
+def test_few_queries_measured_as_they_are_have_the_least_mean_error_of_any_mechanism():
+    """One strategy answers all, so that no noise is shared: the strategy itself must meet the targets."""
+    schema = qs.Schema.of(a=4, b=2)
+    aimed = 3 * qs.queries(schema, a=qs.hierarchy(schema, "a", [0, 0, 1, 1])).within(1.5)
+    workload = aimed + 10 * qs.abs_difference(schema, "a", "b") + qs.marginals(schema, 0)
+    errors = []
+    for factor in (1.02, 1.1, 1.5):
+        plan = qs.plan(workload, qs.PrivacyCost(factor * least_cost(aimed, "optimized")))
+        assert plan.whole == (0, 1, 2)
+        assert targeted(plan) <= 1 + 1e-6
+        assert plan.gap <= 0.01
+        best = least_loss(workload, plan, None)
+        assert best * (1 - 1e-5) <= plan.weighted_loss <= best * 1.01**2
+        assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-5)
+        errors.append(plan.rmse)
+    assert errors == sorted(errors, reverse=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=8)
+@given(st.data())
+def test_any_larger_budget_gives_a_smaller_error_and_any_stricter_target_costs_more(data):
+    schema = data.draw(schemas(max_attributes=2, max_size=4, max_cells=12))
+    headlines = data.draw(workloads(schema, max_groups=2, max_ways=1))
+    assume(is_measured(headlines, COST))
+    workload = headlines.within(2) + data.draw(workloads(schema, max_groups=2, max_ways=2))
+    least = qs.least_budget(workload)
+    stricter = qs.least_budget(
+        headlines.within(1.5) + qs.Workload(schema, workload.groups[len(headlines.groups) :])
+    )
+    assert stricter.budget.privacy_cost >= least.least_cost * (2 / 1.5) ** 2 * (1 - 1e-6)
+    last = math.inf
+    for factor in (1.1, 1.3, 4.0):
+        plan = qs.plan(workload, qs.PrivacyCost(factor * least.budget.privacy_cost))
+        assert targeted(plan) <= 1 + 1e-6
+        assert plan.weighted_loss <= last * (1 + 1e-6)
+        last = plan.weighted_loss
+
+
+@pytest.mark.slow
+def test_what_rounding_takes_is_certified_against_the_targets_as_asked(monkeypatch):
+    """A bound for tighter targets, which make up for rounding, is none for the targets themselves."""
+
+    def rounded_coarsely(plan, _):
+        return replace(plan, measured=tuple(replace(m, variance=1.004 * m.variance) for m in plan.measured))
+
+    monkeypatch.setattr(rounded, "as_measured", rounded_coarsely)
+    monkeypatch.setattr(rounded, "_shared_anew", lambda *_: None)
+    cost = 1.05 * least_cost(HEADLINES, "uniform")
+    plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost), centering="uniform")
+    assert targeted(plan) == pytest.approx(1 / math.sqrt(1.004), rel=1e-4)
+    best = least_loss(plan.workload, plan, plan.centres)
+    assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-5)
 
 
 def test_what_no_plan_meets_is_refused():

@@ -15,9 +15,10 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.multipliers import Multipliers
 from querysmasher.planning.large.worst import Replan, for_workload, plan_worst, ratios_of
 from querysmasher.planning.objectives import LEAST
-from querysmasher.planning.objectives.least import FREE, at_cost, check_cost
+from querysmasher.planning.objectives.insufficient import InsufficientError, missed_targets
+from querysmasher.planning.objectives.least import FREE, aimed_of, at_cost, check_cost, measuring_targets
 from querysmasher.planning.objectives.objective import targets_of
-from querysmasher.planning.objectives.within import SLACK, missed_targets, refusal, replace_targets
+from querysmasher.planning.objectives.within import SLACK, replace_targets
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
@@ -38,12 +39,12 @@ def plan_within(workload: Workload, replan: Replan, tolerance: float, insufficie
     missed = missed_targets(first)
     if not missed:
         return first
-    aimed, aiming = _aimed(workload), workload
+    aimed, aiming = aimed_of(workload), workload
     worst = plan_worst(aimed, targets_of(aimed), replan, tolerance)
     factor = worst.plan.worst or math.inf
     if factor > 1:
         if insufficient == "refuse":
-            raise refusal(worst.plan, factor, missed)
+            raise InsufficientError(worst.plan, factor, missed)
         aiming = replace_targets(workload, factor * (1 + SLACK * tolerance))
     found = _searched(aiming, first, worst.multipliers, replan, worst.plan.centres)
     if found is None:
@@ -57,9 +58,10 @@ def plan_within(workload: Workload, replan: Replan, tolerance: float, insufficie
 
 def plan_least(workload: Workload, unit: Budget, replan: Replan, tolerance: float) -> Plan:
     """Return the plan of least cost that meets all targets; `unit` is the budget of all its plans."""
-    aimed = _aimed(workload)
+    aimed = aimed_of(workload)
     aims = targets_of(aimed)
-    worst = plan_worst(aimed, aims, replan, tolerance)
+    with measuring_targets(workload):
+        worst = plan_worst(aimed, aims, replan, tolerance)
     factor = worst.plan.worst or math.inf
     least = unit.privacy_cost * (factor / (1 + worst.plan.gap)) ** 2
     plan = worst.plan
@@ -79,15 +81,11 @@ def plan_least(workload: Workload, unit: Budget, replan: Replan, tolerance: floa
     return replace(plan, gap=max(0.0, math.sqrt(plan.budget.privacy_cost / least) - 1), objective=LEAST)
 
 
-def _aimed(workload: Workload) -> Workload:
-    return Workload(workload.schema, tuple(group for group in workload if group.target is not None))
-
-
 def _searched(
     workload: Workload, first: Plan, multipliers: Multipliers, replan: Replan, centres: Centres
 ) -> Plan | None:
     """Return the plan of least mean error found that meets all targets, or None."""
-    aimed = _aimed(workload)
+    aimed = aimed_of(workload)
     aims = targets_of(aimed)
     scale = first.weighted_loss
     best, bound = None, scale / (1 + first.gap) ** 2

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.errors import TooLargeError
 from querysmasher.planning.cells import MergedRows, are_given, merge
 from querysmasher.planning.grading import FAR, are_far_apart, graded_root, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
+from querysmasher.planning.nothing import NothingToMeasureError
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
@@ -103,8 +104,7 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
     scales = np.sqrt(merged.weights)
     own = lengths(merged.rows) * scales
     if not own.any():
-        msg = "workload: all its queries are zero, so there is nothing to measure"
-        raise PlanError(msg)
+        raise NothingToMeasureError
     count, columns = merged.rows.shape
     tame = float(own.max()) <= FAR * float(own[own > 0].min())
     work = columns * count**2

@@ -8,11 +8,13 @@ certifies it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from querysmasher.errors import PlanError
-from querysmasher.planning.objectives import LEAST
+from querysmasher.planning.nothing import NothingToMeasureError
+from querysmasher.planning.objectives import LEAST, MOST_COST
 from querysmasher.planning.objectives.again import Fresh
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.objective import plan_worst, targets_of, worst_of
@@ -20,9 +22,6 @@ from querysmasher.planning.objectives.within import plan_within
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.workload.workload import Workload
-
-MOST_COST = 1e6
-"""Maximum privacy cost: beyond, there is nothing left to protect."""
 
 MOST_MISSED = 1.01
 """Factor by which a plan at that cost may miss its targets: its budget then grows until they are met."""
@@ -38,11 +37,28 @@ def check_aimed(workload: Workload) -> None:
         raise PlanError(msg)
 
 
+def aimed_of(workload: Workload) -> Workload:
+    """Return the queries of a workload that have targets."""
+    return Workload(workload.schema, tuple(g for g in workload if g.target is not None))
+
+
+@contextmanager
+def measuring_targets(workload: Workload) -> Iterator[None]:
+    """Say that targets are about nothing if queries without targets are all that could be measured."""
+    try:
+        yield
+    except NothingToMeasureError as error:
+        if all(g.target is not None for g in workload):
+            raise
+        raise NothingToMeasureError("all its queries with targets", public=error.public) from None
+
+
 def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget], Fresh]) -> Plan:
     """Return the plan of least cost that meets all targets; `fresh` starts planning under a budget."""
     joined = Joined.of(workload)
-    aimed = Workload(workload.schema, tuple(g for g in joined.workload if g.target is not None))
-    best = plan_worst(aimed, targets_of(aimed), fresh(unit_budget))
+    aimed = aimed_of(joined.workload)
+    with measuring_targets(workload):
+        best = plan_worst(aimed, targets_of(aimed), fresh(unit_budget))
     factor = worst_of(best) / math.sqrt(unit_budget.privacy_cost)
     cost = factor**2 * (1 + 1e-12)
     check_cost(cost)

@@ -12,10 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from querysmasher.arrays import one_core
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.integer import integer_plan
+from querysmasher.planning.objectives.again import kind_of
 from querysmasher.planning.objectives.apart import is_mixed
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.finish import class_losses, with_noise
+from querysmasher.planning.objectives.found import gap_of
 from querysmasher.planning.objectives.least import at_cost
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
@@ -73,14 +76,20 @@ def at_measured_cost(plan: Plan, max_records: int) -> Plan:
     return plan
 
 
-def within_measured(plan: Plan, max_records: int, again: Callable[[Workload], Plan]) -> Plan:
+def within_measured(
+    plan: Plan,
+    max_records: int,
+    again: Callable[[Workload, Centres], Plan],
+    certified: Callable[[Plan], Plan],
+) -> Plan:
     """Return a plan under the same budget whose integers meet all targets.
 
-    `again` plans for other targets; it is needed if these strategies cannot meet them.
+    `again` plans for other targets around centres; it is needed if these strategies cannot meet them.
+    `certified` returns a plan with a gap that holds whatever the targets.
     """
     if missed_by(plan) > PROMISED:
         return plan
-    best, factor = plan, 1.0
+    best, factor, bound = plan, 1.0, plan.weighted_loss / (1 + plan.gap) ** 2
     for _ in range(ROUNDS):
         ratio = missed_by(as_measured(best, max_records))
         if ratio <= MET:
@@ -89,8 +98,12 @@ def within_measured(plan: Plan, max_records: int, again: Callable[[Workload], Pl
         tighter = replace_targets(plan.workload, 1 / factor)
         found = _shared_anew(plan, tighter)
         if found is None:
-            found = again(tighter)
-        best = replace(found, workload=plan.workload)
+            found = replace(again(tighter, plan.centres), workload=plan.workload)
+            if kind_of(found) != kind_of(plan):
+                best = certified(found)
+                continue
+        # tighter targets have a higher bound, which does not hold for these
+        best = replace(found, workload=plan.workload, gap=gap_of(found.weighted_loss, bound))
     return best
 
 
@@ -109,7 +122,4 @@ def _shared_anew(plan: Plan, tighter: Workload) -> Plan | None:
     if x is None:
         return None
     found = with_noise(own, tighter, table, scopes, x)
-    if missed_by(found) > MET:
-        return None
-    bound = plan.weighted_loss / (1 + plan.gap) ** 2
-    return replace(found, gap=max(0.0, (found.weighted_loss / bound) ** 0.5 - 1) if bound > 0 else plan.gap)
+    return None if missed_by(found) > MET else found

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from querysmasher.errors import PlanError, Remedy
-from querysmasher.formatting import number
+from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.objectives.again import Again, Fresh, kind_of
 from querysmasher.planning.objectives.found import Found, gap_of
+from querysmasher.planning.objectives.insufficient import InsufficientError, missed_targets
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.multipliers import Multipliers
 from querysmasher.planning.objectives.objective import plan_worst, search_worst, targets_of, worst_of
@@ -22,12 +22,6 @@ from querysmasher.planning.objectives.targets import CappedSearch
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload
-
-MET = 1 + 1e-9
-"""A target is met by a plan that ignores it if no standard error exceeds it by more than this factor."""
-
-MOST_NAMED = 4
-"""Maximum number of groups that an error names."""
 
 SLACK = 3.0
 """Number of tolerances by which scaled targets exceed the least possible, to leave some to other queries."""
@@ -70,7 +64,7 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
         factor = worst_of(best)
         if found is None and factor > 1:
             if insufficient == "refuse":
-                raise refusal(best, factor, missed)
+                raise InsufficientError(best, factor, missed)
             workload = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
         search = CappedSearch(workload, again.around(best.centres))
         if found is None or best.centres != start:
@@ -152,35 +146,3 @@ def replace_targets(workload: Workload, factor: float) -> Workload:
     """Return the workload with multiples of its targets, as standard errors."""
     groups = (g if g.target is None else replace(g, target=Target(g.target.std * factor)) for g in workload)
     return Workload(workload.schema, tuple(groups))
-
-
-def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
-    """Return the groups that miss their target: their name, largest standard error and target."""
-    return [
-        (one.group.describe(), one.std, one.group.target)
-        for one in plan.extremes or ()
-        if one.group.target is not None and one.ratio > MET
-    ]
-
-
-def refusal(best: Plan, factor: float, missed: list[tuple[str, float, Target]]) -> PlanError:
-    """Say which targets are missed by how much, and what would suffice."""
-    cost = best.budget.privacy_cost * factor**2 * (1 + 1e-5)  # printed with fewer digits
-    least = factor / (1 + best.gap)
-    certain = f"; no plan of its kind misses by less than {least:.4g}" if least > 1 else ""
-    listed = "; ".join(
-        f"{name}: standard error {number(std)}, target {number(target.std)}"
-        for name, std, target in sorted(missed, key=lambda one: -one[1] / one[2].std)[:MOST_NAMED]
-    )
-    more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
-    msg = (
-        f"budget: it does not suffice for the targets, which the best plan misses by a factor of {factor:.4g}"
-        f"{certain}. Planned without targets, {listed}{more}. All targets are met by a privacy cost of "
-        f"{cost:.6g} (rho = {cost / 2:.6g}), instead of {best.budget.privacy_cost:.6g}"
-    )
-    remedy = Remedy(
-        "use that budget, `least_budget`, looser targets, or insufficient='scale' to miss all by this factor",
-        "use that budget, [budget] least = true, looser targets, or [plan] insufficient = 'scale' to miss "
-        "all by this factor",
-    )
-    return PlanError(msg, remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from querysmasher.errors import PlanError
+from querysmasher.planning.nothing import NothingToMeasureError
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.planning.trees.merging import merge_alike
@@ -29,8 +29,7 @@ class TreeSolution(Solution):
 def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
     if not asked.weights.any():
-        msg = "workload: all its queries are zero, so there is nothing to measure"
-        raise PlanError(msg)
+        raise NothingToMeasureError
     scale = float(asked.weights.max())
     alike = merge_alike(asked.nodes, asked.weights / scale)
     precisions, slopes = best_precisions(alike.tree)

@@ -1,0 +1,96 @@
+"""A budget that does not suffice: which targets are missed by how much, and which budget would meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from querysmasher.errors import PlanError, Remedy
+from querysmasher.formatting import number
+from querysmasher.planning.objectives import MOST_COST
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost
+from querysmasher.workload.target import Target
+
+MET = 1 + 1e-9
+"""A target is met by a plan that ignores it if no standard error exceeds it by more than this factor."""
+
+MOST_NAMED = 4
+"""Maximum number of groups that an error names."""
+
+PRINTED = 1 + 1e-5
+"""Factor by which a cost is rounded up, as it is printed with fewer digits."""
+
+Missed = Sequence[tuple[str, float, Target]]
+"""Groups that miss their target: their name, largest standard error and target."""
+
+
+class InsufficientError(PlanError):
+    """A budget under which no plan that was found meets all targets."""
+
+    def __init__(self, best: Plan, factor: float, missed: Missed, cost: float | None = None) -> None:
+        """Take the plan that misses least, by which factor, and what is missed without targets.
+
+        `cost` is the least cost at which all targets are met; by default it follows from the factor.
+        """
+        self.best, self.factor, self.missed = best, factor, missed
+        given = best.budget.privacy_cost
+        least = factor / (1 + best.gap)
+        certain = f"; no plan of its kind misses by less than {least:.4g}" if least > 1 else ""
+        problem = (
+            f"budget: it does not suffice for the targets, which the best plan misses by a factor of "
+            f"{factor:.4g}{certain}. Planned without targets, {_listed(missed)}. "
+        )
+        cost = PRINTED * (given * factor**2 if cost is None else cost)
+        if cost > MOST_COST:
+            problem += (
+                f"Meeting all targets would take a privacy cost of {cost:.3g}, more than {MOST_COST:g}, at "
+                "which no privacy is left"
+            )
+            remedy = Remedy(
+                "use looser targets, or insufficient='scale' to miss all by this factor",
+                "use looser targets, or [plan] insufficient = 'scale' to miss all by this factor",
+            )
+        else:
+            problem += (
+                f"All targets are met by a privacy cost of {cost:.6g} ({_in_terms_of(best.budget, cost)}), "
+                f"instead of {given:.6g}"
+            )
+            remedy = Remedy(
+                "use that budget, `least_budget`, looser targets, or insufficient='scale' to miss all by "
+                "this factor",
+                "use that budget, [budget] least = true, looser targets, or [plan] insufficient = 'scale' to "
+                "miss all by this factor",
+            )
+        super().__init__(problem, remedy)
+
+    def costing(self, cost: float) -> InsufficientError:
+        """Return the same error with the least cost that is known to meet all targets."""
+        return InsufficientError(self.best, self.factor, self.missed, cost)
+
+
+def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
+    """Return the groups that miss their target: their name, largest standard error and target."""
+    return [
+        (one.group.describe(), one.std, one.group.target)
+        for one in plan.extremes or ()
+        if one.group.target is not None and one.ratio > MET
+    ]
+
+
+def _listed(missed: Missed) -> str:
+    """Return the groups that miss their targets most, with both errors."""
+    worst = sorted(missed, key=lambda one: -one[1] / one[2].std)
+    listed = (
+        f"{name}: standard error {number(std)}, target {number(target.std)}"
+        for name, std, target in worst[:MOST_NAMED]
+    )
+    more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
+    return "; ".join(listed) + more
+
+
+def _in_terms_of(budget: Budget, cost: float) -> str:
+    """Return a cost in the definition of privacy of a budget."""
+    same = PrivacyCost(cost)
+    if isinstance(budget, ApproxDP):
+        return f"epsilon = {same.epsilon_at(budget.delta) * PRINTED:.6g} at delta = {budget.delta:g}"
+    return f"mu = {same.mu:.6g}" if isinstance(budget, GaussianDP) else f"rho = {same.rho:.6g}"
