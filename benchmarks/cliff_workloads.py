@@ -66,6 +66,34 @@ def tables(count):
     return asked + asked.query_count / count * wheres(asked.schema, words)
 
 
+def scattered(count):
+    """Predicates on one to four of eleven attributes, which together distinguish 10^8 combinations."""
+    sizes = (30, 15, 5, 5, 2, 2, 2, 3, 100, 30, 500)
+    schema = qs.Schema.of({f"x{i}": n for i, n in enumerate(sizes)})
+    return _on_random_sets(schema, count, lambda rng: rng.integers(1, 5))
+
+
+def adult(count):
+    """Adult tables, and predicates on three of its attributes each that together weigh as much."""
+    asked = hybrid("adult", "<=2")
+    return asked + asked.query_count / count * _on_random_sets(asked.schema, count, lambda _: 3)
+
+
+def _on_random_sets(schema, count, width):
+    rng, words = np.random.default_rng(0), []
+    for _ in range(count):
+        names = rng.choice(schema.names, width(rng), replace=False)
+        words.append(" and ".join(_condition(rng, schema[name]) for name in names))
+    return wheres(schema, words)
+
+
+def _condition(rng, attribute):
+    low, high = sorted(rng.integers(0, attribute.size, 2).tolist())
+    if attribute.kind == "categorical":
+        return f"{attribute.name} == {attribute.literals[low]}"
+    return f"{low} <= {attribute.name} <= {high}"
+
+
 def one(words):
     return qs.where(qs.Schema.of(a=10, b=10, c=10, d=10), words)
 

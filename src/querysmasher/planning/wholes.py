@@ -90,7 +90,7 @@ class WholesPredictor(Predictor):
         asked = QueriesOnClasses.of(self.schema, group, self.classes)
         given = np.concatenate([own.with_queries(asked) for own in self.rows], axis=-1)
         a = self.weights.coefficients(np.zeros_like(given), given)
-        if self._leave_something(group, asked, a, given):
+        if not self._follow_from_one(group, asked, given) and self._leave_something(group, asked, a, given):
             msg = (
                 f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures other "
                 "queries, from which they do not follow. Add these queries to the planned workload"
@@ -98,27 +98,48 @@ class WholesPredictor(Predictor):
             raise OutsideMeasuredSpaceError(msg)
         return a
 
+    def _follow_from_one(self, group: Group, asked: QueriesOnClasses, given: Array) -> bool:
+        """Return whether the queries follow from one measurement and the total: most that are asked do."""
+        for whole, at in self._each:
+            if set(asked.places) <= set(whole.attributes):
+                own = [(whole, at)] + [(one, there) for one, there in self._each if not one.attributes]
+                some = np.concatenate([np.arange(there.start, there.stop) for _, there in own])
+                gram = self.gram[np.ix_(some, some)]
+                a = np.zeros_like(given)
+                a[..., some] = given[..., some] @ eliminated(gram, np.diagonal(gram))[0]
+                if self._written_out(group, own, a) is False:
+                    return True
+        return False
+
     def _leave_something(self, group: Group, asked: QueriesOnClasses, a: Array, given: Array) -> bool:
         """Return whether combinations of the rows leave something of queries, or that cannot be told."""
         parts = np.abs(a) * np.sqrt(np.diagonal(self.gram))
         least = FAINT * np.sqrt(asked.squares())
         sure = np.any(parts.reshape(-1, parts.shape[-1]) > least.reshape(-1, 1), axis=0)
-        involved = [
-            (own.whole, at) for own, at in zip(self.rows, self._slices, strict=True) if sure[at].any()
-        ]
-        places = sorted({*asked.places, *(p for whole, _ in involved for p in whole.attributes)})
+        found = self._written_out(group, [(whole, at) for whole, at in self._each if sure[at].any()], a)
+        if found is not None:
+            return found
+        left = asked.squares() - 2 * np.einsum("...r,...r->...", a, given)
+        left = left + np.einsum("...r,rs,...s->...", a, self.gram, a, optimize=True)
+        return bool(np.any(left + ROUNDING * parts.sum(axis=-1) ** 2 > OUTSIDE**2 * asked.squares()))
+
+    def _written_out(self, group: Group, involved: Sequence[tuple[Whole, slice]], a: Array) -> bool | None:
+        """Return whether some rows leave something, told cell by cell; None if the cells are too many."""
+        attributes = self.schema.positions(group.attributes)
+        places = sorted({*attributes, *(p for whole, _ in involved for p in whole.attributes)})
         classes = Classes.of(self.schema.sizes, [whole for whole, _ in involved])
-        if classes.cells(places) * group.rows <= limits().class_entries:
-            asked = QueriesOnClasses.of(self.schema, group, classes)
-            rest = asked.on(places)
-            for whole, at in involved:
-                rest = rest - WholeOnClasses(whole, classes).combined(a[..., at], places)
-            left = asked.within() + classes.mean_square(rest, places)
-        else:
-            left = asked.squares() - 2 * np.einsum("...r,...r->...", a, given)
-            left = left + np.einsum("...r,rs,...s->...", a, self.gram, a, optimize=True)
-            left = left + ROUNDING * parts.sum(axis=-1) ** 2
+        if classes.cells(places) * group.rows > limits().class_entries:
+            return None
+        asked = QueriesOnClasses.of(self.schema, group, classes)
+        rest = asked.on(places)
+        for whole, at in involved:
+            rest = rest - WholeOnClasses(whole, classes).combined(a[..., at], places)
+        left = asked.within() + classes.mean_square(rest, places)
         return bool(np.any(left > OUTSIDE**2 * asked.squares()))
+
+    @property
+    def _each(self) -> list[tuple[Whole, slice]]:
+        return [(own.whole, at) for own, at in zip(self.rows, self._slices, strict=True)]
 
     def check(self, group: Group) -> None:
         """Refuse a group that has queries outside the span of what is measured."""
