@@ -59,17 +59,25 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     console().print(table)
 
 
+LABEL = 40
+"""Labels of rows of up to this length are not broken where other columns can be."""
+
+
 def print_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True, text: Collection[str] = ()
 ) -> None:
     """Print a table; with `numbers`, all columns but the first and those named in `text` are numeric."""
     from rich.table import Table
 
-    table = Table()
+    table, shown_rows = Table(), [[shown(cell) for cell in row] for row in rows]
+    first = max((len(row[0]) for row in shown_rows), default=0)
     for place, name in enumerate(header):
         table.add_column(
-            name, justify="right" if place and numbers and name not in text else "left", overflow="fold"
+            name,
+            justify="right" if place and numbers and name not in text else "left",
+            overflow="fold",
+            min_width=None if place else min(first, LABEL),
         )
-    for row in rows:
-        table.add_row(*map(shown, row))
+    for row in shown_rows:
+        table.add_row(*row)
     console().print(table)

@@ -14,7 +14,7 @@ from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
-from querysmasher.planning.nothing import NothingToMeasureError
+from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
@@ -75,7 +75,7 @@ def plan_at(
     public_total = budget.unit.total_is_public
     sets = [s for s in subworkloads if s.attributes or not public_total]  # what is public is not measured
     if not sets:
-        raise NothingToMeasureError(public=bool(subworkloads))
+        raise nothing_to_measure(public=bool(subworkloads))
     task = Task(workload, sets, options.tolerance, options.solver, bases, progress)
     solutions, choices = options.mechanism.choose(task)
     reached = [c.reached for c in choices]

@@ -31,6 +31,7 @@ from querysmasher.planning.lifting import centred, lifted
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import split_rows
+from querysmasher.planning.whole import QueryByQuery
 from querysmasher.planning.whole_parts import Part, inner_products, written_out
 from querysmasher.planning.whole_rows import Place, Whole, answer_gram, answered
 from querysmasher.workload.groups import Group
@@ -39,7 +40,7 @@ CHUNK = 20_000_000
 """Maximum number of entries of the tables that are answered at once."""
 
 
-class CombinedPredictor(Predictor):
+class CombinedPredictor(QueryByQuery):
     """Predicts variances from residual and whole measurements together, and corrects residual answers."""
 
     def __init__(self, residual: Predictor, wholes: Sequence[Whole]) -> None:
@@ -209,14 +210,10 @@ class CombinedPredictor(Predictor):
             known, unknown = self.covariances(group)
             self._check_inside(group, self._weights.coefficients(known, unknown), unknown)
 
-    def largest(self, group: Group) -> float:
-        """Return the largest variance of the group's queries."""
-        return float(self.variances(group).max())
-
     def total(self, group: Group) -> float:
         """Return the sum of the variances of the group's queries, not written out if all is known."""
         if not self.residual.knows(group):
-            return float(self.variances(group).sum())
+            return super().total(group)
         gains = (
             np.trace(answer_gram(group, own, weighted=False)) for own in self._tables(group, self._gains)
         )

@@ -62,7 +62,7 @@ def best_arrangement(
 ) -> Plan:
     """Return the best plan found among those that split all groups, some, or none.
 
-    If `centred`, queries measured whole beside others may use these others' total.
+    If `centred`, clusters of queries measured whole beside others may use these others' total.
     """
     every = range(len(workload.groups))
     few = [place for place in every if is_few(workload.groups[place])]
@@ -119,13 +119,21 @@ def _partly_split(
         return planned([])
     groups = [workload.groups[place] for place in few]
     entries = sum(group.rows * math.prod(f.cells for f in group.families) for group in groups)
-    largest = max(math.prod(f.cells for f in group.families) for group in workload)
-    if entries <= limits().split_entries and largest <= limits().dense_cells:
+    if entries <= limits().split_entries and _are_split_quickly(workload, few):
         return _better(planned([]), beside, planned)
     try:
         return planned(beside)
     except PlanError:
         return planned([])
+
+
+def _are_split_quickly(workload: Workload, few: Sequence[int]) -> bool:
+    """Return whether all tables are small, or some queries ask about no other attribute sets than tables."""
+    tables = [group for place, group in enumerate(workload) if place not in set(few)]
+    if max(math.prod(f.cells for f in group.families) for group in tables) <= limits().dense_cells:
+        return True
+    sets = [frozenset(group.attributes) for group in tables]
+    return all(any(set(workload.groups[place].attributes) <= own for own in sets) for place in few)
 
 
 def _clustered(workload: Workload, tolerance: float, planned: Planned, progress: bool | None) -> Plan:
@@ -234,7 +242,7 @@ def _beside(
             if any(one is not None for _, one in merged):
                 for places, one in merged:
                     if one is not None:
-                        alpha = shares(one) if centred else None
+                        alpha = shares(one) if centred and len(merged) > 1 else None
                         yield solve_unsplit(one, places, COARSE * tolerance, None, progress, alpha)
                 return
 

@@ -20,7 +20,19 @@ KEPT = 10_000
 """Maximum number of queries of a group whose variances are kept."""
 
 
-class WholePredictor(Predictor):
+class QueryByQuery(Predictor):
+    """Predicts the variance of every query, and takes the largest and the sum from these."""
+
+    def largest(self, group: Group) -> float:
+        """Return the largest variance of the group's queries."""
+        return float(self.variances(group).max())
+
+    def total(self, group: Group) -> float:
+        """Return the sum of the variances of the group's queries."""
+        return float(self.variances(group).sum())
+
+
+class WholePredictor(QueryByQuery):
     """Predicts variances from one whole measurement: its rows span what can be answered."""
 
     whole = True
@@ -54,14 +66,6 @@ class WholePredictor(Predictor):
         known = self._known.get(_key(group))
         own = self.strategy.variances(self._factors(group)) if known is None else known
         return noise * own.reshape(group.shape)
-
-    def largest(self, group: Group) -> float:
-        """Return the largest variance of the group's queries."""
-        return float(self.variances(group).max())
-
-    def total(self, group: Group) -> float:
-        """Return the sum of the variances of the group's queries."""
-        return float(self.variances(group).sum())
 
     def images(
         self,

@@ -23,9 +23,9 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.least_squares import OUTSIDE, Weights, eliminated
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.value_classes import Classes, QueriesOnClasses, WholeOnClasses
+from querysmasher.planning.whole import QueryByQuery
 from querysmasher.planning.whole_rows import Place, Whole
 from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
@@ -37,7 +37,7 @@ FAINT = 1e-8
 """Rows that contribute less than this fraction of a query are left out of what it consists of."""
 
 
-class WholesPredictor(Predictor):
+class WholesPredictor(QueryByQuery):
     """Predicts variances from whole measurements on several attribute sets."""
 
     def __init__(
@@ -148,14 +148,6 @@ class WholesPredictor(Predictor):
     def variances(self, group: Group) -> Array:
         """Return the variance of every query of the group, with an axis per family."""
         return np.asarray(self.coefficients(group) ** 2 @ self.noise)
-
-    def largest(self, group: Group) -> float:
-        """Return the largest variance of the group's queries."""
-        return float(self.variances(group).max())
-
-    def total(self, group: Group) -> float:
-        """Return the sum of the variances of the group's queries."""
-        return float(self.variances(group).sum())
 
     def images(
         self,

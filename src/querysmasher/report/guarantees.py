@@ -70,7 +70,7 @@ def equivalents(budget: Budget, delta: float = DELTA) -> str:
 
     >>> from querysmasher.privacy.budget import zCDP
     >>> equivalents(zCDP(0.5))
-    'rho = 0.5, mu = 1, epsilon = 4.895 at delta = 1e-06'
+    'rho = 0.5, mu = 1, epsilon = 4.887 at delta = 1e-06'
     """
     epsilon = budget.epsilon_at(delta)
     return f"rho = {budget.rho:.4g}, mu = {budget.mu:.4g}, epsilon = {epsilon:.4g} at delta = {delta:g}"

@@ -13,7 +13,7 @@ from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.large.gram import LineGram
 from querysmasher.planning.large.line import LineSolution
 from querysmasher.planning.large.sharing import Lines, Product, shares
-from querysmasher.planning.nothing import NothingToMeasureError
+from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.subworkload import Piece, Term, separate
 from querysmasher.schema import Schema
@@ -65,7 +65,7 @@ class Layers:
             for one in decomposer.decompose(groups):
                 sets[one.attributes][key] = one.terms
         if not sets:
-            raise NothingToMeasureError
+            raise nothing_to_measure()
         return [self._layer(kept, sets[kept]) for kept in sorted(sets, key=lambda kept: (len(kept), kept))]
 
     def _layer(self, kept: Places, own: Mapping[Key, tuple[Term, ...]]) -> Layer:

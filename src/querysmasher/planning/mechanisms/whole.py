@@ -18,7 +18,7 @@ from querysmasher.planning.grading import FAR, are_far_apart, graded_root, is_gr
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
-from querysmasher.planning.nothing import NothingToMeasureError
+from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
@@ -104,7 +104,7 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
     scales = np.sqrt(merged.weights)
     own = lengths(merged.rows) * scales
     if not own.any():
-        raise NothingToMeasureError
+        raise nothing_to_measure()
     count, columns = merged.rows.shape
     tame = float(own.max()) <= FAR * float(own[own > 0].min())
     work = columns * count**2

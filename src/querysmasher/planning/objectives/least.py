@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from querysmasher.errors import PlanError
-from querysmasher.planning.nothing import NothingToMeasureError
+from querysmasher.planning.nothing import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.objectives import LEAST, MOST_COST
 from querysmasher.planning.objectives.again import Fresh
 from querysmasher.planning.objectives.joining import Joined
@@ -47,10 +47,10 @@ def measuring_targets(workload: Workload) -> Iterator[None]:
     """Say that targets are about nothing if queries without targets are all that could be measured."""
     try:
         yield
-    except NothingToMeasureError as error:
-        if all(g.target is not None for g in workload):
+    except PlanError as error:
+        if not is_nothing_to_measure(error) or all(g.target is not None for g in workload):
             raise
-        raise NothingToMeasureError("all its queries with targets", public=error.public) from None
+        raise nothing_to_measure("all its queries with targets", public=is_public(error)) from None
 
 
 def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget], Fresh]) -> Plan:

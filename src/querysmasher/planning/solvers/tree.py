@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from querysmasher.planning.nothing import NothingToMeasureError
+from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.planning.trees.merging import merge_alike
@@ -29,7 +29,7 @@ class TreeSolution(Solution):
 def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
     if not asked.weights.any():
-        raise NothingToMeasureError
+        raise nothing_to_measure()
     scale = float(asked.weights.max())
     alike = merge_alike(asked.nodes, asked.weights / scale)
     precisions, slopes = best_precisions(alike.tree)
