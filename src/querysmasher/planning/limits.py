@@ -61,6 +61,8 @@ class PlanningLimits:
     """Maximum number of attribute sets on which queries are measured whole beside others."""
     split_entries: int = 20_000
     """Maximum of cells × queries of queries that are tried split although they can be measured whole."""
+    recentred: float = 0.8
+    """Fraction of the error around uniform centres below which the best centres hardly ever lie."""
     worst_queries: int = 100_000_000
     """Maximum number of queries of a group that are searched for the largest variance."""
     large_worst_queries: int = 5_000_000

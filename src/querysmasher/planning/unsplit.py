@@ -37,9 +37,6 @@ WORTHWHILE = 0.99
 COARSE = 16
 """Beside other queries, the tolerance is this many times larger."""
 
-RECENTRED = 0.8
-"""Fraction of the loss around uniform centres, as its root, below which the best centres hardly ever come."""
-
 Planned = Callable[[Sequence[Unsplit]], Plan]
 """Plans the workload with some groups unsplit and the others split."""
 
@@ -159,7 +156,7 @@ def _clustered(workload: Workload, tolerance: float, planned: Planned, progress:
         solve_unsplit(one, own, COARSE * tolerance, root, progress, alpha)
         for (own, one, alpha), root in zip(merged, roots, strict=True)
     ]
-    if RECENTRED * split <= least:
+    if limits().recentred * split <= least:
         return _better(planned([]), unsplit, planned)
     try:
         return planned(unsplit)

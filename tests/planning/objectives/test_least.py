@@ -181,6 +181,7 @@ def test_a_budget_beyond_all_sense_is_not_suggested():
     assert "use that budget" not in refused.value.for_spec()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "said", "again"),
     [
