@@ -72,4 +72,5 @@ class Checker(doctest.OutputChecker):
 
 
 def words_of(text):
-    return " ".join(re.sub(r"-?\d[\d,]*(\.\d+)?", " # ", text).split())
+    """The words between numbers; which of two bounds a noisy number keeps is no word."""
+    return " ".join(re.sub(r"(<=|>)?-?\d[\d,]*(\.\d+)?", " # ", text).split())
