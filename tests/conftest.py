@@ -1,5 +1,6 @@
 """What all tests share: reproducible Hypothesis, one Spark, one browser, and a way to say what is refused."""
 
+import atexit
 import gc
 import os
 import shutil
@@ -101,7 +102,12 @@ TOGETHER = {
         "cli/test_others.py",
         "comparison/test_compare.py",
         "release/test_published.py",
-        "page_says",
+        "_page",
+        "chart",
+        "come_back_from_files",
+        "do_not_describe_rounded_estimates",
+        "keep_dates_and_stand_ins",
+        "who_publishes_what_and_when",
     ],
     "processes": [  # forks of one process
         "cli/test_interrupt.py",
@@ -136,11 +142,14 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Look for garbage only once the tests are read: until then, everything is kept."""
+    """Look for garbage only once the tests are read, and only among what is made from then on."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # libraries complain about what is left at the end
+        gc.set_threshold(10_000, 20, 20)
         gc.enable()
 
 

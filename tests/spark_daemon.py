@@ -4,13 +4,19 @@ import gc
 import importlib
 from contextlib import suppress
 
-from pyspark import daemon
-
 LOADED = ("pandas", "pyspark.worker", "pyspark.sql.pandas.serializers", "querysmasher.data.spark_tasks")
 
-if __name__ == "__main__":
+
+def serve():
+    """Fork a worker whenever Spark asks for one."""
+    from pyspark import daemon
+
     for module in LOADED:
         with suppress(ImportError):  # a worker without the library says so itself
             importlib.import_module(module)
     gc.freeze()  # after every task a worker looks for garbage
     daemon.manager()
+
+
+if __name__ == "__main__":
+    serve()

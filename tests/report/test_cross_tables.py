@@ -14,6 +14,8 @@ from querysmasher.report.release_data import tables
 from querysmasher.report.share_data import share_errors
 from tests.report.conftest import data_of, table
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = qs.Schema(
     [
         qs.Categorical("region", ["north", "south", "=east()"]),

@@ -80,6 +80,7 @@ def test_parts_without_targets_are_answered_at_nearly_the_same_cost():
     assert np.isfinite(beside.variances(DETAILS)).all()
 
 
+@pytest.mark.slow
 def test_a_sufficient_budget_gives_the_least_mean_error_within_the_targets():
     schema = qs.Schema.of(age=4, sex=2)
     headlines, details = qs.all_kway(schema, 1).within(8), qs.all_kway(schema, 2)

@@ -188,6 +188,7 @@ def test_what_rounding_takes_is_certified_against_the_targets_as_asked(monkeypat
     assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_what_no_plan_meets_is_refused():
     cost = least_budget(HEADLINES).least_cost
     with pytest.raises(PlanError, match="does not suffice"):
