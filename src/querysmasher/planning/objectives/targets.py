@@ -139,7 +139,7 @@ class CappedSearch:
             ascents = 1
         for _ in range(ascents):
             gap = self._gap
-            trial = self._tried(raised(multipliers, self._height, self.bound, ASCENT, GAIN))
+            trial = self._tried(self._raised(multipliers))
             if self.bound > most:
                 return None
             if self._met(trial, first) or (self.best is not None and self._gap > gap * NARROWER):
@@ -157,6 +157,10 @@ class CappedSearch:
         self._weight = float(multipliers.groups.sum()) / self._loss
         self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
         return Trial(multipliers, plan, bound, table, losses)
+
+    def _raised(self, multipliers: Multipliers) -> Multipliers:
+        """Return multipliers of a higher bound; no bound may be known yet."""
+        return raised(multipliers, self._height, self.bound or self._loss, ASCENT, GAIN)
 
     def _height(self, multipliers: Multipliers) -> Height:
         """Return the bound at some multipliers, and its derivatives; none if these are far too large."""
@@ -247,7 +251,7 @@ class CappedSearch:
             if missed <= 1:
                 break
             self._level /= missed**2
-            trial = self._tried(raised(trial.multipliers, self._height, self.bound, ASCENT, GAIN))
+            trial = self._tried(self._raised(trial.multipliers))
         self._level = 1.0
         return trial
 
