@@ -55,8 +55,8 @@ EAGER = 1.0015
 
 LEFT, CLOSER = 0.2, 0.6
 """Before that, the budget is shared anew for the best plan if this promises the gap that is wanted: sharing
-leaves the first fraction of a gap, until more is known, and the gap is at most the second fraction of that
-of plans for which it was shared."""
+leaves the first fraction of a gap, until more is known. The gap of a plan of a lower bound than one for which
+it was shared is at most the second fraction of that one's."""
 
 FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
 """The least multipliers, as fractions of the average: at first if not all queries are products, at most."""
@@ -72,8 +72,9 @@ OPEN = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.3), (7, 4.8))
 """From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
 
 
-PRECISION = 2.0
-"""Gap of the plans with other weights, in tolerances."""
+WANTED, ROUGHEST = 0.3, 8.0
+"""Gap of the plans with other weights, and maximum gap of their blocks, in tolerances: some blocks are a
+small part of a plan."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +111,7 @@ class Search:
         self._closest: Trial | None = None
         """The best trial before its budget is shared anew, unless that is done."""
         self._left = LEFT
+        self._precision = 1.0
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._tops: dict[Hashable, Multipliers] = {}
@@ -213,7 +215,10 @@ class Search:
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
         """Plan for some multipliers; share the budget anew unless the bound rose steeply from `last`."""
-        plan = self.replan(multipliers.weighted(self.aims), centres, PRECISION)
+        plan = self.replan(multipliers.weighted(self.aims), centres, self._precision)
+        if plan.gap > 0 and not plan.whole:
+            wanted = self._precision * WANTED * self.tolerance / plan.gap
+            self._precision = min(max(1.0, wanted), ROUGHEST)
         bound = plan.weighted_loss / (1 + plan.gap) ** 2
         own = replace(plan, workload=self.workload)
         kind = ApartTable if is_mixed(plan) else VarianceTable
@@ -240,8 +245,12 @@ class Search:
         if closest is not None and kind_of(closest.plan) == kind:
             bound = self.bounds[kind]
             gap = gap_of(closest.rough, bound)
-            better = self.best is None or gap < CLOSER * gap_of(self.best.rough, bound)
-            if better and self._left * gap <= goal:
+            best = self.best
+            if best is None or closest.bound > best.bound:
+                least = math.inf
+            else:
+                least = CLOSER * gap_of(best.rough, bound)
+            if gap < least and self._left * gap <= goal:
                 shared = self._shared(closest, goal, bound)
                 self._keep(shared)
                 self._left = gap_of(shared.largest, bound) / max(goal, gap)
