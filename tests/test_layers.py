@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 import querysmasher
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import KINDS as STRATEGIES
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import KINDS
 from querysmasher.privacy.noise import SOURCES
+from querysmasher.release.reconstructions import RECONSTRUCTIONS
 
 ROOT = Path(querysmasher.__file__).parent
 
@@ -197,8 +199,12 @@ def test_the_privacy_folder_stands_on_nothing_else():
 def names_asked(node):
     """The classes that an `isinstance` or a comparison of types asks for."""
     if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
-        return {leaf.id for leaf in ast.walk(node.args[1]) if isinstance(leaf, ast.Name)}
-    return set()
+        asked = [node.args[1]]
+    elif isinstance(node, ast.Compare) and ast.unparse(node.left).startswith("type("):
+        asked = node.comparators
+    else:
+        asked = []
+    return {leaf.id for own in asked for leaf in ast.walk(own) if isinstance(leaf, ast.Name)}
 
 
 def noises_compared(node):
@@ -208,32 +214,45 @@ def noises_compared(node):
     return set()
 
 
+def kinds_of(base):
+    """A class and everything derived from it."""
+    return [base, *(kind for own in base.__subclasses__() for kind in kinds_of(own))]
+
+
 CLOSED = {
     base.__name__
-    for kind in (*KINDS.values(), *STRATEGIES.values(), *SOURCES.values())
+    for kind in (
+        *KINDS.values(),
+        *STRATEGIES.values(),
+        *SOURCES.values(),
+        *RECONSTRUCTIONS.values(),
+        *kinds_of(Predictor),
+    )
     for base in kind.__mro__
     if base.__module__.startswith("querysmasher.")
 }
-"""The names of all kinds of factors, strategies and noises, and of what several kinds have in common."""
+"""The names of all kinds of factors, strategies, noises, predictors and reconstructions, and of what several
+kinds have in common."""
 
 
 @cache
 def kinds_asked(source):
-    """The kinds of factors, strategies and noises that a source text asks for, in order."""
+    """The kinds that a source text asks for, in order."""
     return [n for node in nodes(source) for n in sorted(names_asked(node) & CLOSED | noises_compared(node))]
 
 
 def asked_by_kind(sources):
-    """Where the kind of a factor, strategy or noise is asked for, instead of asking the object itself."""
+    """Where the kind of an object is asked for, instead of asking the object itself."""
     return [f"{path}: {name}" for path, source in sorted(sources.items()) for name in kinds_asked(source)]
 
 
 @pytest.mark.slow
-def test_factors_strategies_and_noises_are_asked_and_not_told_apart():
+def test_objects_are_asked_and_not_told_apart_by_their_kinds():
     sources = package_sources()
     assert asked_by_kind(sources) == []
     sources["release/release"] += (
         "\nif isinstance(x, Filter | DenseStrategy | UnsplitStrategy): pass\ny = z in ('rounded', 'gaussian')"
+        "\nif type(x.y) is Predictor or issubclass(x, LargeReconstruction): pass"
     )
     assert asked_by_kind(sources) == [
         "release/release: DenseStrategy",
@@ -241,6 +260,8 @@ def test_factors_strategies_and_noises_are_asked_and_not_told_apart():
         "release/release: UnsplitStrategy",
         "release/release: gaussian",
         "release/release: rounded",
+        "release/release: Predictor",
+        "release/release: LargeReconstruction",
     ]
 
 

@@ -75,12 +75,8 @@ def best_arrangement(
         return planned([])  # all queries ask for the number of records
     quick = whole_work(merged) <= limits().quick_whole_work
     if few and (quick or len(few) == len(every)) and not budget.unit.total_is_public:
-        try:
-            return planned(
-                [solve_unsplit(merged, every, tolerance, progress=progress)]
-            )  # the optimum over all mechanisms
-        except PlanError:  # it cannot be measured in integers
-            return planned([])
+        whole = solve_unsplit(merged, every, tolerance, progress=progress)
+        return _if_measurable([whole], planned)  # the optimum over all mechanisms
     found = (
         planned([]) if quick else _partly_split(workload, few, tolerance, planned, progress, centred=centred)
     )
@@ -118,10 +114,7 @@ def _partly_split(
     entries = sum(group.rows * math.prod(f.cells for f in group.families) for group in groups)
     if entries <= limits().split_entries and _are_split_quickly(workload, few):
         return _better(planned([]), beside, planned)
-    try:
-        return planned(beside)
-    except PlanError:
-        return planned([])
+    return _if_measurable(beside, planned)
 
 
 def _are_split_quickly(workload: Workload, few: Sequence[int]) -> bool:
@@ -158,9 +151,14 @@ def _clustered(workload: Workload, tolerance: float, planned: Planned, progress:
     ]
     if limits().recentred * split <= least:
         return _better(planned([]), unsplit, planned)
+    return _if_measurable(unsplit, planned)
+
+
+def _if_measurable(unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
+    """Return the plan with some groups unsplit or, if these cannot be measured in integers, without."""
     try:
         return planned(unsplit)
-    except PlanError:  # it cannot be measured in integers
+    except PlanError:
         return planned([])
 
 

@@ -23,6 +23,8 @@ KEPT = 10_000
 class QueryByQuery(Predictor):
     """Predicts the variance of every query, and takes the largest and the sum from these."""
 
+    is_split = False
+
     def largest(self, group: Group) -> float:
         """Return the largest variance of the group's queries."""
         return float(self.variances(group).max())
@@ -35,7 +37,7 @@ class QueryByQuery(Predictor):
 class WholePredictor(QueryByQuery):
     """Predicts variances from one whole measurement: its rows span what can be answered."""
 
-    whole = True
+    kind = "whole"
 
     @property
     def attributes(self) -> tuple[int, ...]:

@@ -52,7 +52,7 @@ class VarianceTable:
         and scopes, if it has the same structure, makes this one quick to build.
         """
         self.predictor = self._predictor(plan)
-        self.is_linear = type(self.predictor) is Predictor
+        self.is_linear = self.predictor.is_split
         """Whether variances are sums over attribute sets, so that these can share the budget anew."""
         self._numbers: dict[Hashable, int] = {}
         blocks = tuple((m.attributes, m.blocks) for m in plan.measured)
