@@ -18,9 +18,14 @@ from querysmasher.workload.workload import Workload
 
 
 class Replan(Protocol):
-    """Plans a workload with other weights, around the best centres or around given ones."""
+    """Plans a workload with other weights, around the best centres or around given ones.
 
-    def __call__(self, workload: Workload, centres: Centres | None = None, /) -> Plan: ...
+    The precision is a fraction of the tolerance of planning.
+    """
+
+    def __call__(
+        self, workload: Workload, centres: Centres | None = None, precision: float = 1.0, /
+    ) -> Plan: ...
 
 
 class Fresh(Protocol):

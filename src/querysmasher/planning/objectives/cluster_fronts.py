@@ -16,8 +16,9 @@ Integers = NDArray[np.intp]
 ROUGH = 3e-4
 """Fraction by which a rough search may miss the largest variance, per cluster."""
 
-SHORT = 5_000
-"""Maximum number of rows of an only cluster that are searched one by one."""
+SHORT, COMPARED = 5_000, 20
+"""An only cluster is searched row by row, which is quicker than to find its front: if it has more rows than
+the first number, without those that are smaller than one of the largest, so many of them."""
 
 
 class ClusterFronts:
@@ -42,13 +43,14 @@ class ClusterFronts:
         columns = [term.columns[place] for term in entry.terms]
         if not columns:  # all queries are zero
             return np.zeros(1, dtype=np.intp), np.zeros((1, 0))
-        distinct = tuple(sorted(set(columns)))
-        if (distinct, rough) not in self._fronts:
+        distinct, alone = tuple(sorted(set(columns))), len(entry.clusters) == 1
+        key = distinct, alone or rough, alone
+        if key not in self._fronts:
             table = np.stack([self._columns[c] for c in distinct], axis=1)
-            if len(entry.clusters) == 1 and len(table) <= SHORT:  # quicker than a front
-                index = np.arange(len(table))
+            if alone:
+                index = front(table, EQUAL, COMPARED) if len(table) > SHORT else np.arange(len(table))
             else:
                 index = front(table, ROUGH if rough else EQUAL)
-            self._fronts[distinct, rough] = index, table[index]
-        index, table = self._fronts[distinct, rough]
+            self._fronts[key] = index, table[index]
+        index, table = self._fronts[key]
         return index, table[:, [distinct.index(c) for c in columns]]

@@ -82,18 +82,22 @@ class Scopes:
 
     @classmethod
     def _found(cls, workload: Workload, *, own: bool, single: bool, coarse: bool) -> Scopes:
-        """Find the scopes, with attributes alike that are asked the same, or only nearly if `coarse`."""
+        """Find the scopes, with attributes alike that are asked the same, or only nearly if `coarse`.
+
+        Then all attributes are alike to families on several of them, whose blocks are the heavy ones.
+        """
         alone = _alone(workload) if own and len(workload.groups) <= MOST_OWN else set()
         alike = _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
         plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
         roles = attribute_roles(Workload(workload.schema, plain), coarse=coarse)
+        position = workload.schema.position
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
         for index, (group, aim) in enumerate(zip(workload, aims, strict=True)):
             keys: list[Hashable] = [
-                (family.key, tuple(roles[workload.schema.position(n)] for n in names))
+                (family.key, () if coarse and len(names) > 1 else tuple(roles[position(n)] for n in names))
                 for names, family in group.parts()
             ]
             even = [len(names) == 1 and names[0] in alike for names, _ in group.parts()]

@@ -22,6 +22,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
+from querysmasher.planning.objectives.found import gap_of
 from querysmasher.planning.objectives.merging import merged, merged_few
 from querysmasher.planning.objectives.multipliers import FLOOR, Multipliers, Scopes
 from querysmasher.planning.objectives.paces import Paces
@@ -51,6 +52,11 @@ GROUP_RATE = 2.5
 EAGER = 1.0015
 """The budget is shared anew once the bound grows by less than this factor: before, the plan is far off."""
 
+LEFT, CLOSER = 0.2, 0.6
+"""Before that, the budget is shared anew for the best plan if this promises the gap that is wanted: sharing
+leaves the first fraction of a gap, until more is known, and the gap is at most the second fraction of that
+of plans for which it was shared."""
+
 FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
 """The least multipliers, as fractions of the average: at first if not all queries are products, at most."""
 
@@ -61,8 +67,12 @@ the least multipliers grow by the other factor."""
 PATIENCE = 3
 """Number of plans in a row that gain nothing, after which the search ends."""
 
-OPEN = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.0), (7, 4.8))
+OPEN = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.3), (7, 4.8))
 """From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
+
+
+PRECISION = 2.0
+"""Gap of the plans with other weights, in tolerances."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +84,11 @@ class Trial:
     multipliers: Multipliers
     bound: float
     """A lower bound of the least largest ratio of variance to target², around the plan's centres."""
-    shares: Shares | None
+    before: Array
+    """The largest variance of every entry of the table, before the budget is shared anew."""
+    rough: float
+    """The largest ratio of variance to target² before that."""
+    shares: Shares | None = None
 
     @property
     def largest(self) -> float:
@@ -92,6 +106,9 @@ class Search:
         self.replan = replan
         self.tolerance = tolerance
         self.best: Trial | None = None
+        self._closest: Trial | None = None
+        """The best trial before its budget is shared anew, unless that is done."""
+        self._left = LEFT
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._tops: dict[Hashable, Multipliers] = {}
@@ -108,7 +125,7 @@ class Search:
         """How far the best plan is from the optimum around its centres, as a fraction of standard errors."""
         if self.best is None or self.best.shares is None:
             return math.inf
-        return max(0.0, math.sqrt(self.best.largest / self.bounds[kind_of(self.best.plan)]) - 1)
+        return gap_of(self.best.largest, self.bounds[kind_of(self.best.plan)])
 
     def run(self) -> Trial:
         """Return the best trial."""
@@ -135,8 +152,12 @@ class Search:
                 centres = self._kept.plan.centres
             before = math.inf if self.best is None else self.best.largest
             goal = self.tolerance * max(width for first, width in OPEN if step >= first)
+            if self.gap <= goal:
+                break
             trial = self.tried(multipliers, centres, math.inf if step >= STEPS - 1 else last, goal)
             self._keep(trial)
+            if self.gap > goal:
+                self._share_closest(trial, goal)
             if self.gap <= goal:
                 break
             if trial.shares is not None:
@@ -181,18 +202,40 @@ class Search:
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
         """Plan for some multipliers; share the budget anew unless the bound rose steeply from `last`."""
-        plan = self.replan(multipliers.weighted(self.aims), centres)
+        plan = self.replan(multipliers.weighted(self.aims), centres, PRECISION)
         bound = plan.weighted_loss / (1 + plan.gap) ** 2
         own = replace(plan, workload=self.workload)
         kind = ApartTable if is_mixed(plan) else VarianceTable
-        shares = None
         with one_core():
             table = kind(own, multipliers.scopes.of_group, self._table)
-            if bound < last * EAGER:
-                enough = bound * (1 + 0.8 * goal) ** 2
-                shares = share(table, self.of_entries(table), plan.budget.privacy_cost, enough)
+            largest = all_largest(table, table.variances)
         self._table = table
-        return Trial(plan, table, multipliers, bound, shares)
+        rough = float((largest / self.of_entries(table) ** 2).max())
+        trial = Trial(plan, table, multipliers, bound, largest, rough)
+        return self._shared(trial, goal, bound) if bound < last * EAGER else trial
+
+    def _shared(self, trial: Trial, goal: float, bound: float) -> Trial:
+        """Return a trial whose budget is shared anew, until it is close to a bound."""
+        enough = bound * (1 + 0.8 * goal) ** 2
+        table, cost = trial.table, trial.plan.budget.privacy_cost
+        with one_core():
+            return replace(trial, shares=share(table, self.of_entries(table), cost, enough))
+
+    def _share_closest(self, trial: Trial, goal: float) -> None:
+        """Share the budget of the best trial so far anew, if that promises to close the gap."""
+        closest, kind = self._closest, kind_of(trial.plan)
+        if trial.shares is None and (closest is None or trial.rough < closest.rough):
+            closest = trial
+        if closest is not None and kind_of(closest.plan) == kind:
+            bound = self.bounds[kind]
+            gap = gap_of(closest.rough, bound)
+            better = self.best is None or gap < CLOSER * gap_of(self.best.rough, bound)
+            if better and self._left * gap <= goal:
+                shared = self._shared(closest, goal, bound)
+                self._keep(shared)
+                self._left = gap_of(shared.largest, bound) / max(goal, gap)
+                closest = None
+        self._closest = closest
 
     def of_entries(self, table: VarianceTable) -> Array:
         """Return the target of every entry of a table."""
@@ -219,7 +262,7 @@ class Search:
         """
         table, multipliers = trial.table, trial.multipliers
         by_group = np.empty(len(self.aims))
-        for value, entry in zip(all_largest(table, table.variances), table.entries, strict=True):
+        for value, entry in zip(trial.before, table.entries, strict=True):
             by_group[list(entry.members)] = value
         by_column = multipliers.by_column(table)
         slopes = table.slopes(by_column, self.weights(multipliers, table), table.variances)
