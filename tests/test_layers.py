@@ -13,6 +13,8 @@ from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.privacy.factors import KINDS
 from querysmasher.privacy.noise import SOURCES
 from querysmasher.release.reconstructions import RECONSTRUCTIONS
+from querysmasher.workload.family import Family
+from querysmasher.workload.storage import FAMILIES
 
 ROOT = Path(querysmasher.__file__).parent
 
@@ -227,18 +229,22 @@ CLOSED = {
         *SOURCES.values(),
         *RECONSTRUCTIONS.values(),
         *kinds_of(Predictor),
+        *FAMILIES.values(),
+        *kinds_of(Family),
     )
     for base in kind.__mro__
-    if base.__module__.startswith("querysmasher.")
+    if base.__module__.startswith("querysmasher.") and base is not Family  # what users give is checked
 }
-"""The names of all kinds of factors, strategies, noises, predictors and reconstructions, and of what several
-kinds have in common."""
+"""The names of all kinds of families, factors, strategies, noises, predictors and reconstructions, and of
+what several kinds have in common."""
 
 
 @cache
 def kinds_asked(source):
-    """The kinds that a source text asks for, in order."""
-    return [n for node in nodes(source) for n in sorted(names_asked(node) & CLOSED | noises_compared(node))]
+    """The kinds that a source text asks for, in order; a kind compares itself with its own."""
+    own = {node.name for node in nodes(source) if isinstance(node, ast.ClassDef)}
+    asked = [names_asked(node) & CLOSED - own | noises_compared(node) for node in nodes(source)]
+    return [name for names in asked for name in sorted(names)]
 
 
 def asked_by_kind(sources):
@@ -253,6 +259,7 @@ def test_objects_are_asked_and_not_told_apart_by_their_kinds():
     sources["release/release"] += (
         "\nif isinstance(x, Filter | DenseStrategy | UnsplitStrategy): pass\ny = z in ('rounded', 'gaussian')"
         "\nif type(x.y) is Predictor or issubclass(x, LargeReconstruction): pass"
+        "\nif isinstance(x.family, Identity | Family): pass"
     )
     assert asked_by_kind(sources) == [
         "release/release: DenseStrategy",
@@ -262,6 +269,7 @@ def test_objects_are_asked_and_not_told_apart_by_their_kinds():
         "release/release: rounded",
         "release/release: Predictor",
         "release/release: LargeReconstruction",
+        "release/release: Identity",
     ]
 
 

@@ -31,12 +31,6 @@ from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
-WORTHWHILE = 0.99
-"""A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
-
-COARSE = 16
-"""Beside other queries, the tolerance is this many times larger."""
-
 Planned = Callable[[Sequence[Unsplit]], Plan]
 """Plans the workload with some groups unsplit and the others split."""
 
@@ -146,7 +140,7 @@ def _clustered(workload: Workload, tolerance: float, planned: Planned, progress:
     if split <= least:
         return planned([])
     unsplit = [
-        solve_unsplit(one, own, COARSE * tolerance, root, progress, alpha)
+        solve_unsplit(one, own, limits().coarse_tolerance * tolerance, root, progress, alpha)
         for (own, one, alpha), root in zip(merged, roots, strict=True)
     ]
     if limits().recentred * split <= least:
@@ -168,14 +162,16 @@ def _better(first: Plan, unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
         other = planned(unsplit)
     except PlanError:
         return first
-    return other if other.weighted_loss < WORTHWHILE * first.weighted_loss else first
+    return other if other.weighted_loss < limits().worthwhile * first.weighted_loss else first
 
 
 def _is_near(plan: Plan, root: Array) -> bool:
     """Return whether no plan can be clearly better than this one, as far as one square root tells."""
     diagonal = root_diagonal(root)
     cost = plan.budget.privacy_cost / plan.budget.unit.squared_change()
-    return diagonal is not None and WORTHWHILE * plan.weighted_loss <= float(diagonal @ diagonal) / cost
+    return (
+        diagonal is not None and limits().worthwhile * plan.weighted_loss <= float(diagonal @ diagonal) / cost
+    )
 
 
 def is_few(group: Group) -> bool:
@@ -238,7 +234,9 @@ def _beside(
                 for places, one in merged:
                     if one is not None:
                         alpha = shares(one) if centred and len(merged) > 1 else None
-                        yield solve_unsplit(one, places, COARSE * tolerance, None, progress, alpha)
+                        yield solve_unsplit(
+                            one, places, limits().coarse_tolerance * tolerance, None, progress, alpha
+                        )
                 return
 
 

@@ -16,7 +16,8 @@ from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
 from querysmasher.workload.families import answers_of_spans
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family
+from querysmasher.workload.line import Places
 from querysmasher.workload.stating import between_in
 
 

@@ -30,6 +30,7 @@ class Rows(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "rows"
+    is_written_out: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the rows and the weights; keep a private copy and its digest."""

@@ -24,6 +24,8 @@ from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
+from querysmasher.workload.intervals import Intervals
+from querysmasher.workload.line import LineSums
 from querysmasher.workload.stating import one_of
 
 Integers = NDArray[np.int64]
@@ -149,6 +151,27 @@ class Hierarchy(Family):
             result += values[start : start + size][own]
             start += size
         return result + values[start:] if self.leaves else result
+
+    def add_to(
+        self, sums: LineSums, weights: Array | None, coefficient: float
+    ) -> list[tuple[Family, float]] | None:
+        """Add the single values; other groups are ranges, unless their values are not consecutive."""
+        spans = self.spans()
+        if spans is None:
+            return None
+        every = np.broadcast_to(coefficient * (1.0 if weights is None else weights), self.rows)
+        single = spans[0] == spans[1]
+        np.add.at(sums.values, spans[0][single], every[single])
+        if single.all():
+            return []
+        own = self.shape, spans[0][~single], spans[1][~single], every[~single] / coefficient
+        return [(Intervals(*own), coefficient)]
+
+    def levels(self) -> list[tuple[Integers | None, int]]:
+        return list(zip((*self.groups, *[None] * self.leaves), self.sizes, strict=True))
+
+    def level_names(self) -> list[tuple[str, tuple[Name, ...]]]:
+        return list(zip(self.titles or [""] * len(self.names), self.names, strict=True))
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         if self.row_labels is not None:

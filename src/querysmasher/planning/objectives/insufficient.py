@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from querysmasher.errors import PlanError, Remedy
 from querysmasher.formatting import number
-from querysmasher.planning.objectives import MOST_COST
+from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost
 from querysmasher.workload.target import Target
@@ -41,10 +41,10 @@ class InsufficientError(PlanError):
             f"{factor:.4g}{certain}. Planned without targets, {_listed(missed)}. "
         )
         cost = PRINTED * (given * factor**2 if cost is None else cost)
-        if cost > MOST_COST:
+        if cost > limits().most_cost:
             problem += (
-                f"Meeting all targets would take a privacy cost of {cost:.3g}, more than {MOST_COST:g}, at "
-                "which no privacy is left"
+                f"Meeting all targets would take a privacy cost of {cost:.3g}, more than "
+                f"{limits().most_cost:g}, at which no privacy is left"
             )
             remedy = Remedy(
                 "use looser targets, or insufficient='scale' to miss all by this factor",
