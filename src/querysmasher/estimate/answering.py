@@ -66,7 +66,7 @@ class Answering:
         """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
         families = [family.original for family in group.families]
         if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
-            answers = plausible(answers, [i for i, one in enumerate(families) if one.is_cumulative])
+            answers = plausible(answers, [i for i, one in enumerate(families) if one.is_growing])
         positions = self.schema.positions(group.attributes)
         mask = None if self.zeros is None else self.zeros.possible(tuple(sorted(positions)))
         if mask is None:

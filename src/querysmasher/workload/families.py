@@ -89,7 +89,7 @@ class Prefix(_OneAttribute):
     """`a <= c` for every value c."""
 
     name: ClassVar[str] = "prefix"
-    is_cumulative: ClassVar[bool] = True
+    is_growing: ClassVar[bool] = True
 
     def _matrix(self) -> Array:
         return np.tri(self.n)

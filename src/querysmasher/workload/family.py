@@ -41,7 +41,7 @@ class Family:
     """Whether the queries are about the nodes of a tree over the values of one attribute."""
     counts_values: ClassVar[bool] = False
     """Whether the queries are the counts of all values, in order."""
-    is_cumulative: ClassVar[bool] = False
+    is_growing: ClassVar[bool] = False
     """Whether each query counts all that the one before it counts."""
     has_lengths: ClassVar[bool] = False
     """Whether the queries are all ranges of every length."""

@@ -24,7 +24,7 @@ class Affine(Family):
     """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
 
     name: ClassVar[str] = "affine"
-    is_cumulative: ClassVar[bool] = True
+    is_growing: ClassVar[bool] = True
 
     @property
     def is_symmetric(self) -> bool:
@@ -52,7 +52,7 @@ class AbsDifference(Family):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
     name: ClassVar[str] = "abs"
-    is_cumulative: ClassVar[bool] = True
+    is_growing: ClassVar[bool] = True
 
     @property
     def is_symmetric(self) -> bool:

@@ -3,7 +3,7 @@
 At the distribution p that maximises tr (P^½GP^½)^½, the best strategy is V = P^{-½}(P^½GP^½)^½P^{-½}, and all
 of its V_jj are equal, but for values with p_j = 0. At any other, with v_j = V_jj, the loss of V / max v is
 max v times the trace: so the spread of v is a certificate. A multiplicative step p ← p·v^rate with one rate
-for all values converges slowly where some are hardly told apart: their v barely depends on how they share
+for all values converges slowly where some are hardly distinguished: their v barely depends on how they share
 what they have together. So every value has a rate of its own, which grows while v stays on the same side.
 """
 

@@ -97,7 +97,7 @@ class Multipliers:
 
 def _first(family: Family) -> Array:
     triangular = limits().dense_values < family.rows <= limits().triangle_values
-    if triangular and len(family.shape) == 1 and family.original.is_cumulative:
+    if triangular and len(family.shape) == 1 and family.original.is_growing:
         return fair_weights(family.rows)
     return np.ones(family.rows)
 

@@ -8,7 +8,7 @@ from querysmasher.errors import PlanError, Remedy
 from querysmasher.formatting import number
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost
+from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.workload.target import Target
 
 MET = 1 + 1e-9
@@ -91,6 +91,7 @@ def _listed(missed: Missed) -> str:
 def _in_terms_of(budget: Budget, cost: float) -> str:
     """Return a cost in the definition of privacy of a budget."""
     same = PrivacyCost(cost)
-    if isinstance(budget, ApproxDP):
-        return f"epsilon = {same.epsilon_at(budget.delta) * PRINTED:.6g} at delta = {budget.delta:g}"
-    return f"mu = {same.mu:.6g}" if isinstance(budget, GaussianDP) else f"rho = {same.rho:.6g}"
+    delta = budget.stated_delta
+    if delta is not None:
+        return f"epsilon = {same.epsilon_at(delta) * PRINTED:.6g} at delta = {delta:g}"
+    return f"{budget.letter} = {getattr(same, budget.letter):.6g}"
