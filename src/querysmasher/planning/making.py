@@ -22,7 +22,7 @@ from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
 from querysmasher.planning.objectives.objective import targets_of
 from querysmasher.planning.objectives.rounded import as_measured, at_measured_cost, missed_by, within_measured
-from querysmasher.planning.objectives.within import plan_for, replace_targets
+from querysmasher.planning.objectives.within import LeavesNothingError, plan_for, replace_targets
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
@@ -69,7 +69,13 @@ class Making:
         try:
             return within_measured(make(workload), self.max_records, again, certified)
         except PlanError as refused:
-            return self._least_scaled(workload, budget, refused)
+            try:
+                return self._least_scaled(workload, budget, refused)
+            except LeavesNothingError:
+                if insufficient == "refuse":
+                    raise
+            scaled = replace_targets(workload, 1 + limits().scaled_slack * self.options.tolerance)
+            return replace(make(scaled), workload=workload)
 
     def _whatever_targets(self, plan: Plan, budget: Budget) -> Plan:
         """Return a plan with a gap to the least mean error around its centres without any targets."""

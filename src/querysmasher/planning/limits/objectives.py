@@ -119,3 +119,5 @@ class ObjectiveLimits:
     """From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
     worst_precision: float = 2.0
     """Gap of the plans with other weights, in tolerances."""
+    target_tightenings: int = 4
+    """Maximum number of times that targets are tightened, by twice what they are missed, for one strategy."""

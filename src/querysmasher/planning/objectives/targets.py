@@ -20,7 +20,7 @@ from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.ascent import Height, raised
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.combining import combined
-from querysmasher.planning.objectives.finish import class_losses, with_noise
+from querysmasher.planning.objectives.finish import best_sum, class_losses, with_noise
 from querysmasher.planning.objectives.found import Found, gap_of, weighted
 from querysmasher.planning.objectives.merging import merged_aimed
 from querysmasher.planning.objectives.multipliers import FLOOR, MOST_STEP, Multipliers, Scopes
@@ -77,6 +77,8 @@ class CappedSearch:
         self._table: VarianceTable | None = None
         self._loss, self._weight = math.inf, 0.0
         self._precision = 1.0
+        self._level = 1.0
+        """The fraction of target² that an ascent aims at."""
         self._paces = Paces()
 
     def run(
@@ -110,9 +112,7 @@ class CappedSearch:
             ascents = 1
         for _ in range(ascents):
             gap = self._gap
-            trial = self._tried(
-                raised(multipliers, self._height, self.bound, limits().ascent_steps, limits().ascent_gain)
-            )
+            trial = self._tried(self._raised(multipliers))
             if self.bound > most:
                 return None
             if self._met(trial, first) or (
@@ -135,6 +135,12 @@ class CappedSearch:
         )
         return Trial(multipliers, plan, bound, table, losses)
 
+    def _raised(self, multipliers: Multipliers) -> Multipliers:
+        """Return multipliers of a higher bound; no bound may be known yet."""
+        return raised(
+            multipliers, self._height, self.bound or self._loss, limits().ascent_steps, limits().ascent_gain
+        )
+
     def _height(self, multipliers: Multipliers) -> Height:
         """Return the bound at some multipliers, and its derivatives; none if these are far too large."""
         if not float(multipliers.groups.sum()) <= MOST_WEIGHT * self._loss:  # the budget does not suffice
@@ -145,10 +151,11 @@ class CappedSearch:
         groups, weights = np.zeros(len(self.aims)), np.zeros(len(trial.table.entries))
         for number, entry in enumerate(trial.table.entries):
             aim = self.aims[entry.members[0]]
-            groups[list(entry.members)] = expected[number] / aim**2 - 1
+            groups[list(entry.members)] = expected[number] / aim**2 - self._level
             weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
         slopes = trial.table.slopes(by_column, weights, trial.table.variances)
-        return Height(trial.bound, groups, multipliers.row_slopes(trial.table, slopes))
+        bound = trial.bound + (1 - self._level) * float(multipliers.groups.sum())
+        return Height(bound, groups, multipliers.row_slopes(trial.table, slopes), self._level)
 
     def _first(self) -> Multipliers:
         """Return the first multipliers."""
@@ -208,11 +215,24 @@ class CappedSearch:
         Those of the least largest ratio are added, or multiples of the same ones if they are unknown.
         """
         start, before = trial.multipliers, self.best
+        if trial.is_rigid:
+            trial = self._tightened(trial)
         for part in limits().target_multiples:
             if self._shared(trial) or self.best is not before:
                 return self._gap <= self.goal
             trial = self._tried(plus(start, worst or start, part))
         return self._shared(trial)
+
+    def _tightened(self, trial: Trial) -> Trial:
+        """Return a trial that meets all targets, if that takes tighter ones by a hair."""
+        for _ in range(limits().target_tightenings):
+            missed = largest_ratio(trial.table, self._targets(trial.table), trial.table.variances)
+            if missed <= 1:
+                break
+            self._level /= missed**2
+            trial = self._tried(self._raised(trial.multipliers))
+        self._level = 1.0
+        return trial
 
     def _shared(self, trial: Trial) -> bool:
         """Share the budget anew, keep the best plan that meets all targets, and return whether it will do."""
@@ -248,28 +268,6 @@ class CappedSearch:
         if trial.is_rigid:
             return moved
         total = float(multipliers.groups.sum())
-        change = math.log(self._best_sum(moved, table, trial.losses) / total)
+        change = math.log(best_sum(moved, self.aims, table, trial.losses) / total)
         best = total * math.exp(min(max(change, -MOST_CHANGE), MOST_CHANGE))
         return replace(moved, groups=moved.groups * (best / float(moved.groups.sum())))
-
-    def _best_sum(self, multipliers: Multipliers, table: VarianceTable, losses: Array) -> float:
-        """Return the sum of the multipliers at which the bound is highest, if strategies stayed the same.
-
-        It is then (Σ_k √(n_k c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k that
-        of the multipliers: concave in s.
-        """
-        relative = np.where(np.isfinite(self.aims), multipliers.groups / self.aims**2, 0.0)
-        weights = np.array([relative[list(entry.members)].sum() for entry in table.entries])
-        added = weights @ table.coefficients(multipliers.by_column(table)) / float(multipliers.groups.sum())
-        spent = table.counts * table.changes
-        budget = float((spent / table.variances).sum())
-
-        def slope(log_sum: float) -> float:
-            roots = np.sqrt(np.maximum(spent * (losses + math.exp(log_sum) * added), 1e-300))
-            return float(roots.sum() * (spent * added / roots).sum()) / budget - 1
-
-        low, high = (math.log(float(multipliers.groups.sum())) + change for change in (-9.0, 9.0))
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if slope(middle) > 0 else (low, middle)
-        return math.exp(low)

@@ -25,6 +25,10 @@ from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload
 
 
+class LeavesNothingError(PlanError):
+    """The budget suffices for the targets, but not for the other queries beside them."""
+
+
 def plan_for(objective: str, workload: Workload, fresh: Fresh, insufficient: str) -> Plan:
     """Return the plan of least error; `fresh` starts planning the queries with any weights."""
     joined = Joined.of(workload)
@@ -128,7 +132,7 @@ def _rough(workload: Workload, best: Plan, fresh: Fresh, search: CappedSearch, m
         f"targets are missed by a factor of {missed:.4g}. Use a privacy cost of "
         f"{plan.budget.privacy_cost * missed**2 * 1.002:.6g}, or leave out queries without targets"
     )
-    raise PlanError(msg)
+    raise LeavesNothingError(msg)
 
 
 def replace_targets(workload: Workload, factor: float) -> Workload:

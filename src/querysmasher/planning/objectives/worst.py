@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Replan, kind_of
@@ -128,7 +129,7 @@ class Search:
     def _search(self, multipliers: Multipliers, centres: Centres | None) -> None:
         """Search from some multipliers, around given centres or the best ones."""
         rate, last, stalled, most = FIRST_RATE, 0.0, 0, MOST_RATE
-        first = self.best is None
+        first, trial = self.best is None, None
         for step in range(limits().worst_steps + limits().worst_last_steps):
             if step == limits().worst_steps:
                 centres = self._kept.plan.centres
@@ -136,9 +137,18 @@ class Search:
             goal = self.tolerance * max(width for first, width in limits().worst_gaps if step >= first)
             if self.gap <= goal:
                 break
-            trial = self.tried(
-                multipliers, centres, math.inf if step >= limits().worst_steps - 1 else last, goal
-            )
+            final = step >= limits().worst_steps - 1
+            try:
+                trial = self.tried(multipliers, centres, math.inf if final else last, goal)
+            except OutsideMeasuredSpaceError:  # queries of hardly any weight are lost in rounding errors
+                if trial is None:
+                    raise
+                if self._floor < MOST_FLOOR and not final:
+                    self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
+                    multipliers = self._stepped(trial, rate)
+                    continue
+                self._keep(self._shared(trial, goal, trial.bound))
+                break
             self._keep(trial)
             if self.gap > goal:
                 self._share_closest(trial, goal)
