@@ -20,6 +20,7 @@ from querysmasher.workload.stating import between_in, bracketed, one_of
 class _OneAttribute(Family):
     """A family on a single attribute of `n` values."""
 
+    axes: ClassVar[int | None] = 1
     closed_form: ClassVar[bool] = True
     is_consecutive: ClassVar[bool] = True
 

@@ -7,7 +7,7 @@ ranges of an attribute cost no more to state than one query.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.fields import items, whole
 from querysmasher.workload.line import LineErrors, LineSums, Places
 from querysmasher.workload.stating import said_of
 
@@ -31,6 +32,8 @@ class Family:
     shape: tuple[int, ...]
 
     name: ClassVar[str] = ""
+    axes: ClassVar[int | None] = None
+    """The number of attributes of every such family, or None if it may have any number."""
     closed_form: ClassVar[bool] = False
     """Whether the Gram matrix is known without the rows."""
     looks_alike: ClassVar[bool] = False
@@ -215,6 +218,20 @@ class Family:
     def to_json(self) -> dict[str, Any]:
         """Return plain data, possibly with arrays."""
         return {"family": self.name, "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Family:
+        """Rebuild a family from what `to_json` returned, less its name; check every field."""
+        shape = tuple(whole(n, 1) for n in items(data["shape"]))
+        if cls.axes not in (None, len(shape)):
+            msg = "a family has another number of axes"
+            raise WorkloadError(msg)
+        return cls(**cls._checked({**data, "shape": shape}))
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a family; raise an error if one is of another type."""
+        return fields
 
     def __str__(self) -> str:
         """Name the family."""

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.fields import integers, items, number, text
 from querysmasher.labels import literal
 from querysmasher.names import written_name
-from querysmasher.workload.checks import check_weights
+from querysmasher.workload.checks import LARGEST, check_weights
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
 from querysmasher.workload.intervals import Intervals
@@ -58,6 +59,7 @@ class Hierarchy(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "hierarchy"
+    axes: ClassVar[int | None] = 1
     is_tree: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -67,9 +69,9 @@ class Hierarchy(Family):
         if not groups and not self.leaves:
             msg = "levels: expected at least one level, or leaves=True"
             raise WorkloadError(msg)
-        for number, (own, names) in enumerate(zip(groups, self.names, strict=True), start=1):
+        for level, (own, names) in enumerate(zip(groups, self.names, strict=True), start=1):
             if own.shape != (n,) or not _numbers_by_appearance(own) or int(own.max()) + 1 != len(names):
-                msg = f"level {number} of a hierarchy: expected {n} groups, one per value, each with a name"
+                msg = f"level {level} of a hierarchy: expected {n} groups, one per value, each with a name"
                 raise WorkloadError(msg)
             own.flags.writeable = False
         object.__setattr__(self, "groups", groups)
@@ -230,6 +232,23 @@ class Hierarchy(Family):
             "level_weights": None if self.level_weights is None else list(self.level_weights),
             "titles": None if self.titles is None else list(self.titles),
             "row_labels": None if self.row_labels is None else list(self.row_labels),
+        }
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        names = tuple(tuple(items(level)) for level in items(fields["names"]))
+        named = all(isinstance(name, str | int | float | bool) for level in names for name in level)
+        if not named or not isinstance(fields["leaves"], bool):
+            msg = "a hierarchy: expected texts or numbers as names of groups, and leaves as true or false"
+            raise WorkloadError(msg)
+        words, weights = ("titles", "row_labels"), fields["level_weights"]
+        if weights is not None:
+            weights = tuple(number(weight, 5e-324, LARGEST) for weight in items(weights))
+        return fields | {
+            "groups": tuple(integers(own, 1) for own in items(fields["groups"])),
+            "names": names,
+            "level_weights": weights,
+            **{key: None if fields[key] is None else tuple(map(text, items(fields[key]))) for key in words},
         }
 
 
