@@ -21,6 +21,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.found import gap_of
@@ -33,12 +34,6 @@ from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
-STEPS = 12
-"""Maximum number of plans with other weights."""
-
-LAST_STEPS = 4
-"""Maximum number of further plans around the best centres, if the gap is still open."""
-
 FIRST_RATE, RATE_GROWTH, MOST_RATE = 3.0, 1.25, 6.0
 """The power of the ratio by which the multipliers of rows grow at least: at first, its growth, and its
 maximum."""
@@ -49,9 +44,6 @@ oscillates at a power of 4, while 2 is exact for it."""
 
 GROUP_RATE = 2.5
 """Maximum of the same for groups, where 2 is exact if every group has a set of its own."""
-
-EAGER = 1.0015
-"""The budget is shared anew once the bound grows by less than this factor: before, the plan is far off."""
 
 LEFT, CLOSER = 0.2, 0.6
 """Before that, the budget is shared anew for the best plan if this promises the gap that is wanted: sharing
@@ -64,17 +56,6 @@ FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
 FAR, FLOOR_GROWTH = 1.03, 3.0
 """If the largest variance exceeds the bound by this factor, strategies neglect queries of hardly any weight:
 the least multipliers grow by the other factor."""
-
-PATIENCE = 3
-"""Number of plans in a row that gain nothing, after which the search ends."""
-
-OPEN = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.3), (7, 4.8))
-"""From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
-
-
-WANTED, ROUGHEST = 0.3, 8.0
-"""Gap of the plans with other weights, and maximum gap of their blocks, in tolerances: some blocks are a
-small part of a plan."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +114,7 @@ class Search:
     def run(self) -> Trial:
         """Return the best trial."""
         self._search(self._even(), None)
-        if self.gap > self.tolerance * OPEN[-1][1]:
+        if self.gap > self.tolerance * limits().worst_gaps[-1][1]:
             finer = merged_few(self.workload)
             if finer is not self.workload or self._floor > FIRST_FLOOR:
                 self._search_finer(finer)
@@ -150,19 +131,20 @@ class Search:
         """Search from some multipliers, around given centres or the best ones."""
         rate, last, stalled, most = FIRST_RATE, 0.0, 0, MOST_RATE
         first, trial = self.best is None, None
-        for step in range(STEPS + LAST_STEPS):
-            if step == STEPS:
+        for step in range(limits().worst_steps + limits().worst_last_steps):
+            if step == limits().worst_steps:
                 centres = self._kept.plan.centres
             before = math.inf if self.best is None else self.best.largest
-            goal = self.tolerance * max(width for first, width in OPEN if step >= first)
+            goal = self.tolerance * max(width for first, width in limits().worst_gaps if step >= first)
             if self.gap <= goal:
                 break
+            final = step >= limits().worst_steps - 1
             try:
-                trial = self.tried(multipliers, centres, math.inf if step >= STEPS - 1 else last, goal)
+                trial = self.tried(multipliers, centres, math.inf if final else last, goal)
             except OutsideMeasuredSpaceError:  # queries of hardly any weight are lost in rounding errors
                 if trial is None:
                     raise
-                if self._floor < MOST_FLOOR and step < STEPS - 1:
+                if self._floor < MOST_FLOOR and not final:
                     self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
                     multipliers = self._stepped(trial, rate)
                     continue
@@ -177,7 +159,7 @@ class Search:
                 if trial.largest > FAR * trial.bound:
                     self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
                 stalled = 0 if trial.largest < before * (1 - goal / 5) else stalled + 1
-                if stalled >= PATIENCE:
+                if stalled >= limits().worst_patience:
                     if kind_of(trial.plan) == kind_of(self._kept.plan):
                         break
                     centres, stalled = self._kept.plan.centres, 0
@@ -217,8 +199,8 @@ class Search:
         """Plan for some multipliers; share the budget anew unless the bound rose steeply from `last`."""
         plan = self.replan(multipliers.weighted(self.aims), centres, self._precision)
         if plan.gap > 0 and not plan.whole:
-            wanted = self._precision * WANTED * self.tolerance / plan.gap
-            self._precision = min(max(1.0, wanted), ROUGHEST)
+            wanted = self._precision * limits().worst_precision * self.tolerance / plan.gap
+            self._precision = min(max(1.0, wanted), limits().worst_roughest)
         bound = plan.weighted_loss / (1 + plan.gap) ** 2
         own = replace(plan, workload=self.workload)
         kind = ApartTable if is_mixed(plan) else VarianceTable
@@ -228,7 +210,7 @@ class Search:
         self._table = table
         rough = float((largest / self.of_entries(table) ** 2).max())
         trial = Trial(plan, table, multipliers, bound, largest, rough)
-        return self._shared(trial, goal, bound) if bound < last * EAGER else trial
+        return self._shared(trial, goal, bound) if bound < last * limits().worst_settled else trial
 
     def _shared(self, trial: Trial, goal: float, bound: float) -> Trial:
         """Return a trial whose budget is shared anew, until it is close to a bound."""
