@@ -22,13 +22,13 @@ MOST_CELLS = 1_200
 """Maximum number of cells of a merged family."""
 
 FEW_CELLS = 400
-"""The same where no strategy ties the families: then merging costs product structure."""
+"""The same for a target, where no strategy ties the families: then merging costs product structure."""
 
-FEW_ROWS = 4_000
-"""Maximum number of queries in all of groups that are merged although nothing ties them."""
+MOST_WORK = 2e9
+"""Maximum of cells³, in all groups that differ, where families are merged although nothing ties them."""
 
-MOST_ENTRIES = 4_000_000
-"""Maximum number of entries of its queries, written out."""
+MOST_ENTRIES = 10_000_000
+"""Maximum number of entries of a merged family's queries, written out, and of all such that differ."""
 
 
 def merged(workload: Workload, table: VarianceTable) -> Workload:
@@ -55,29 +55,38 @@ def merged_aimed(workload: Workload) -> Workload:
     """
     scopes = Scopes.of(workload, own=True)
     groups = tuple(
-        group if group.target is None else _merged_free(group, own, scopes)
+        group if group.target is None else _merged_free(group, own, scopes, FEW_CELLS)
         for group, own in zip(workload, scopes.of_group, strict=True)
     )
     return Workload(workload.schema, groups)
 
 
 def merged_few(workload: Workload) -> Workload:
-    """Return the workload with small families of groups that need multipliers merged, if these are few."""
+    """Return the workload with small families of groups that need multipliers merged, if these are few.
+
+    Where the total is public, multipliers of queries on several attributes are far from products: queries
+    that count nearly all values of one attribute are about the others alone.
+    """
     scopes = Scopes.of(workload, own=True)
     groups = tuple(
-        _merged_free(group, own, scopes) for group, own in zip(workload, scopes.of_group, strict=True)
+        _merged_free(group, own, scopes, MOST_CELLS)
+        for group, own in zip(workload, scopes.of_group, strict=True)
     )
-    changed = sum(group.rows for group, own in zip(workload, groups, strict=True) if group != own)
-    return Workload(workload.schema, groups) if 0 < changed <= FEW_ROWS else workload
+    changed = {own: g for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old}
+    families = [max(g.families, key=lambda family: family.cells) for g in changed.values()]
+    work = sum(family.cells**3 for family in families)
+    entries = sum(family.cells * family.rows for family in families)
+    few = work <= MOST_WORK and entries <= MOST_ENTRIES
+    return Workload(workload.schema, groups) if changed and few else workload
 
 
-def _merged_free(group: Group, own: Sequence[int], scopes: Scopes) -> Group:
+def _merged_free(group: Group, own: Sequence[int], scopes: Scopes, most_cells: int) -> Group:
     """Return a group with its families merged that need multipliers, if they are small."""
     free = tuple(place for place, s in enumerate(own) if not scopes.scopes[s].fixed)
     if len(free) < 2:
         return group
     clusters = sorted([free, *((place,) for place in range(len(own)) if place not in free)])
-    return _merged(group, clusters, FEW_CELLS)
+    return _merged(group, clusters, most_cells)
 
 
 def _merged(group: Group, clusters: Sequence[tuple[int, ...]], most_cells: int) -> Group:

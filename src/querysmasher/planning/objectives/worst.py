@@ -120,6 +120,7 @@ class Search:
         predicates = any(not f.closed_form for group in workload for f in group.families)
         self._own = self._differ or predicates
         self._floor = FIRST_FLOOR if predicates else FLOOR
+        self._most_floor = MOST_FLOOR
 
     @property
     def gap(self) -> float:
@@ -140,7 +141,7 @@ class Search:
     def _search_finer(self, workload: Workload) -> None:
         """Go on around the best centres, with families merged and with the least floor under multipliers."""
         top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
-        self.workload, self._floor = workload, FLOOR
+        self.workload, self._floor, self._most_floor = workload, FLOOR, FLOOR
         self._table, self._paces = None, Paces()
         self._search(spread(top, workload, self._even().scopes), centres)
 
@@ -173,7 +174,7 @@ class Search:
                 break
             if trial.shares is not None:
                 if trial.largest > FAR * trial.bound:
-                    self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
+                    self._floor = min(FLOOR_GROWTH * self._floor, self._most_floor)
                 stalled = 0 if trial.largest < before * (1 - goal / 5) else stalled + 1
                 if stalled >= PATIENCE:
                     if kind_of(trial.plan) == kind_of(self._kept.plan):
