@@ -39,6 +39,9 @@ STEPS = 12
 LAST_STEPS = 4
 """Maximum number of further plans around the best centres, if the gap is still open."""
 
+FINER_STEPS = 24
+"""Maximum number of plans after that with families merged."""
+
 FIRST_RATE, RATE_GROWTH, MOST_RATE = 3.0, 1.25, 6.0
 """The power of the ratio by which the multipliers of rows grow at least: at first, its growth, and its
 maximum."""
@@ -143,16 +146,18 @@ class Search:
         top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
         self.workload, self._floor, self._most_floor = workload, FLOOR, FLOOR
         self._table, self._paces = None, Paces()
-        self._search(spread(top, workload, self._even().scopes), centres)
+        start = spread(top, workload, self._even().scopes).floored()  # products may be far below
+        self._search(start, centres, FINER_STEPS)
 
-    def _search(self, multipliers: Multipliers, centres: Centres | None) -> None:
+    def _search(
+        self, multipliers: Multipliers, centres: Centres | None, steps: int = STEPS + LAST_STEPS
+    ) -> None:
         """Search from some multipliers, around given centres or the best ones."""
-        rate, last, stalled, most = FIRST_RATE, 0.0, 0, MOST_RATE
+        rate, last, stalled, most, lowest = FIRST_RATE, 0.0, 0, MOST_RATE, math.inf
         first, trial = self.best is None, None
-        for step in range(STEPS + LAST_STEPS):
+        for step in range(steps):
             if step == STEPS:
                 centres = self._kept.plan.centres
-            before = math.inf if self.best is None else self.best.largest
             goal = self.tolerance * max(width for first, width in OPEN if step >= first)
             if self.gap <= goal:
                 break
@@ -175,7 +180,8 @@ class Search:
             if trial.shares is not None:
                 if trial.largest > FAR * trial.bound:
                     self._floor = min(FLOOR_GROWTH * self._floor, self._most_floor)
-                stalled = 0 if trial.largest < before * (1 - goal / 5) else stalled + 1
+                stalled = 0 if trial.largest < lowest * (1 - goal / 5) else stalled + 1
+                lowest = min(trial.largest, lowest)
                 if stalled >= PATIENCE:
                     if kind_of(trial.plan) == kind_of(self._kept.plan):
                         break
