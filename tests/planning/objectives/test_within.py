@@ -195,6 +195,20 @@ def test_what_no_plan_meets_is_refused():
         qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(0.9 * cost))
 
 
+def test_a_budget_that_leaves_nothing_to_other_queries_is_refused_or_misses_by_a_hair():
+    schema = qs.Schema.of(a=4, b=3)
+    workload = qs.marginals(schema, 0).within(1.0) + qs.linear(schema, "b", [[0, 1, 1], [1, 1, 1]])
+    with pytest.raises(PlanError, match="leaves nothing to queries without any") as refused:
+        qs.plan(workload, COST, centering="uniform")
+    assert "by a factor of 1." in str(refused.value)
+    named = float(str(refused.value).split("privacy cost of ")[1].split(",")[0])
+    enough = qs.plan(workload, qs.PrivacyCost(named), centering="uniform")
+    assert enough.extremes[0].ratio <= 1 + 1e-6
+    scaled = qs.plan(workload, COST, centering="uniform", insufficient="scale")
+    assert 1 <= scaled.extremes[0].ratio <= 1.004
+    assert scaled.workload == workload
+
+
 def test_an_ascent_finds_the_multipliers_of_a_known_optimum():
     """Of three queries measured by themselves, the bound (Σ √(c μ))² - 1.1 Σ μ² is largest at known μ."""
     workload = qs.queries(qs.Schema.of(a=3), a="prefix")

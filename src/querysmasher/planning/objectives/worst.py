@@ -103,6 +103,7 @@ class Search:
         predicates = any(not f.closed_form for group in workload for f in group.families)
         self._own = self._differ or predicates
         self._floor = FIRST_FLOOR if predicates else FLOOR
+        self._most_floor = MOST_FLOOR
 
     @property
     def gap(self) -> float:
@@ -123,18 +124,18 @@ class Search:
     def _search_finer(self, workload: Workload) -> None:
         """Go on around the best centres, with families merged and with the least floor under multipliers."""
         top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
-        self.workload, self._floor = workload, FLOOR
-        self._table, self._paces = None, Paces()
-        self._search(spread(top, workload, self._even().scopes), centres)
+        self.workload, self._floor, self._most_floor = workload, FLOOR, FLOOR
+        self._table, self._paces, self._closest = None, Paces(), None
+        start = spread(top, workload, self._even().scopes).floored()  # products may be far below
+        self._search(start, centres, limits().worst_finer_steps)
 
-    def _search(self, multipliers: Multipliers, centres: Centres | None) -> None:
+    def _search(self, multipliers: Multipliers, centres: Centres | None, steps: int | None = None) -> None:
         """Search from some multipliers, around given centres or the best ones."""
-        rate, last, stalled, most = FIRST_RATE, 0.0, 0, MOST_RATE
+        rate, last, stalled, most, lowest = FIRST_RATE, 0.0, 0, MOST_RATE, math.inf
         first, trial = self.best is None, None
-        for step in range(limits().worst_steps + limits().worst_last_steps):
+        for step in range(steps or limits().worst_steps + limits().worst_last_steps):
             if step == limits().worst_steps:
                 centres = self._kept.plan.centres
-            before = math.inf if self.best is None else self.best.largest
             goal = self.tolerance * max(width for first, width in limits().worst_gaps if step >= first)
             if self.gap <= goal:
                 break
@@ -157,8 +158,9 @@ class Search:
                 break
             if trial.shares is not None:
                 if trial.largest > FAR * trial.bound:
-                    self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
-                stalled = 0 if trial.largest < before * (1 - goal / 5) else stalled + 1
+                    self._floor = min(FLOOR_GROWTH * self._floor, self._most_floor)
+                stalled = 0 if trial.largest < lowest * (1 - goal / 5) else stalled + 1
+                lowest = min(trial.largest, lowest)
                 if stalled >= limits().worst_patience:
                     if kind_of(trial.plan) == kind_of(self._kept.plan):
                         break
