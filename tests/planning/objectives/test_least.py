@@ -292,3 +292,26 @@ def test_a_total_that_is_public_beside_few_queries_at_their_least_budget():
     plan = qs.least_budget(0.1 * qs.marginals(schema, 0) + aimed, neighbours="replace_one")
     assert targeted(plan) <= 1 + 1e-6
     assert plan.gap <= 0.01
+
+
+@pytest.mark.parametrize(("row", "most"), [([0, 2, 1], 1.005), ([2, 0, 0], 1.0)])
+def test_targets_give_way_by_a_hair_if_nothing_is_left_to_other_queries(row, most):
+    """One query of standard error 2 takes all of the budget; ranges follow from the second one's strategy."""
+    schema = qs.Schema.of(a=3)
+    workload = qs.linear(schema, ["a"], [row]).within(2) + qs.queries(schema, a="range")
+    options = {"centering": "uniform" if most > 1 else "optimized"}
+    if most > 1:
+        with pytest.raises(PlanError, match="leaves nothing to queries without any"):
+            qs.plan(workload, COST, **options)
+    plan = qs.plan(workload, COST, insufficient="scale", **options)
+    assert targeted(plan) <= most
+    assert plan.workload == workload
+
+
+def test_queries_of_hardly_any_weight_are_not_lost_beside_targets():
+    schema = qs.Schema.of(a=2, b=4)
+    rows = [[2, 1, 1, -2, -1, 2, 2, 1], [-1, 1, 2, 2, 0, 1, 0, -2], [2, -2, -2, -1, 0, -1, -2, 1]]
+    aimed = 0.1 * qs.linear(schema, ["a", "b"], rows, weights=[1, 5, 30]).within(20)
+    plan = qs.least_budget(aimed + 3 * qs.queries(schema, b="circular"), neighbours="replace_one")
+    assert plan.gap <= 0.01
+    assert max(one.ratio for one in plan.extremes if one.group.target is not None) <= 1 + 1e-6

@@ -29,6 +29,9 @@ small = st.builds(workloads, schemas(max_attributes=3, max_size=4, max_cells=24)
 def test_the_maximum_of_every_increasing_sum_is_on_the_front(table, coefficients):
     values = table @ np.array(coefficients)
     assert values[front(table)].max() == pytest.approx(values.max(), rel=1e-9, abs=1e-15)
+    for most in (0, 1, 3):
+        assert values[front(table, most=most)].max() == pytest.approx(values.max(), rel=1e-9, abs=1e-15)
+        assert set(front(table)) <= set(front(table, most=most))
     rough = front(table, 0.1)
     assert len(rough) <= len(front(table))
     assert values[rough].max() >= values.max() / 1.1 - 1e-12

@@ -76,7 +76,7 @@ def test_a_hair_above_the_least_budget_the_mean_error_is_certified(factor):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.02, 1.2])
+@pytest.mark.parametrize("factor", [1.02, 1.1, 1.2])
 @pytest.mark.parametrize(
     ("cells", "aimed", "others"),
     [
@@ -90,7 +90,7 @@ def test_few_queries_measured_as_they_are_keep_to_targets_at_the_least_error(cel
     targets = qs.linear(schema, ["a"], aimed).within(1)
     workload = targets + qs.linear(schema, ["a"], others)
     plan = qs.plan(workload, qs.PrivacyCost(factor * least_cost(targets, "optimized")))
-    assert plan.predictor.whole
+    assert plan.predictor.kind == "whole"
     assert targeted(plan) <= 1 + 1e-6
     assert plan.gap <= 0.01
 
@@ -193,6 +193,20 @@ def test_what_no_plan_meets_is_refused():
     cost = least_budget(HEADLINES).least_cost
     with pytest.raises(PlanError, match="does not suffice"):
         qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(0.9 * cost))
+
+
+def test_a_budget_that_leaves_nothing_to_other_queries_is_refused_or_misses_by_a_hair():
+    schema = qs.Schema.of(a=4, b=3)
+    workload = qs.marginals(schema, 0).within(1.0) + qs.linear(schema, "b", [[0, 1, 1], [1, 1, 1]])
+    with pytest.raises(PlanError, match="leaves nothing to queries without any") as refused:
+        qs.plan(workload, COST, centering="uniform")
+    assert "by a factor of 1." in str(refused.value)
+    named = float(str(refused.value).split("privacy cost of ")[1].split(",")[0])
+    enough = qs.plan(workload, qs.PrivacyCost(named), centering="uniform")
+    assert enough.extremes[0].ratio <= 1 + 1e-6
+    scaled = qs.plan(workload, COST, centering="uniform", insufficient="scale")
+    assert 1 <= scaled.extremes[0].ratio <= 1.004
+    assert scaled.workload == workload
 
 
 def test_an_ascent_finds_the_multipliers_of_a_known_optimum():

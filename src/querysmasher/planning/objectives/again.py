@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from querysmasher.arrays import Array
@@ -18,9 +18,14 @@ from querysmasher.workload.workload import Workload
 
 
 class Replan(Protocol):
-    """Plans a workload with other weights, around the best centres or around given ones."""
+    """Plans a workload with other weights, around the best centres or around given ones.
 
-    def __call__(self, workload: Workload, centres: Centres | None = None, /) -> Plan: ...
+    The precision is a fraction of the tolerance of planning.
+    """
+
+    def __call__(
+        self, workload: Workload, centres: Centres | None = None, precision: float = 1.0, /
+    ) -> Plan: ...
 
 
 class Fresh(Protocol):
@@ -64,7 +69,8 @@ class Again:
             return self._first(workload)
         tolerance = self.tolerance * precision
         if not self._unsplit:
-            return self.split(workload, self.fixed or centres, tolerance)
+            plan = self.split(workload, self.fixed or centres, tolerance)
+            return replace(plan, tolerance=self.tolerance)
         unsplit = [
             solve_unsplit(merged, places, tolerance, progress=False, alpha=alpha)
             for places, alpha in self._unsplit

@@ -29,6 +29,8 @@ class Height:
     """With respect to the multiplier of every group."""
     rows: list[Array]
     """With respect to the multipliers of the rows of every scope, whatever their sum."""
+    level: float = 1.0
+    """What the bound loses per multiplier."""
 
 
 def raised(
@@ -60,7 +62,7 @@ def raised(
         amounts = multipliers.groups[places]
         parts = [2 * amounts * height.groups[places] / roots]
         for number, (s, z) in enumerate(zip(scopes, own, strict=True)):
-            slopes = height.rows[s] - float(amounts @ used[:, number])
+            slopes = height.rows[s] - height.level * float(amounts @ used[:, number])
             if start.scopes.scopes[s].by_length:
                 slopes = by_length(slopes)
             parts.append(2 * z / float(z @ z) * slopes)

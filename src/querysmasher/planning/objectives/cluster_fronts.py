@@ -8,16 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.entry import Entry
 from querysmasher.planning.objectives.front import EQUAL, front
 
 Integers = NDArray[np.intp]
-
-ROUGH = 3e-4
-"""Fraction by which a rough search may miss the largest variance, per cluster."""
-
-SHORT = 5_000
-"""Maximum number of rows of an only cluster that are searched one by one."""
 
 
 class ClusterFronts:
@@ -42,13 +37,18 @@ class ClusterFronts:
         columns = [term.columns[place] for term in entry.terms]
         if not columns:  # all queries are zero
             return np.zeros(1, dtype=np.intp), np.zeros((1, 0))
-        distinct = tuple(sorted(set(columns)))
-        if (distinct, rough) not in self._fronts:
+        distinct, alone = tuple(sorted(set(columns))), len(entry.clusters) == 1
+        key = distinct, alone or rough, alone
+        if key not in self._fronts:
             table = np.stack([self._columns[c] for c in distinct], axis=1)
-            if len(entry.clusters) == 1 and len(table) <= SHORT:  # quicker than a front
-                index = np.arange(len(table))
+            if alone:
+                index = (
+                    front(table, EQUAL, limits().compared_rows)
+                    if len(table) > limits().short_cluster
+                    else np.arange(len(table))
+                )
             else:
-                index = front(table, ROUGH if rough else EQUAL)
-            self._fronts[distinct, rough] = index, table[index]
-        index, table = self._fronts[distinct, rough]
+                index = front(table, limits().rough_search if rough else EQUAL)
+            self._fronts[key] = index, table[index]
+        index, table = self._fronts[key]
         return index, table[:, [distinct.index(c) for c in columns]]

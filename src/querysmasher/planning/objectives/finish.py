@@ -1,4 +1,7 @@
-"""From a trial to a plan of the workload that was asked: its weights, and the noise of the best shares."""
+"""From a trial to a plan of the workload that was asked: its weights, and the noise of the best shares.
+
+Besides, what the classes of attribute sets lose, and how much targets should weigh against that.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.objectives.multipliers import Scopes
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
@@ -60,3 +63,26 @@ def _summed(table: VarianceTable, scopes: Scopes) -> Array:
             weights = np.multiply.outer(weights, own).ravel()
         result[number] = weights @ column
     return result
+
+
+def best_sum(multipliers: Multipliers, aims: Array, table: VarianceTable, losses: Array) -> float:
+    """Return the sum of the multipliers at which the bound is highest, if strategies stayed the same.
+
+    It is then (Σ_k √(n_k c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k that of
+    the multipliers: concave in s. `aims` has the target of every group, infinite for those without any.
+    """
+    relative = np.where(np.isfinite(aims), multipliers.groups / aims**2, 0.0)
+    weights = np.array([relative[list(entry.members)].sum() for entry in table.entries])
+    added = weights @ table.coefficients(multipliers.by_column(table)) / float(multipliers.groups.sum())
+    spent = table.counts * table.changes
+    budget = float((spent / table.variances).sum())
+
+    def slope(log_sum: float) -> float:
+        roots = np.sqrt(np.maximum(spent * (losses + math.exp(log_sum) * added), 1e-300))
+        return float(roots.sum() * (spent * added / roots).sum()) / budget - 1
+
+    low, high = (math.log(float(multipliers.groups.sum())) + change for change in (-9.0, 9.0))
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return math.exp(low)

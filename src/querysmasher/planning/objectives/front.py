@@ -16,21 +16,21 @@ EQUAL = 1e-11
 """Rows that exceed another by less than this fraction are dominated: the difference is rounding error."""
 
 
-def front(table: Array, slack: float = EQUAL) -> NDArray[np.intp]:
+def front(table: Array, slack: float = EQUAL, most: float = math.inf) -> NDArray[np.intp]:
     """Return indices of rows of which one attains the maximum of every sum with nonnegative coefficients.
 
     The table has nonnegative entries. A row is left out if another is larger, or smaller by less than the
-    fraction `slack`, in every column.
+    fraction `slack`, in every column; only the `most` rows with the largest sums are compared with all.
     """
     left = np.argsort(-table.sum(axis=1), kind="stable")
     scale = table.max(axis=0)
     entries = table[left] / np.where(scale > 0, scale, 1.0)
-    found = []
-    while left.size:
+    found: list[np.intp] = []
+    while left.size and len(found) < most:
         found.append(left[0])
         beyond = (entries > entries[0] * (1 + slack) + EQUAL**2).any(axis=1)
         left, entries = left[beyond], entries[beyond]
-    return np.array(found)
+    return np.array([*found, *left])
 
 
 def peaks(tables: list[Array], coefficients: Array) -> tuple[Array, list[NDArray[np.intp]]]:

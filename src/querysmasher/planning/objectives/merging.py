@@ -11,24 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
-
-MOST_CELLS = 1_200
-"""Maximum number of cells of a merged family."""
-
-FEW_CELLS = 400
-"""The same where no strategy ties the families: then merging costs product structure."""
-
-FEW_ROWS = 4_000
-"""Maximum number of queries in all of groups that are merged although nothing ties them."""
-
-MOST_ENTRIES = 4_000_000
-"""Maximum number of entries of its queries, written out."""
 
 
 def merged(workload: Workload, table: VarianceTable) -> Workload:
@@ -44,7 +33,7 @@ def merged(workload: Workload, table: VarianceTable) -> Workload:
             for own in ([cluster] if cluster in entry.ties else [(place,) for place in cluster])
         ]
         for member in entry.members:
-            groups[member] = _merged(groups[member], clusters, MOST_CELLS)
+            groups[member] = _merged(groups[member], clusters, limits().joined_cells)
     return workload if groups == list(workload.groups) else Workload(workload.schema, tuple(groups))
 
 
@@ -55,29 +44,38 @@ def merged_aimed(workload: Workload) -> Workload:
     """
     scopes = Scopes.of(workload, own=True)
     groups = tuple(
-        group if group.target is None else _merged_free(group, own, scopes)
+        group if group.target is None else _merged_free(group, own, scopes, limits().loose_cells)
         for group, own in zip(workload, scopes.of_group, strict=True)
     )
     return Workload(workload.schema, groups)
 
 
 def merged_few(workload: Workload) -> Workload:
-    """Return the workload with small families of groups that need multipliers merged, if these are few."""
+    """Return the workload with small families of groups that need multipliers merged, if these are few.
+
+    Where the total is public, multipliers of queries on several attributes are far from products: queries
+    that count nearly all values of one attribute are about the others alone.
+    """
     scopes = Scopes.of(workload, own=True)
     groups = tuple(
-        _merged_free(group, own, scopes) for group, own in zip(workload, scopes.of_group, strict=True)
+        _merged_free(group, own, scopes, limits().joined_cells)
+        for group, own in zip(workload, scopes.of_group, strict=True)
     )
-    changed = sum(group.rows for group, own in zip(workload, groups, strict=True) if group != own)
-    return Workload(workload.schema, groups) if 0 < changed <= FEW_ROWS else workload
+    changed = {own: g for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old}
+    families = [max(g.families, key=lambda family: family.cells) for g in changed.values()]
+    work = sum(family.cells**3 for family in families)
+    entries = sum(family.cells * family.rows for family in families)
+    few = work <= limits().loose_work and entries <= limits().joined_entries
+    return Workload(workload.schema, groups) if changed and few else workload
 
 
-def _merged_free(group: Group, own: Sequence[int], scopes: Scopes) -> Group:
+def _merged_free(group: Group, own: Sequence[int], scopes: Scopes, most_cells: int) -> Group:
     """Return a group with its families merged that need multipliers, if they are small."""
     free = tuple(place for place, s in enumerate(own) if not scopes.scopes[s].fixed)
     if len(free) < 2:
         return group
     clusters = sorted([free, *((place,) for place in range(len(own)) if place not in free)])
-    return _merged(group, clusters, FEW_CELLS)
+    return _merged(group, clusters, most_cells)
 
 
 def _merged(group: Group, clusters: Sequence[tuple[int, ...]], most_cells: int) -> Group:
@@ -95,7 +93,7 @@ def _merged(group: Group, clusters: Sequence[tuple[int, ...]], most_cells: int) 
 def _product(families: list[Family], most_cells: int) -> Family | None:
     """Return all products of queries as one family, or None if that is large or there is nothing to merge."""
     rows, cells = (int(np.prod([getattr(f, name) for f in families])) for name in ("rows", "cells"))
-    if sum(f.rows > 1 for f in families) < 2 or cells > most_cells or rows * cells > MOST_ENTRIES:
+    if sum(f.rows > 1 for f in families) < 2 or cells > most_cells or rows * cells > limits().joined_entries:
         return None
     matrix, weights = np.ones((1, 1)), np.ones(1)
     for f in families:

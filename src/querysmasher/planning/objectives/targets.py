@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Again
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.ascent import Height, raised
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.combining import combined
-from querysmasher.planning.objectives.finish import class_losses, with_noise
+from querysmasher.planning.objectives.finish import best_sum, class_losses, with_noise
 from querysmasher.planning.objectives.found import Found, gap_of, weighted
 from querysmasher.planning.objectives.merging import merged_aimed
 from querysmasher.planning.objectives.multipliers import FLOOR, MOST_STEP, Multipliers, Scopes
@@ -29,19 +30,6 @@ from querysmasher.planning.objectives.spreading import plus, spread_rows
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
-
-STEPS = 14
-"""Maximum number of plans with multipliers that follow the ratios of variance to target²."""
-
-ASCENTS, ASCENT, GAIN = 5, 20, 1e-6
-"""Maximum number of ascents after it, if the gap is still open, of steps in each, and the gain of the last
-step, as a fraction."""
-
-WIDE = 3.0
-"""There is no ascent if the gap is at most this multiple of what is wanted."""
-
-NARROWER = 0.9
-"""The search ends after an ascent that narrows the gap to more than this fraction."""
 
 RATE, RATE_GROWTH, MOST_RATE = 2.0, 1.25, 4.0
 """The power of the ratio of variance to target² by which multipliers of rows grow: at first, its growth, and
@@ -56,17 +44,6 @@ loss: beyond, the budget does not suffice."""
 
 MET = 1 + 5e-7
 """A target is met if no variance exceeds its square by more than this factor."""
-
-EAGER = 1.004
-"""The budget is shared anew once the bound changes by less than this factor."""
-
-HEAVIER = (0.02, 0.1, 0.4, 1.0, 3.0)
-"""Where strategies of the highest bound miss their targets by a hair, these multiples of the multipliers of
-the least largest ratio are added in turn, until some shares of the budget meet them."""
-
-FINE, FINEST = 0.6, 1e-3
-"""Precision of the plans with other weights, in tolerances: if the sum of the multipliers is small, and the
-least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +77,8 @@ class CappedSearch:
         self._table: VarianceTable | None = None
         self._loss, self._weight = math.inf, 0.0
         self._precision = 1.0
+        self._level = 1.0
+        """The fraction of target² that an ascent aims at."""
         self._paces = Paces()
 
     def run(
@@ -114,29 +93,31 @@ class CappedSearch:
         first = None if worst is None else self._following(worst)
         multipliers = start or first or self._first()
         last, rate = 0.0, RATE
-        for step in range(STEPS):
+        for step in range(limits().target_steps):
             trial = self._tried(multipliers)
             if self.bound > most or self._weight > MOST_WEIGHT:
                 return None
-            settled = 0 < trial.bound < last * EAGER
+            settled = 0 < trial.bound < last * limits().target_settled
             rate = min(MOST_RATE, rate * RATE_GROWTH) if trial.bound >= last else rate / 2
             last = max(trial.bound, last)
-            if (step == STEPS - 1 or settled) and self._shared(trial):
+            if (step == limits().target_steps - 1 or settled) and self._shared(trial):
                 return self._found(multipliers)
             multipliers = self._stepped(trial, rate)
             if trial.is_rigid:
                 break
-        ascents = ASCENTS if self._gap > WIDE * self.goal else 0
+        ascents = limits().target_ascents if self._gap > limits().ascent_gap * self.goal else 0
         if self.best is None and worst is None:
             if not trial.is_rigid:
                 return None
             ascents = 1
         for _ in range(ascents):
             gap = self._gap
-            trial = self._tried(raised(multipliers, self._height, self.bound, ASCENT, GAIN))
+            trial = self._tried(self._raised(multipliers))
             if self.bound > most:
                 return None
-            if self._met(trial, first) or (self.best is not None and self._gap > gap * NARROWER):
+            if self._met(trial, first) or (
+                self.best is not None and self._gap > gap * limits().ascent_narrowing
+            ):
                 break
             multipliers = self._stepped(trial, RATE)  # none stays at zero
         return None if self.best is None else self._found(trial.multipliers)
@@ -149,8 +130,16 @@ class CappedSearch:
         table, losses = self._tabulated(plan)
         self._loss = float(losses @ table.variances)
         self._weight = float(multipliers.groups.sum()) / self._loss
-        self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
+        self._precision = min(
+            1.0, max(limits().target_precision / (1 + self._weight), limits().target_finest)
+        )
         return Trial(multipliers, plan, bound, table, losses)
+
+    def _raised(self, multipliers: Multipliers) -> Multipliers:
+        """Return multipliers of a higher bound; no bound may be known yet."""
+        return raised(
+            multipliers, self._height, self.bound or self._loss, limits().ascent_steps, limits().ascent_gain
+        )
 
     def _height(self, multipliers: Multipliers) -> Height:
         """Return the bound at some multipliers, and its derivatives; none if these are far too large."""
@@ -162,10 +151,11 @@ class CappedSearch:
         groups, weights = np.zeros(len(self.aims)), np.zeros(len(trial.table.entries))
         for number, entry in enumerate(trial.table.entries):
             aim = self.aims[entry.members[0]]
-            groups[list(entry.members)] = expected[number] / aim**2 - 1
+            groups[list(entry.members)] = expected[number] / aim**2 - self._level
             weights[number] = multipliers.groups[list(entry.members)].sum() / aim**2
         slopes = trial.table.slopes(by_column, weights, trial.table.variances)
-        return Height(trial.bound, groups, multipliers.row_slopes(trial.table, slopes))
+        bound = trial.bound + (1 - self._level) * float(multipliers.groups.sum())
+        return Height(bound, groups, multipliers.row_slopes(trial.table, slopes), self._level)
 
     def _first(self) -> Multipliers:
         """Return the first multipliers."""
@@ -225,11 +215,24 @@ class CappedSearch:
         Those of the least largest ratio are added, or multiples of the same ones if they are unknown.
         """
         start, before = trial.multipliers, self.best
-        for part in HEAVIER:
+        if trial.is_rigid:
+            trial = self._tightened(trial)
+        for part in limits().target_multiples:
             if self._shared(trial) or self.best is not before:
                 return self._gap <= self.goal
             trial = self._tried(plus(start, worst or start, part))
         return self._shared(trial)
+
+    def _tightened(self, trial: Trial) -> Trial:
+        """Return a trial that meets all targets, if that takes tighter ones by a hair."""
+        for _ in range(limits().target_tightenings):
+            missed = largest_ratio(trial.table, self._targets(trial.table), trial.table.variances)
+            if missed <= 1:
+                break
+            self._level /= missed**2
+            trial = self._tried(self._raised(trial.multipliers))
+        self._level = 1.0
+        return trial
 
     def _shared(self, trial: Trial) -> bool:
         """Share the budget anew, keep the best plan that meets all targets, and return whether it will do."""
@@ -265,28 +268,6 @@ class CappedSearch:
         if trial.is_rigid:
             return moved
         total = float(multipliers.groups.sum())
-        change = math.log(self._best_sum(moved, table, trial.losses) / total)
+        change = math.log(best_sum(moved, self.aims, table, trial.losses) / total)
         best = total * math.exp(min(max(change, -MOST_CHANGE), MOST_CHANGE))
         return replace(moved, groups=moved.groups * (best / float(moved.groups.sum())))
-
-    def _best_sum(self, multipliers: Multipliers, table: VarianceTable, losses: Array) -> float:
-        """Return the sum of the multipliers at which the bound is highest, if strategies stayed the same.
-
-        It is then (Σ_k √(n_k c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k that
-        of the multipliers: concave in s.
-        """
-        relative = np.where(np.isfinite(self.aims), multipliers.groups / self.aims**2, 0.0)
-        weights = np.array([relative[list(entry.members)].sum() for entry in table.entries])
-        added = weights @ table.coefficients(multipliers.by_column(table)) / float(multipliers.groups.sum())
-        spent = table.counts * table.changes
-        budget = float((spent / table.variances).sum())
-
-        def slope(log_sum: float) -> float:
-            roots = np.sqrt(np.maximum(spent * (losses + math.exp(log_sum) * added), 1e-300))
-            return float(roots.sum() * (spent * added / roots).sum()) / budget - 1
-
-        low, high = (math.log(float(multipliers.groups.sum())) + change for change in (-9.0, 9.0))
-        for _ in range(40):
-            middle = (low + high) / 2
-            low, high = (middle, high) if slope(middle) > 0 else (low, middle)
-        return math.exp(low)

@@ -19,9 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
+from querysmasher.planning.objectives.found import gap_of
 from querysmasher.planning.objectives.merging import merged, merged_few
 from querysmasher.planning.objectives.multipliers import FLOOR, Multipliers, Scopes
 from querysmasher.planning.objectives.paces import Paces
@@ -30,12 +33,6 @@ from querysmasher.planning.objectives.spreading import spread
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
-
-STEPS = 12
-"""Maximum number of plans with other weights."""
-
-LAST_STEPS = 4
-"""Maximum number of further plans around the best centres, if the gap is still open."""
 
 FIRST_RATE, RATE_GROWTH, MOST_RATE = 3.0, 1.25, 6.0
 """The power of the ratio by which the multipliers of rows grow at least: at first, its growth, and its
@@ -48,8 +45,10 @@ oscillates at a power of 4, while 2 is exact for it."""
 GROUP_RATE = 2.5
 """Maximum of the same for groups, where 2 is exact if every group has a set of its own."""
 
-EAGER = 1.0015
-"""The budget is shared anew once the bound grows by less than this factor: before, the plan is far off."""
+LEFT, CLOSER = 0.2, 0.6
+"""Before that, the budget is shared anew for the best plan if this promises the gap that is wanted: sharing
+leaves the first fraction of a gap, until more is known. The gap of a plan of a lower bound than one for which
+it was shared is at most the second fraction of that one's."""
 
 FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
 """The least multipliers, as fractions of the average: at first if not all queries are products, at most."""
@@ -57,12 +56,6 @@ FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
 FAR, FLOOR_GROWTH = 1.03, 3.0
 """If the largest variance exceeds the bound by this factor, strategies neglect queries of hardly any weight:
 the least multipliers grow by the other factor."""
-
-PATIENCE = 3
-"""Number of plans in a row that gain nothing, after which the search ends."""
-
-OPEN = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.0), (7, 4.8))
-"""From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +67,11 @@ class Trial:
     multipliers: Multipliers
     bound: float
     """A lower bound of the least largest ratio of variance to target², around the plan's centres."""
-    shares: Shares | None
+    before: Array
+    """The largest variance of every entry of the table, before the budget is shared anew."""
+    rough: float
+    """The largest ratio of variance to target² before that."""
+    shares: Shares | None = None
 
     @property
     def largest(self) -> float:
@@ -92,6 +89,10 @@ class Search:
         self.replan = replan
         self.tolerance = tolerance
         self.best: Trial | None = None
+        self._closest: Trial | None = None
+        """The best trial before its budget is shared anew, unless that is done."""
+        self._left = LEFT
+        self._precision = 1.0
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._tops: dict[Hashable, Multipliers] = {}
@@ -102,18 +103,19 @@ class Search:
         predicates = any(not f.closed_form for group in workload for f in group.families)
         self._own = self._differ or predicates
         self._floor = FIRST_FLOOR if predicates else FLOOR
+        self._most_floor = MOST_FLOOR
 
     @property
     def gap(self) -> float:
         """How far the best plan is from the optimum around its centres, as a fraction of standard errors."""
         if self.best is None or self.best.shares is None:
             return math.inf
-        return max(0.0, math.sqrt(self.best.largest / self.bounds[kind_of(self.best.plan)]) - 1)
+        return gap_of(self.best.largest, self.bounds[kind_of(self.best.plan)])
 
     def run(self) -> Trial:
         """Return the best trial."""
         self._search(self._even(), None)
-        if self.gap > self.tolerance * OPEN[-1][1]:
+        if self.gap > self.tolerance * limits().worst_gaps[-1][1]:
             finer = merged_few(self.workload)
             if finer is not self.workload or self._floor > FIRST_FLOOR:
                 self._search_finer(finer)
@@ -122,28 +124,44 @@ class Search:
     def _search_finer(self, workload: Workload) -> None:
         """Go on around the best centres, with families merged and with the least floor under multipliers."""
         top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
-        self.workload, self._floor = workload, FLOOR
-        self._table, self._paces = None, Paces()
-        self._search(spread(top, workload, self._even().scopes), centres)
+        self.workload, self._floor, self._most_floor = workload, FLOOR, FLOOR
+        self._table, self._paces, self._closest = None, Paces(), None
+        start = spread(top, workload, self._even().scopes).floored()  # products may be far below
+        self._search(start, centres, limits().worst_finer_steps)
 
-    def _search(self, multipliers: Multipliers, centres: Centres | None) -> None:
+    def _search(self, multipliers: Multipliers, centres: Centres | None, steps: int | None = None) -> None:
         """Search from some multipliers, around given centres or the best ones."""
-        rate, last, stalled, most = FIRST_RATE, 0.0, 0, MOST_RATE
-        first = self.best is None
-        for step in range(STEPS + LAST_STEPS):
-            if step == STEPS:
+        rate, last, stalled, most, lowest = FIRST_RATE, 0.0, 0, MOST_RATE, math.inf
+        first, trial = self.best is None, None
+        for step in range(steps or limits().worst_steps + limits().worst_last_steps):
+            if step == limits().worst_steps:
                 centres = self._kept.plan.centres
-            before = math.inf if self.best is None else self.best.largest
-            goal = self.tolerance * max(width for first, width in OPEN if step >= first)
-            trial = self.tried(multipliers, centres, math.inf if step >= STEPS - 1 else last, goal)
+            goal = self.tolerance * max(width for first, width in limits().worst_gaps if step >= first)
+            if self.gap <= goal:
+                break
+            final = step >= limits().worst_steps - 1
+            try:
+                trial = self.tried(multipliers, centres, math.inf if final else last, goal)
+            except OutsideMeasuredSpaceError:  # queries of hardly any weight are lost in rounding errors
+                if trial is None:
+                    raise
+                if self._floor < MOST_FLOOR and not final:
+                    self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
+                    multipliers = self._stepped(trial, rate)
+                    continue
+                self._keep(self._shared(trial, goal, trial.bound))
+                break
             self._keep(trial)
+            if self.gap > goal:
+                self._share_closest(trial, goal)
             if self.gap <= goal:
                 break
             if trial.shares is not None:
                 if trial.largest > FAR * trial.bound:
-                    self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
-                stalled = 0 if trial.largest < before * (1 - goal / 5) else stalled + 1
-                if stalled >= PATIENCE:
+                    self._floor = min(FLOOR_GROWTH * self._floor, self._most_floor)
+                stalled = 0 if trial.largest < lowest * (1 - goal / 5) else stalled + 1
+                lowest = min(trial.largest, lowest)
+                if stalled >= limits().worst_patience:
                     if kind_of(trial.plan) == kind_of(self._kept.plan):
                         break
                     centres, stalled = self._kept.plan.centres, 0
@@ -181,18 +199,47 @@ class Search:
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
         """Plan for some multipliers; share the budget anew unless the bound rose steeply from `last`."""
-        plan = self.replan(multipliers.weighted(self.aims), centres)
+        plan = self.replan(multipliers.weighted(self.aims), centres, self._precision)
+        if plan.gap > 0 and not plan.whole:
+            wanted = self._precision * limits().worst_precision * self.tolerance / plan.gap
+            self._precision = min(max(1.0, wanted), limits().worst_roughest)
         bound = plan.weighted_loss / (1 + plan.gap) ** 2
         own = replace(plan, workload=self.workload)
         kind = ApartTable if is_mixed(plan) else VarianceTable
-        shares = None
         with one_core():
             table = kind(own, multipliers.scopes.of_group, self._table)
-            if bound < last * EAGER:
-                enough = bound * (1 + 0.8 * goal) ** 2
-                shares = share(table, self.of_entries(table), plan.budget.privacy_cost, enough)
+            largest = all_largest(table, table.variances)
         self._table = table
-        return Trial(plan, table, multipliers, bound, shares)
+        rough = float((largest / self.of_entries(table) ** 2).max())
+        trial = Trial(plan, table, multipliers, bound, largest, rough)
+        return self._shared(trial, goal, bound) if bound < last * limits().worst_settled else trial
+
+    def _shared(self, trial: Trial, goal: float, bound: float) -> Trial:
+        """Return a trial whose budget is shared anew, until it is close to a bound."""
+        enough = bound * (1 + 0.8 * goal) ** 2
+        table, cost = trial.table, trial.plan.budget.privacy_cost
+        with one_core():
+            return replace(trial, shares=share(table, self.of_entries(table), cost, enough))
+
+    def _share_closest(self, trial: Trial, goal: float) -> None:
+        """Share the budget of the best trial so far anew, if that promises to close the gap."""
+        closest, kind = self._closest, kind_of(trial.plan)
+        if trial.shares is None and (closest is None or trial.rough < closest.rough):
+            closest = trial
+        if closest is not None and kind_of(closest.plan) == kind:
+            bound = self.bounds[kind]
+            gap = gap_of(closest.rough, bound)
+            best = self.best
+            if best is None or closest.bound > best.bound:
+                least = math.inf
+            else:
+                least = CLOSER * gap_of(best.rough, bound)
+            if gap < least and self._left * gap <= goal:
+                shared = self._shared(closest, goal, bound)
+                self._keep(shared)
+                self._left = gap_of(shared.largest, bound) / max(goal, gap)
+                closest = None
+        self._closest = closest
 
     def of_entries(self, table: VarianceTable) -> Array:
         """Return the target of every entry of a table."""
@@ -219,7 +266,7 @@ class Search:
         """
         table, multipliers = trial.table, trial.multipliers
         by_group = np.empty(len(self.aims))
-        for value, entry in zip(all_largest(table, table.variances), table.entries, strict=True):
+        for value, entry in zip(trial.before, table.entries, strict=True):
             by_group[list(entry.members)] = value
         by_column = multipliers.by_column(table)
         slopes = table.slopes(by_column, self.weights(multipliers, table), table.variances)
