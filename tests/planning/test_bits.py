@@ -125,6 +125,7 @@ def test_real_queries_on_too_many_cells_are_refused_with_a_remedy(refuses):
     assert loss(planned) < 0.002
 
 
+@pytest.mark.slow
 def test_two_predicates_on_a_large_set_can_be_answered():
     """More than 3,000 cells take the structured solver, whose rows on each axis are few."""
     schema = qs.Schema.of(age=100, income=50)

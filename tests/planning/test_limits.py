@@ -148,10 +148,18 @@ def constants(source):
     }
 
 
+def leaves(body):
+    return (leaf for node in body for leaf in ast.walk(node))
+
+
+def is_refusal(node):
+    return isinstance(node, ast.Raise) and "TooLargeError" in ast.unparse(node)
+
+
 def refusals(source):
     """The constants of a file that decide whether something is too large."""
     for node in nodes(source):
-        if isinstance(node, ast.If) and any("raise TooLargeError" in ast.unparse(own) for own in node.body):
+        if isinstance(node, ast.If) and any(map(is_refusal, leaves(node.body))):
             asked = {leaf.id for leaf in ast.walk(node.test) if isinstance(leaf, ast.Name)}
             yield from sorted(name for name in asked & constants(source) if name.isupper())
 
@@ -173,16 +181,21 @@ def test_what_is_too_large_is_said_by_the_limits():
     assert refusing(sources) == ["planning/plan: MOST"]
 
 
+def is_setattr(function):
+    return isinstance(function, ast.Attribute) and function.attr == "setattr"
+
+
 def replaced(module):
     """The constants of planning that a file of tests replaces in their module."""
+    found = [node for node in ast.walk(module) if isinstance(node, ast.ImportFrom | ast.Call)]
     planning = {
         alias.asname or alias.name
-        for node in ast.walk(module)
+        for node in found
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("querysmasher.planning")
         for alias in node.names
     }
-    for node in ast.walk(module):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setattr") and len(node.args) > 1:
+    for node in found:
+        if isinstance(node, ast.Call) and is_setattr(node.func) and len(node.args) > 1:
             where, name = node.args[:2]
             if isinstance(where, ast.Name) and where.id in planning and isinstance(name, ast.Constant):
                 yield name.value

@@ -12,7 +12,7 @@ from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.solvers.circulant import fourier_basis, is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import _merge_cells, solve_dense
+from querysmasher.planning.solvers.dense import _merge_cells, solve_dense, start_weights
 from querysmasher.planning.solvers.roots import is_thin
 from querysmasher.planning.subworkload import Block, Part, separate
 from tests.builders import COST, plan_uniform
@@ -255,3 +255,16 @@ def test_merging_keeps_one_of_each_column(columns, repeated):
     merged, back = _merge_cells(distinct[:, which])
     assert merged.shape == distinct.shape
     np.testing.assert_array_equal(merged[:, back], distinct[:, which])
+
+
+@pytest.mark.parametrize("families", [("prefix", "range"), ("prefix", "prefix")])
+def test_products_written_out_start_where_their_factors_do(families):
+    """The cost of solving a block does not depend on how its queries are stated."""
+    schema = qs.Schema.of(a=5, b=6)
+    product = qs.queries(schema, a=families[0], b=families[1])
+    rows = kron([family.matrix() for family in product.groups[0].families])
+    given = qs.linear(schema, ("a", "b"), rows)
+    terms = Decomposer(schema, uniform(schema)).decompose(product.groups)[-1].terms
+    expected = start_weights(Block((5, 6), terms))
+    np.testing.assert_allclose(start_weights(last_block(given)), expected, rtol=1e-3)
+    assert expected.max() > 1.05 * expected.mean()

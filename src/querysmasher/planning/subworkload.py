@@ -100,9 +100,11 @@ class Part:
 
     def partial_trace(self, axis: int) -> Array:
         """Return the Gram matrix of one axis, traced over the others."""
-        if len(self.shape) == 1 and not self.thin:
-            return self.content
-        flat = np.moveaxis(self.root.reshape(-1, *self.shape), 1 + axis, -1).reshape(-1, self.shape[axis])
+        if not self.thin:
+            before, size = math.prod(self.shape[:axis]), self.shape[axis]
+            folded = self.content.reshape(before, size, -1, before, size, self.cells // (before * size))
+            return np.asarray(np.einsum("aibajb->ij", folded))
+        flat = np.moveaxis(self.content.reshape(-1, *self.shape), 1 + axis, -1).reshape(-1, self.shape[axis])
         return flat.T @ flat
 
     def energies(self, duals: Sequence[Array]) -> Array:

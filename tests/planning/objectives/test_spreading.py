@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ import querysmasher as qs
 from querysmasher.planning.objectives.merging import merged_few
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.objectives.spreading import plus, spread
+from tests.builders import cube
 from tests.profiles import fewer
 from tests.reference import query_rows
 
@@ -57,7 +59,15 @@ def test_a_sum_of_multipliers_of_their_own_weighs_every_query_by_the_sum(data, p
     np.testing.assert_allclose(weights(total), weights(one) + share * weights(other), rtol=1e-9)
 
 
-def test_many_queries_are_not_merged():
-    schema = qs.Schema.of(a=12, b=12)
-    workload = qs.queries(schema, a="range", b="range")
+@pytest.mark.parametrize(("size", "family"), [(36, "prefix"), (20, "range")])
+def test_families_of_many_cells_or_queries_are_not_merged(size, family):
+    schema = qs.Schema.of(a=size, b=size)
+    workload = qs.queries(schema, a=family, b=family)
     assert merged_few(workload) is workload
+
+
+def test_few_groups_that_differ_are_merged_however_many_are_alike():
+    alike = qs.all_kway(cube(24, 5), 2, "prefix")
+    assert all(len(group.families) == 1 for group in merged_few(alike))
+    differ = qs.all_kway(qs.Schema.of(a=24, b=25, c=26, d=27, e=28), 2, "prefix")
+    assert merged_few(differ) is differ

@@ -14,10 +14,10 @@ class ObjectiveLimits:
     joined_cells: int = 1_200
     """Maximum number of cells of families that a strategy ties, merged into one."""
     loose_cells: int = 400
-    """The same where no strategy ties the families: then merging costs product structure."""
-    loose_rows: int = 4_000
-    """Maximum number of queries in all of groups that are merged although nothing ties them."""
-    joined_entries: int = 4_000_000
+    """The same for a target, where no strategy ties the families: then merging costs product structure."""
+    loose_work: float = 2e9
+    """Maximum of cells³, in all groups that differ, where families are merged although nothing ties them."""
+    joined_entries: int = 10_000_000
     """Maximum number of entries of the queries of a merged family, written out."""
     apart_entries: int = 4_000_000
     """Maximum number of coefficients of a group's estimators on one measurement, and of variances in all."""
@@ -113,11 +113,15 @@ class ObjectiveLimits:
     """Maximum number of further plans around the best centres, if the gap is still open."""
     worst_settled: float = 1.0015
     """The budget is shared anew once the bound grows by less than this factor: the plan is near then."""
+    worst_finer_steps: int = 24
+    """Maximum number of plans after that with families merged."""
     worst_patience: int = 3
     """Number of plans in a row that gain nothing, after which the search ends."""
     worst_gaps: tuple[tuple[int, float], ...] = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.3), (7, 4.8))
     """From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
-    worst_precision: float = 2.0
-    """Gap of the plans with other weights, in tolerances."""
+    worst_precision: float = 0.3
+    """Gap that the plans with other weights should have, in tolerances."""
+    worst_roughest: float = 8.0
+    """Maximum gap of their blocks, some of which are a small part of a plan, in tolerances."""
     target_tightenings: int = 4
     """Maximum number of times that targets are tightened, by twice what they are missed, for one strategy."""

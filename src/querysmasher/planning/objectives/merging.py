@@ -44,29 +44,38 @@ def merged_aimed(workload: Workload) -> Workload:
     """
     scopes = Scopes.of(workload, own=True)
     groups = tuple(
-        group if group.target is None else _merged_free(group, own, scopes)
+        group if group.target is None else _merged_free(group, own, scopes, limits().loose_cells)
         for group, own in zip(workload, scopes.of_group, strict=True)
     )
     return Workload(workload.schema, groups)
 
 
 def merged_few(workload: Workload) -> Workload:
-    """Return the workload with small families of groups that need multipliers merged, if these are few."""
+    """Return the workload with small families of groups that need multipliers merged, if these are few.
+
+    Where the total is public, multipliers of queries on several attributes are far from products: queries
+    that count nearly all values of one attribute are about the others alone.
+    """
     scopes = Scopes.of(workload, own=True)
     groups = tuple(
-        _merged_free(group, own, scopes) for group, own in zip(workload, scopes.of_group, strict=True)
+        _merged_free(group, own, scopes, limits().joined_cells)
+        for group, own in zip(workload, scopes.of_group, strict=True)
     )
-    changed = sum(group.rows for group, own in zip(workload, groups, strict=True) if group != own)
-    return Workload(workload.schema, groups) if 0 < changed <= limits().loose_rows else workload
+    changed = {own: g for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old}
+    families = [max(g.families, key=lambda family: family.cells) for g in changed.values()]
+    work = sum(family.cells**3 for family in families)
+    entries = sum(family.cells * family.rows for family in families)
+    few = work <= limits().loose_work and entries <= limits().joined_entries
+    return Workload(workload.schema, groups) if changed and few else workload
 
 
-def _merged_free(group: Group, own: Sequence[int], scopes: Scopes) -> Group:
+def _merged_free(group: Group, own: Sequence[int], scopes: Scopes, most_cells: int) -> Group:
     """Return a group with its families merged that need multipliers, if they are small."""
     free = tuple(place for place, s in enumerate(own) if not scopes.scopes[s].fixed)
     if len(free) < 2:
         return group
     clusters = sorted([free, *((place,) for place in range(len(own)) if place not in free)])
-    return _merged(group, clusters, limits().loose_cells)
+    return _merged(group, clusters, most_cells)
 
 
 def _merged(group: Group, clusters: Sequence[tuple[int, ...]], most_cells: int) -> Group:

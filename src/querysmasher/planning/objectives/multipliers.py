@@ -202,6 +202,10 @@ class Multipliers:
                 further.append(self._repeated(group, own, weight))
         return Workload(self.workload.schema, (*groups, *further))
 
+    def floored(self, floor: float = FLOOR) -> Multipliers:
+        """Return the multipliers of rows with a floor under them, as a fraction of the average."""
+        return replace(self, rows=tuple(_moved(u, np.zeros(len(u)), floor) for u in self.rows))
+
     def by_column(self, table: VarianceTable) -> Array:
         """Return the expectation of every column of a table under these multipliers."""
         known: dict[tuple[int, ...], Array] = {}

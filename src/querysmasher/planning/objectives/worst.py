@@ -47,8 +47,8 @@ GROUP_RATE = 2.5
 
 LEFT, CLOSER = 0.2, 0.6
 """Before that, the budget is shared anew for the best plan if this promises the gap that is wanted: sharing
-leaves the first fraction of a gap, until more is known, and the gap is at most the second fraction of that
-of plans for which it was shared."""
+leaves the first fraction of a gap, until more is known. The gap of a plan of a lower bound than one for which
+it was shared is at most the second fraction of that one's."""
 
 FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
 """The least multipliers, as fractions of the average: at first if not all queries are products, at most."""
@@ -92,6 +92,7 @@ class Search:
         self._closest: Trial | None = None
         """The best trial before its budget is shared anew, unless that is done."""
         self._left = LEFT
+        self._precision = 1.0
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._tops: dict[Hashable, Multipliers] = {}
@@ -102,6 +103,7 @@ class Search:
         predicates = any(not f.closed_form for group in workload for f in group.families)
         self._own = self._differ or predicates
         self._floor = FIRST_FLOOR if predicates else FLOOR
+        self._most_floor = MOST_FLOOR
 
     @property
     def gap(self) -> float:
@@ -122,18 +124,18 @@ class Search:
     def _search_finer(self, workload: Workload) -> None:
         """Go on around the best centres, with families merged and with the least floor under multipliers."""
         top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
-        self.workload, self._floor = workload, FLOOR
-        self._table, self._paces = None, Paces()
-        self._search(spread(top, workload, self._even().scopes), centres)
+        self.workload, self._floor, self._most_floor = workload, FLOOR, FLOOR
+        self._table, self._paces, self._closest = None, Paces(), None
+        start = spread(top, workload, self._even().scopes).floored()  # products may be far below
+        self._search(start, centres, limits().worst_finer_steps)
 
-    def _search(self, multipliers: Multipliers, centres: Centres | None) -> None:
+    def _search(self, multipliers: Multipliers, centres: Centres | None, steps: int | None = None) -> None:
         """Search from some multipliers, around given centres or the best ones."""
-        rate, last, stalled, most = FIRST_RATE, 0.0, 0, MOST_RATE
+        rate, last, stalled, most, lowest = FIRST_RATE, 0.0, 0, MOST_RATE, math.inf
         first, trial = self.best is None, None
-        for step in range(limits().worst_steps + limits().worst_last_steps):
+        for step in range(steps or limits().worst_steps + limits().worst_last_steps):
             if step == limits().worst_steps:
                 centres = self._kept.plan.centres
-            before = math.inf if self.best is None else self.best.largest
             goal = self.tolerance * max(width for first, width in limits().worst_gaps if step >= first)
             if self.gap <= goal:
                 break
@@ -156,8 +158,9 @@ class Search:
                 break
             if trial.shares is not None:
                 if trial.largest > FAR * trial.bound:
-                    self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
-                stalled = 0 if trial.largest < before * (1 - goal / 5) else stalled + 1
+                    self._floor = min(FLOOR_GROWTH * self._floor, self._most_floor)
+                stalled = 0 if trial.largest < lowest * (1 - goal / 5) else stalled + 1
+                lowest = min(trial.largest, lowest)
                 if stalled >= limits().worst_patience:
                     if kind_of(trial.plan) == kind_of(self._kept.plan):
                         break
@@ -196,7 +199,10 @@ class Search:
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
         """Plan for some multipliers; share the budget anew unless the bound rose steeply from `last`."""
-        plan = self.replan(multipliers.weighted(self.aims), centres, limits().worst_precision)
+        plan = self.replan(multipliers.weighted(self.aims), centres, self._precision)
+        if plan.gap > 0 and not plan.whole:
+            wanted = self._precision * limits().worst_precision * self.tolerance / plan.gap
+            self._precision = min(max(1.0, wanted), limits().worst_roughest)
         bound = plan.weighted_loss / (1 + plan.gap) ** 2
         own = replace(plan, workload=self.workload)
         kind = ApartTable if is_mixed(plan) else VarianceTable
@@ -223,8 +229,12 @@ class Search:
         if closest is not None and kind_of(closest.plan) == kind:
             bound = self.bounds[kind]
             gap = gap_of(closest.rough, bound)
-            better = self.best is None or gap < CLOSER * gap_of(self.best.rough, bound)
-            if better and self._left * gap <= goal:
+            best = self.best
+            if best is None or closest.bound > best.bound:
+                least = math.inf
+            else:
+                least = CLOSER * gap_of(best.rough, bound)
+            if gap < least and self._left * gap <= goal:
                 shared = self._shared(closest, goal, bound)
                 self._keep(shared)
                 self._left = gap_of(shared.largest, bound) / max(goal, gap)

@@ -66,14 +66,13 @@ def start_weights(block: Block) -> Array:
 
 
 def axis_blend(block: Block, axis: int) -> Array | None:
-    """Return the sum of the Grams on one axis alone, each with its share of the total energy."""
+    """Return the sum of the Grams on one axis, traced over the others, each with its share of the energy."""
     blend = None
     for term in block.terms:
-        energies = {piece.axes: piece.part.trace for piece in term.pieces if len(piece.axes) == 1}
         for piece in term.pieces:
-            if piece.axes == (axis,):
-                others = math.prod(e for axes, e in energies.items() if axes != piece.axes)
-                own = term.coefficient * others * piece.part.partial_trace(0)
+            if axis in piece.axes:
+                others = math.prod(other.part.trace for other in term.pieces if other is not piece)
+                own = term.coefficient * others * piece.part.partial_trace(piece.axes.index(axis))
                 blend = own if blend is None else blend + own
     return blend
 
