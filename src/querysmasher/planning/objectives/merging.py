@@ -22,10 +22,13 @@ MOST_CELLS = 1_200
 """Maximum number of cells of a merged family."""
 
 FEW_CELLS = 400
-"""The same for a target, where no strategy ties the families: then merging costs product structure."""
+"""The same where no strategy ties the families: then merging costs product structure."""
+
+FEW_ROWS = 4_000
+"""Maximum number of queries in all of groups that are merged although nothing ties them."""
 
 MOST_WORK = 2e9
-"""Maximum of cells³, in all groups that differ, where families are merged although nothing ties them."""
+"""Maximum of cells³, in all groups that differ, if they are merged because the total is public."""
 
 MOST_ENTRIES = 10_000_000
 """Maximum number of entries of a merged family's queries, written out, and of all such that differ."""
@@ -61,22 +64,24 @@ def merged_aimed(workload: Workload) -> Workload:
     return Workload(workload.schema, groups)
 
 
-def merged_few(workload: Workload) -> Workload:
+def merged_few(workload: Workload, *, public_total: bool) -> Workload:
     """Return the workload with small families of groups that need multipliers merged, if these are few.
 
-    Where the total is public, multipliers of queries on several attributes are far from products: queries
-    that count nearly all values of one attribute are about the others alone.
+    They may be larger if the total is public. Multipliers are then far from products: queries that count
+    nearly all values of one attribute are about the others alone.
     """
     scopes = Scopes.of(workload, own=True)
+    most = MOST_CELLS if public_total else FEW_CELLS
     groups = tuple(
-        _merged_free(group, own, scopes, MOST_CELLS)
-        for group, own in zip(workload, scopes.of_group, strict=True)
+        _merged_free(group, own, scopes, most) for group, own in zip(workload, scopes.of_group, strict=True)
     )
-    changed = {own: g for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old}
-    families = [max(g.families, key=lambda family: family.cells) for g in changed.values()]
-    work = sum(family.cells**3 for family in families)
-    entries = sum(family.cells * family.rows for family in families)
-    few = work <= MOST_WORK and entries <= MOST_ENTRIES
+    changed = [(own, g) for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old]
+    if public_total:
+        differ = [max(g.families, key=lambda family: family.cells) for g in dict(changed).values()]
+        entries = sum(family.cells * family.rows for family in differ)
+        few = sum(family.cells**3 for family in differ) <= MOST_WORK and entries <= MOST_ENTRIES
+    else:
+        few = sum(g.rows for _, g in changed) <= FEW_ROWS
     return Workload(workload.schema, groups) if changed and few else workload
 
 
