@@ -1,10 +1,12 @@
 """What all tests share: reproducible Hypothesis, one Spark, one browser, and a way to say what is refused."""
 
+import atexit
 import gc
 import os
 import shutil
 import sys
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -64,6 +66,8 @@ def spark():
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "1g")
+        .config("spark.python.daemon.module", "tests.spark_daemon")
+        .config("spark.executorEnv.PYTHONPATH", str(Path(__file__).parents[1]))
         .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -98,7 +102,12 @@ TOGETHER = {
         "cli/test_others.py",
         "comparison/test_compare.py",
         "release/test_published.py",
-        "page_says",
+        "_page",
+        "chart",
+        "come_back_from_files",
+        "do_not_describe_rounded_estimates",
+        "keep_dates_and_stand_ins",
+        "who_publishes_what_and_when",
     ],
     "processes": [  # forks of one process
         "cli/test_interrupt.py",
@@ -133,11 +142,14 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Look for garbage only once the tests are read: until then, everything is kept."""
+    """Look for garbage only once the tests are read, and only among what is made from then on."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
+        atexit.register(gc.unfreeze)  # libraries complain about what is left at the end
+        gc.set_threshold(10_000, 20, 20)
         gc.enable()
 
 

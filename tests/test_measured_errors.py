@@ -31,6 +31,7 @@ def test_both_phases_together_spend_the_budget_and_no_more(neighbours):
     assert release.public_total == (600 if neighbours == "replace_one" else None)
 
 
+@pytest.mark.slow
 def test_intervals_cover_true_errors_of_tables_that_were_never_measured():
     schema, records = people(3000)
     workload = qs.marginals(schema, 3)
@@ -46,6 +47,7 @@ def test_intervals_cover_true_errors_of_tables_that_were_never_measured():
     assert sum(inside) >= 105
 
 
+@pytest.mark.slow
 def test_a_file_has_the_same_errors_and_verifies(tmp_path):
     schema, records = people(600)
     plan = qs.plan(qs.marginals(schema, 2), BUDGET)

@@ -143,6 +143,7 @@ def test_a_file_cannot_say_that_another_plan_learns_the_size():
         plan_from_data(qs.Plan, {**data, "sizes_first": True})
 
 
+@pytest.mark.slow
 def test_the_plan_and_its_page_say_so(tmp_path):
     plan = qs.plan(WORKLOAD, qs.zCDP(1), purpose="estimate")
     words = "measured first, with 1% of the budget"

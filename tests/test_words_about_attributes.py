@@ -135,6 +135,7 @@ def test_the_page_shows_labels(tmp_path):
     assert np.isfinite(release.mean("income", by="sex").values).all()
 
 
+@pytest.mark.slow
 def test_the_plan_page_shows_titles_beside_names(tmp_path):
     plan = qs.plan(qs.marginals(SCHEMA, 1), qs.zCDP(0.5), **UNIFORM)
     page = plan.report(tmp_path / "plan.html").read_text(encoding="utf-8")

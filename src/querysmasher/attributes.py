@@ -52,6 +52,8 @@ class Attribute:
     kind: ClassVar[str] = ""
     ordered: ClassVar[bool] = False
     natural_family: ClassVar[str] = "identity"
+    edges: ClassVar[Sequence[float] | None] = None
+    """The edges of bins, or None if values are not bins of a number."""
 
     def __post_init__(self) -> None:
         """Check the name and the values, and freeze the values."""
@@ -228,7 +230,7 @@ class Binned(Attribute):
     """
 
     values: Sequence[Label] = field(init=False, default=())
-    edges: Sequence[float] = ()
+    edges: Sequence[float] = ()  # type: ignore[misc]  # each has its own
 
     kind: ClassVar[str] = "binned"
     ordered: ClassVar[bool] = True

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.attributes import Attribute, Binned
+from querysmasher.attributes import Attribute
 from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError
 from querysmasher.names import QuotedNames, bare_names, written_name
 
@@ -241,23 +241,23 @@ class _Reader:
             return places, apply(cells, self.value_position(attribute, value))
         if not attribute.ordered:
             raise self.error(f"{attribute.name!r} is categorical, so {sign} is not defined; use == or in")
-        if isinstance(attribute, Binned) and not isinstance(value, str):
-            return places, apply(cells, self.edge_position(attribute, sign, value))
+        if attribute.edges is not None and not isinstance(value, str):
+            return places, apply(cells, self.edge_position(attribute.name, attribute.edges, sign, value))
         value = self.date(attribute, value)
         kinds = {self.kind(v) for v in (*attribute.values, value)}
         if len(kinds) == 1 and str not in kinds and _increase(attribute.values):
             return places, apply(np.array(attribute.values), value)
         return places, apply(cells, self.value_position(attribute, value))
 
-    def edge_position(self, attribute: Binned, sign: str, value: float) -> int:
+    def edge_position(self, name: str, given: Sequence[float], sign: str, value: float) -> int:
         """Return the bin that starts at `value`; bins cannot be split; the last contains its right edge."""
-        edges = list(attribute.edges)
+        edges = list(given)
         if value in edges[:-1] and sign in ("<", ">="):
             return edges.index(value)
         if value == edges[-1] and sign in ("<=", ">"):
             return len(edges) - 1
         raise self.error(
-            f"{attribute.name!r} is binned: use < or >= with one of its edges {edges[:-1]}, or <= or > with "
+            f"{name!r} is binned: use < or >= with one of its edges {edges[:-1]}, or <= or > with "
             f"its last edge {edges[-1]}, so that no bin is split"
         )
 

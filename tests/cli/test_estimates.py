@@ -31,6 +31,7 @@ def kinds():
     return set(pyarrow.csv.read_csv("out/errors.csv")["kind"].to_pylist())
 
 
+@pytest.mark.slow
 def test_errors_are_bought_as_the_spec_says_and_verify(run, folder, spec):
     run("release", "--out", "plain")
     spec("[estimate]\nerror_share = 0.1\n")
@@ -44,6 +45,7 @@ def test_errors_are_bought_as_the_spec_says_and_verify(run, folder, spec):
     assert "VERIFIED" in run("verify", "out").out
 
 
+@pytest.mark.slow
 def test_the_command_line_comes_before_the_spec(run, folder, spec):
     spec("[estimate]\nerror_share = 0.1\n")
     run("release", "--error-share", "0")
@@ -72,6 +74,7 @@ def test_targets_are_not_missed_for_errors(run, folder, spec):
     assert names(folder) == ["people.csv", "release.toml"]
 
 
+@pytest.mark.slow
 def test_a_plan_for_estimates_writes_estimates_and_verifies(run, folder, spec):
     spec(PURPOSE)
     assert "measured first, with 1% of the budget" in run("plan", "--save", "my.plan").words
@@ -86,6 +89,7 @@ def test_a_plan_for_estimates_writes_estimates_and_verifies(run, folder, spec):
     assert "different workload" in run("release", "--plan", "my.plan", "--force", code=2).err
 
 
+@pytest.mark.slow
 def test_an_unfinished_release_for_estimates_is_completed(run, folder, spec, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")

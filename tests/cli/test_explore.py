@@ -74,6 +74,7 @@ def test_the_folder(run, folder, marginals):
     assert sum(phase["cost"] for phase in summary["phases"]) <= release.plan.budget.privacy_cost * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_a_published_folder_verifies_and_a_changed_estimate_is_found(run, folder, marginals):
     marginals('ledger = {path = "people.ledger", rho = 5.0}')
     run("explore", "--answers", "csv")

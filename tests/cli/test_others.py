@@ -20,6 +20,7 @@ def reported(monkeypatch):
         )
 
 
+@pytest.mark.slow
 def test_reports(run, folder, reported):
     run("plan", "--save", "my.plan")
     run("release")
@@ -82,6 +83,7 @@ def test_compare_for_the_largest_error(run, folder):
     assert shown.index("worst query's std") < shown.index("RMSE")
 
 
+@pytest.mark.slow
 def test_compare_at_the_least_budget_says_how_closely_targets_are_met(run, folder, monkeypatch):
     """Queries without targets play no role in it."""
     asked = []

@@ -101,6 +101,7 @@ def test_the_spec_states_date_level_thresholds_and_suppression(run, folder, day)
     assert run("verify", "out").out.startswith("VERIFIED")
 
 
+@pytest.mark.slow
 def test_every_source(run, folder):
     people = pyarrow.csv.read_csv("people.csv")
     pq.write_table(people, "people.parquet")
@@ -124,6 +125,7 @@ def test_a_seed_is_told_everywhere(run, folder):
     assert "NONE: this is a simulation" in ran.err
 
 
+@pytest.mark.slow
 def test_answers(run, folder):
     run("release", "--seed", "5")
     release = qs.Release.load("out/release.qs")
@@ -177,6 +179,7 @@ def test_answers_that_cannot_be(run, folder):
     run("answer", "out/plan.qs", "age > 3", code=4)
 
 
+@pytest.mark.slow
 def test_nothing_is_replaced_unless_forced_nor_anything_that_is_no_release(run, folder):
     run("release", "--seed", "1")
     before = (folder / "out" / "release.qs").read_bytes()

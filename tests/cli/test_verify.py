@@ -31,6 +31,7 @@ def test_a_release_is_verified(run, out, folder):
     assert read["digest"] == json.loads((out / "summary.json").read_text())["digests"]["release.qs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", ["csv", "none"])
 def test_other_answers(run, out, answers):
     run("release", "--out", "other", "--answers", answers)

@@ -94,9 +94,10 @@ def test_pages_open_quietly(browser, site, name, width):
 
 @pytest.mark.parametrize("name", ["parts", "centres", "error"])
 def test_drawings_follow_light_and_dark(browser, site, name):
+    browser.open(site / "concepts" / f"{name}.html", ready=READY)
     inks = []
-    for dark in (False, True):
-        browser.open(site / "concepts" / f"{name}.html", dark=dark, ready=READY)
+    for scheme in ("light", "dark"):
+        browser.scheme(scheme)
         inks.append(browser.run(INK))
     browser.run("document.body.dataset.theme = 'light'")  # as the button does
     assert [*inks, browser.run(INK)] == ["rgb(31, 35, 40)", "rgb(230, 237, 243)", "rgb(31, 35, 40)"]

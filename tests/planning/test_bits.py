@@ -12,6 +12,7 @@ import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning import integer
 from querysmasher.planning.integer import check_measurable, integer_plan
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import DenseStrategy, DiagonalStrategy
 from querysmasher.planning.strategies.diagonal import GRAIN
 from querysmasher.privacy.accounting import privacy_cost, squared_sensitivity
@@ -40,7 +41,7 @@ def test_more_records_leave_fewer_bits_and_at_last_none(refuses):
         assert sum(bits) <= before
         assert sum(bits) + (2**power).bit_length() <= integer.WORD_BITS
         before = sum(bits)
-    assert bits_of(planned, 10)[0] == integer.MOST_BITS
+    assert bits_of(planned, 10)[0] == limits().most_bits
     with refuses(PlanError, ValueError, "max_records", "a, b, c"):
         integer_plan(planned, 1.0, 2**52)
 
@@ -124,6 +125,7 @@ def test_real_queries_on_too_many_cells_are_refused_with_a_remedy(refuses):
     assert loss(planned) < 0.002
 
 
+@pytest.mark.slow
 def test_two_predicates_on_a_large_set_can_be_answered():
     """More than 3,000 cells take the structured solver, whose rows on each axis are few."""
     schema = qs.Schema.of(age=100, income=50)

@@ -77,6 +77,7 @@ def test_centred_queries_and_the_total_are_the_queries():
     assert alpha.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [COST, qs.PrivacyCost(1.0, neighbours="replace_one")])
 def test_clusters_are_near_the_optimum_and_better_than_split(budget):
     """Where all queries can be solved together, one can see how much clusters lose."""
@@ -93,6 +94,7 @@ def test_clusters_are_near_the_optimum_and_better_than_split(budget):
     assert plan.privacy_cost == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_a_domain_that_no_table_could_hold(tmp_path):
     """30 predicates on sets of 9 attributes that distinguish 10^8 combinations, of 10^11 cells."""
     workload = predicates(30, (30, 15, 5, 5, 2, 100, 30, 50, 8))
@@ -131,6 +133,7 @@ def test_releases_have_the_planned_mean_and_variance(neighbours):
     assert np.all(np.abs(found.var(axis=0) / std**2 - 1) < 0.45)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 def test_worst_errors_and_targets_are_planned_in_clusters_too(neighbours):
     workload = predicates(8, (4, 3, 4, 3))

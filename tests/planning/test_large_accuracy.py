@@ -10,6 +10,7 @@ from querysmasher.planning.objectives.rounded import as_measured
 from tests.builders import COST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["prefix", "range"])
 def test_a_public_total_is_not_measured(family):
     """With replace-one neighbours everyone knows the total: the plan is as near the optimum as without."""

@@ -21,6 +21,7 @@ def implicitly(make, *args, **options):
         return make(*args, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", [PREFIXES, TREE, CROSSED], ids=["prefixes", "tree", "crossed"])
 def test_the_largest_error_is_nearly_least(workload):
     plan = implicitly(qs.plan, workload, COST, objective="worst")

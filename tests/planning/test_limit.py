@@ -157,6 +157,7 @@ def test_limit_scales_with_the_budget_and_with_records_per_person():
     assert persons.excess == pytest.approx(one.excess, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_what_is_too_large_or_unknown_is_said_and_not_guessed(limit_planning):
     workload = qs.all_kway(cube(4, 3), [1, 2], "prefix")
     replace = qs.plan(workload, qs.PrivacyCost(1.0, neighbours="replace_one")).limit()

@@ -1,9 +1,12 @@
-"""A new kind of strategy, and a new mechanism, need one line in one registry."""
+"""A new kind of strategy, mechanism, predictor or family needs one line in one registry."""
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import querysmasher as qs
 from querysmasher.planning import strategies
@@ -11,9 +14,15 @@ from querysmasher.planning.large import sharing
 from querysmasher.planning.large.line import LineSolution, solve_line
 from querysmasher.planning.limits import limited
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
+from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import KINDS
+from querysmasher.release import measurements
+from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstructions import RECONSTRUCTIONS
+from querysmasher.workload.family import Family
+from querysmasher.workload.storage import FAMILIES
 from tests.builders import COST
 from tests.planning.test_large import check_variances
 from tests.planning.toy_strategy import CountStrategy, StepStrategy
@@ -79,4 +88,77 @@ def test_a_new_kind_on_an_attribute_that_is_not_split_needs_one_line_too(monkeyp
         plan = qs.plan(workload, COST)
     assert "counts" in {s.strategy.kind for s in plan.solutions}
     check_variances(plan, workload, schema)
+    check_through_files(plan, tmp_path)
+
+
+class DoublingPredictor(Predictor):
+    """A toy: doubles every variance."""
+
+    kind = "doubling"
+    is_split = False
+
+    def variances(self, group):
+        return 2 * super().variances(group)
+
+
+class HalvingReconstruction(Reconstruction):
+    """A toy: halves every table."""
+
+    def marginal(self, attributes, *, complete=True):
+        assert self.predictor.kind == "doubling"
+        return super().marginal(attributes, complete=complete) / 2
+
+
+def test_a_new_predictor_and_its_reconstruction_need_one_line(monkeypatch):
+    """Answers, errors and estimates of a release ask both, and test no kinds."""
+    schema = qs.Schema.of(a=3, b=2)
+    workload = qs.marginals(schema, 2)
+    table = pa.table({"a": np.arange(600) % 3, "b": np.arange(600) % 2})
+    plain = qs.measure(qs.plan(workload, COST), table, seed=1)
+    usual = plain.answer(workload)
+
+    def new_predictor(schema, centres, strategies, measured, *, public_total):
+        own = {noises[0].attributes: noises for noises in measured}
+        return DoublingPredictor(schema, centres, strategies, own, public_total)
+
+    monkeypatch.setitem(RECONSTRUCTIONS, DoublingPredictor.kind, HalvingReconstruction)
+    monkeypatch.setattr(measurements, "new_predictor", new_predictor)
+    release = qs.measure(qs.plan(workload, COST), table, seed=1)
+    answers = release.answer(workload)
+    np.testing.assert_allclose(answers.values, usual.values / 2)
+    np.testing.assert_allclose(answers.std, usual.std * np.sqrt(2))
+    assert release.estimate().marginal("a", "b").sum() < 0.6 * plain.estimate().marginal("a", "b").sum()
+
+
+@dataclass(frozen=True)
+class Evens(Family):
+    """A toy: all values up to every second one."""
+
+    name: ClassVar[str] = "evens"
+    axes: ClassVar[int | None] = 1
+    is_consecutive: ClassVar[bool] = True
+
+    @property
+    def rows(self):
+        return (self.cells + 1) // 2
+
+    def _matrix(self):
+        return np.tri(self.cells)[::2]
+
+    def spans(self):
+        return np.zeros(self.rows, dtype=np.int64), np.arange(0, self.cells, 2)
+
+    def labels(self, attributes):
+        return [attributes[0].up_to(attributes[0].name, place) for place in range(0, self.cells, 2)]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_new_family_needs_one_line(monkeypatch, tmp_path, large):
+    """Plans with matrices and without, files and releases ask it, and test no kinds."""
+    monkeypatch.setitem(FAMILIES, Evens.name, Evens)
+    schema = qs.Schema.of(a=7, b=2)
+    workload = qs.queries(schema, a=Evens((7,))) + qs.queries(schema, a="identity", b="identity")
+    with limited(**({"dense_values": 5, "closed_form_values": 5} if large else {})):
+        plan = qs.plan(workload, COST)
+    assert any(solution.strategy.unsplit for solution in plan.solutions) == large
     check_through_files(plan, tmp_path)

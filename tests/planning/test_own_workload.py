@@ -111,6 +111,7 @@ def test_the_cap_of_planning_is_the_one_of_measuring(refuses):
             qs.plan(qs.marginals(SCHEMA, 1), COST, max_records=wrong)
 
 
+@pytest.mark.slow
 def test_fractions_on_many_cells_are_measured_where_they_are_ratios_of_integers(refuses):
     """Sevenths, or tenths of a third, in rows of any size; the planner refuses rows without such ratios."""
     schema = qs.Schema.of(a=70, b=50)

@@ -73,6 +73,7 @@ def test_rough_weights_are_planned_near_the_optimum_and_certified(n, kind, besid
     assert math.sqrt(found.loss / found.bound) - 1 <= 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_rough_weights_of_thousands_of_values_as_measured(kind):
     """A single filter is 2 to 6% above the optimum; a triangle is not, in integers as well."""
@@ -143,6 +144,7 @@ def test_bounds_hold_where_weights_are_too_small_for_recurrences(share):
     assert path.root_diagonal(p).sum() - path.surplus >= 0.98 * root
 
 
+@pytest.mark.slow
 def test_a_triangle_is_measured_saved_and_answered(tmp_path):
     """Errors in standard errors, of disjoint ranges: false alarms once in a thousand seeds."""
     n = 6_000

@@ -82,6 +82,7 @@ def saved(rich, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_plan_with_everything_in_it_comes_back_bit_for_bit(rich, saved):
     again = qs.Plan.load(saved)
     assert {s.method for s in rich.solutions} == {"circulant", "dense", "structured"}

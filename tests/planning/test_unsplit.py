@@ -117,6 +117,7 @@ def test_the_tables_of_the_paper_are_never_whole():
     assert plan.rmse == pytest.approx(2.2151, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_pairs_of_many_attributes_are_split():
     """Whole pairs would be far worse: each would have its own share of the budget."""
     schema = qs.Schema.of({f"x{i}": 5 for i in range(12)})

@@ -54,6 +54,7 @@ def test_products_are_exact_at_the_limits_of_64_bits(name, n, kernel_bits, table
         assert int(found[place]) == exact_row(reflection, kernel, table[0], place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prefix", "range"])
 def test_products_are_exact_at_a_hundred_thousand_values(name):
     n = 100_000

@@ -143,6 +143,7 @@ def test_rounded_paths_decide_alike(variance, monkeypatch):
     np.testing.assert_array_equal(RoundedGaussian(seed=33).draw(variance, 2_000), fast)
 
 
+@pytest.mark.slow
 def test_rounded_variance_is_that_of_the_gaussian_and_a_twelfth():
     sample = RoundedGaussian(seed=34).draw(Fraction(1), 2_000_000).astype(float)
     z = stats.norm.isf(ALARM / 2)
@@ -198,6 +199,7 @@ def test_both_paths_decide_alike(variance, monkeypatch):
     np.testing.assert_array_equal(DiscreteGaussian(seed=17).draw(variance, 2_000), fast)
 
 
+@pytest.mark.slow
 def test_exp_bounds_enclose():
     generator = np.random.default_rng(18)
     gammas = [Fraction(0), Fraction(1), Fraction(1, 10**30), Fraction(1000), Fraction(2**64 + 1, 2**58)]

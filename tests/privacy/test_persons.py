@@ -90,6 +90,7 @@ def test_the_choice_is_the_one_that_is_described(records, most, key):
     assert selected(bound, records) == plainly(bound, records)
 
 
+@pytest.mark.slow
 def test_identical_records_are_chosen_in_proportion():
     """A person with three records of one row and one of another: each is chosen as often as its share."""
     runs = 4000
@@ -102,6 +103,7 @@ def test_identical_records_are_chosen_in_proportion():
     assert ALARM == 1e-7
 
 
+@pytest.mark.slow
 def test_every_pair_of_records_is_kept_equally_often_and_persons_choose_independently():
     records = [(person, row, 0) for person in (0, 1) for row in range(4)]
     runs = 3000

@@ -133,6 +133,7 @@ def test_its_sensitivity_is_that_of_the_longest_path():
     assert squared_sensitivity(strategy) == 16 + 36
 
 
+@pytest.mark.slow
 def test_a_million_leaves_are_answered_by_sums():
     n = 10**6
     parents = np.concatenate([[-1], np.zeros(1000, np.int64), 1 + np.arange(n) // 1000])

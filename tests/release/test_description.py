@@ -104,6 +104,7 @@ def test_it_follows_the_standard(release, tmp_path):
     assert as_json["dialect"]["property"] in json.loads((tmp_path / "a.json").read_text())
 
 
+@pytest.mark.slow
 def test_every_sheet_of_a_workbook_is_described(release, tmp_path):
     pytest.importorskip("xlsxwriter")
     openpyxl = pytest.importorskip("openpyxl")

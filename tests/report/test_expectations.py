@@ -72,6 +72,7 @@ def test_print_and_notebook_show_the_table(small):
             assert f'<td class="n">{cell}</td>' in html
 
 
+@pytest.mark.slow
 def test_print_and_notebook_show_targets_and_which_queries_have_the_largest_errors():
     schema = qs.Schema([qs.Categorical("sex", ["F", "M"]), qs.Ordinal("age", range(6))])
     ages, sexes = qs.queries(schema, age="prefix"), qs.queries(schema, sex="identity")
@@ -111,6 +112,7 @@ def test_many_groups_are_printed_by_kind_and_very_many_not(small, monkeypatch):
     assert "identity 28 ±" in words(repr(many))
 
 
+@pytest.mark.slow
 def test_page_and_demo_show_the_same_numbers(small, tmp_path, capsys):
     data = data_of(small.report(tmp_path / "plan.html").read_text())
     rows = list(expect(small))

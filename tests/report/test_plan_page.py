@@ -84,6 +84,7 @@ def test_every_target_says_whether_it_is_met(browser, pages, least, short):
     assert all(said.startswith("met") for words, said in cells(browser, 4) if words != "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multiple", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 def test_costs_are_those_of_plans_for_other_targets(multiple, neighbours):
@@ -97,6 +98,7 @@ def test_costs_are_those_of_plans_for_other_targets(multiple, neighbours):
     assert "up to 0.6% more or less" in target_section(asked, closest(asked), with_curve=False)
 
 
+@pytest.mark.slow
 def test_a_plan_that_misses_its_targets_says_what_would_meet_them(short):
     assert closest(short) > 1
     enough = cost_of(short, closest(short), 1.0)

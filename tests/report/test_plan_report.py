@@ -83,6 +83,7 @@ def test_large_groups_are_sampled_and_never_written_out(monkeypatch):
     assert sum(row.rmse is not None for row in sampled) == len(full)
 
 
+@pytest.mark.slow
 def test_what_would_take_too_much_memory_is_left_open(monkeypatch, tmp_path):
     plan = fast(qs.random_queries(qs.Schema.of(a=9, b=9), ("a", "b"), 40))
     monkeypatch.setattr(plan_data, "MAX_ENTRIES", 100)
@@ -94,6 +95,7 @@ def test_what_would_take_too_much_memory_is_left_open(monkeypatch, tmp_path):
     assert data_of(page)["groups"][0]["rmse"] is None
 
 
+@pytest.mark.slow
 def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
     schema = qs.Schema.of({f"a{i}": 3 for i in range(14)})
     plan = fast(qs.marginals(schema, [1, 2, 3]))
@@ -140,6 +142,7 @@ def test_written_shares_add_up_to_a_hundred(amounts):
     assert all(abs(100 * part - said) <= 0.1 + 1e-9 for part, said in zip(parts, written, strict=True))
 
 
+@pytest.mark.slow
 def test_predicates_and_levels_are_printed_in_full(tmp_path):
     schema = qs.Schema([qs.Categorical("county", list("abcd")), qs.Ordinal("age", range(9))])
     levels = qs.hierarchy(
@@ -227,6 +230,7 @@ def test_the_page_is_one_file(plan, tmp_path, as_text):
     assert " src=" not in page.split("<script", 1)[0]
 
 
+@pytest.mark.slow
 def test_paths_that_cannot_be(plan, release, tmp_path, refuses):
     for report in (plan.report, release.report):
         for path in (tmp_path, str(tmp_path), Path(tmp_path)):

@@ -46,6 +46,7 @@ def test_targets_and_weighting_are_read(tmp_path):
     assert third.weight == pytest.approx(3 / 20)
 
 
+@pytest.mark.slow
 def test_the_objective_is_read(tmp_path):
     plan = read(tmp_path, TEXT + '\n[plan]\nobjective = "worst"\n').plan()
     assert plan.objective == "worst"

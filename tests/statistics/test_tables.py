@@ -144,6 +144,7 @@ def test_kinds_of_values():
     assert frame["d"][0].as_py() == day
 
 
+@pytest.mark.slow
 def test_large_tables_are_cut_when_printed():
     release = Dense(qs.Schema.of(a=60, b=20), np.arange(1200.0), np.eye(1200))
     shown = repr(release.table("a", "b"))

@@ -120,7 +120,7 @@ def _describe(stored: Release, as_json: bool) -> None:
 
 
 def _values(attribute: Attribute) -> str:
-    texts = list(attribute.labels if attribute.kind == "binned" else attribute.literals)
+    texts = list(attribute.literals if attribute.edges is None else attribute.labels)
     if attribute.value_labels is not None:
         texts = [f"{text} ({label})" for text, label in zip(texts, attribute.shown, strict=True)]
     return ", ".join(texts if len(texts) <= 8 else [*texts[:4], "…", texts[-1]])

@@ -9,9 +9,18 @@ import typer
 
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import print_json, print_pairs, say
-from querysmasher.cli.publishing import check_left_over, command_line, described, publish, write_answers
-from querysmasher.cli.release import SPENT, AnswerFormat, check_ledger, with_data
+from querysmasher.cli.output import say
+from querysmasher.cli.publishing import (
+    AnswerFormat,
+    check_left_over,
+    checked,
+    command_line,
+    described,
+    form_of,
+    print_release,
+    publish,
+    write_answers,
+)
 from querysmasher.cli.words import (
     SPEC,
     AsJson,
@@ -25,7 +34,6 @@ from querysmasher.cli.words import (
     examples,
 )
 from querysmasher.errors import SpecError
-from querysmasher.extras import check_excel
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
@@ -68,7 +76,6 @@ def explore(
     and a summary (summary.json). Every exploration spends the budget again.
     """
     from querysmasher.cli.draft import drafting, resuming
-    from querysmasher.cli.place import check_place
     from querysmasher.spec import read_spec
 
     read = read_spec(spec).buying(error_share)
@@ -76,40 +83,24 @@ def explore(
         msg = f"{read.path.name}: budget: expected an amount to explore a table, got least = true"
         raise SpecError(msg)
     folder = read.folder if out is None else out
-    form = read.output.answers if answers is None else answers.value
-    if form == "xlsx":
-        check_excel()
+    form = form_of(read, answers)
     command = command_line("explore", spec, out)
     if resume is not None:
         measured = _left_over(resume, read)
         with resuming(folder, resume, force, command) as draft, draft.spent():
             summary, names = _finish(draft, read, measured, form)
     else:
-        read = with_data(read, data)
-        check_ledger(read, seed)
-        check_place(folder, force, command)
-        source = read.source
-        assert source is not None  # noqa: S101 - with_data has raised
-        source.check()
+        read, source = checked(read, data, seed, folder, force=force, command=command)
         with drafting(folder, force, command, 0) as draft:
             measured = read.explore(source.open(), seed=seed)
             with draft.spent():
                 measured = described(measured, read)
                 draft.keep(measured)
                 summary, names = _finish(draft, read, measured, form)
-    if as_json:
-        print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})
-        return
-    print_pairs(
-        [
-            ("Guarantee", measured.guarantee),
-            ("Ledger", measured.record),
-            ("Error", summary["estimate"]["error"]),
-            ("Written", ", ".join(str(folder / name) for name in names)),
-            ("Remember", SPENT),
-        ]
-    )
-    say(f"Next: `querysmasher report {folder}`")
+    achieved = [("Error", summary["estimate"]["error"])]
+    print_release(folder, names, summary, measured, achieved, as_json=as_json)
+    if not as_json:
+        say(f"Next: `querysmasher report {folder}`")
 
 
 def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dict[str, Any], list[str]]:

@@ -2,20 +2,102 @@
 
 from __future__ import annotations
 
+import enum
 import json
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from querysmasher.cli.output import note, print_json, print_pairs
 from querysmasher.cli.words import SPEC
-from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.errors import PlanError, PrivacyError, SpecError
+from querysmasher.extras import check_excel
 from querysmasher.text import escaped
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
     from querysmasher.release.release import Release
     from querysmasher.spec import Spec
+    from querysmasher.spec.source import Source
+
+
+SPENT = (
+    "Every measurement spends the budget again: releases about the same people add up, including those that "
+    "are replaced or discarded. Query this release instead, which has no privacy cost."
+)
+
+
+class AnswerFormat(enum.StrEnum):
+    """File format of the answers to all queries."""
+
+    parquet = "parquet"
+    csv = "csv"
+    gzip = "csv.gz"
+    arrow = "arrow"
+    feather = "feather"
+    json = "json"
+    xlsx = "xlsx"
+    none = "none"
+
+
+def form_of(read: Spec, answers: AnswerFormat | None) -> str:
+    """Return the format of the answers; refuse Excel files if they cannot be written."""
+    form = read.output.answers if answers is None else answers.value
+    if form == "xlsx":
+        check_excel()
+    return form
+
+
+def checked(
+    read: Spec, data: Path | None, seed: int | None, folder: Path, *, force: bool, command: str
+) -> tuple[Spec, Source]:
+    """Return the spec with its table, and the table; check ledger, folder and table before any work."""
+    from querysmasher.cli.place import check_place
+
+    read = _with_data(read, data)
+    _check_ledger(read, seed)
+    check_place(folder, force, command)
+    source = read.source
+    assert source is not None  # noqa: S101 - _with_data has raised
+    source.check()
+    return read, source
+
+
+def _with_data(read: Spec, data: Path | None) -> Spec:
+    """Return the spec with the table from the command line, if given."""
+    from querysmasher.spec.source import Source
+
+    if data is not None:
+        return replace(read, source=Source(data, style=read.source.style if read.source else {}))
+    if read.source is None:
+        msg = f"{read.path.name}: data: missing; name the table under [data] or with --data"
+        raise SpecError(msg)
+    return read
+
+
+def _check_ledger(read: Spec, seed: int | None) -> None:
+    """Open the ledger before planning, which may take long, and refuse a simulation."""
+    from querysmasher.privacy.distributions import distribution_of
+
+    if read.ledger is None:
+        return
+    if seed is not None:
+        msg = (
+            "--seed: a simulation protects nobody, so the ledger cannot record its cost; remove [budget] "
+            "ledger from the spec"
+        )
+        raise PrivacyError(msg)
+    read.ledger.open().check_unit(read.budget)
+    if read.least:
+        return  # planning finds what it costs
+    left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
+    if left is not None and left < cost:
+        note(
+            f"The ledger has rho = {left / 2:.6g} left, and the budget is {cost / 2:.6g}: the measurement "
+            "will probably be refused."
+        )
 
 
 def described(measured: Release, read: Spec, plan: Path | None = None) -> Release:
@@ -75,3 +157,27 @@ def command_line(name: str, spec: Path, out: Path | None) -> str:
     """Return the command line with which to continue a run."""
     words = ["querysmasher", name, *([] if spec == SPEC else [str(spec)])]
     return shlex.join(words + ([] if out is None else ["--out", str(out)]))
+
+
+def print_release(
+    folder: Path,
+    names: list[str],
+    summary: dict[str, Any],
+    measured: Release,
+    achieved: list[tuple[str, str]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what was measured and written."""
+    if as_json:
+        print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})
+        return
+    print_pairs(
+        [
+            ("Guarantee", measured.guarantee),
+            ("Ledger", measured.record),
+            *achieved,
+            ("Written", ", ".join(str(folder / name) for name in names)),
+            ("Remember", SPENT),
+        ]
+    )

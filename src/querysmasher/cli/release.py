@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +9,18 @@ import typer
 
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, say
-from querysmasher.cli.publishing import check_left_over, command_line, described, publish, write_answers
+from querysmasher.cli.output import note, say
+from querysmasher.cli.publishing import (
+    AnswerFormat,
+    check_left_over,
+    checked,
+    command_line,
+    described,
+    form_of,
+    print_release,
+    publish,
+    write_answers,
+)
 from querysmasher.cli.words import (
     SPEC,
     AsJson,
@@ -25,8 +33,7 @@ from querysmasher.cli.words import (
     SpecPath,
     examples,
 )
-from querysmasher.errors import PlanError, PrivacyError, SpecError
-from querysmasher.extras import check_excel
+from querysmasher.errors import PlanError
 from querysmasher.names import written_name
 
 if TYPE_CHECKING:
@@ -34,24 +41,6 @@ if TYPE_CHECKING:
     from querysmasher.planning.plan import Plan
     from querysmasher.release.release import Release
     from querysmasher.spec import Spec
-
-SPENT = (
-    "Every measurement spends the budget again: releases about the same people add up, including those that "
-    "are replaced or discarded. Query this release instead, which has no privacy cost."
-)
-
-
-class AnswerFormat(enum.StrEnum):
-    """File format of the answers to all queries."""
-
-    parquet = "parquet"
-    csv = "csv"
-    gzip = "csv.gz"
-    arrow = "arrow"
-    feather = "feather"
-    json = "json"
-    xlsx = "xlsx"
-    none = "none"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -91,26 +80,18 @@ def release(
     """
     from querysmasher.cli.draft import drafting, resuming
     from querysmasher.cli.folder import PLAN
-    from querysmasher.cli.place import check_place
     from querysmasher.spec import read_spec
 
     read = read_spec(spec).buying(error_share)
     folder = read.folder if out is None else out
-    form = read.output.answers if answers is None else answers.value
-    if form == "xlsx":
-        check_excel()
+    form = form_of(read, answers)
     command = command_line("release", spec, out)
     if resume is not None:
         planned, measured = _left_over(resume, read)
         with resuming(folder, resume, force, command) as draft, draft.spent():
             summary, names = _finish(draft, read, planned, measured, form)
     else:
-        read = with_data(read, data)
-        check_ledger(read, seed)
-        check_place(folder, force, command)
-        source = read.source
-        assert source is not None  # noqa: S101 - _with_data has raised
-        source.check()
+        read, source = checked(read, data, seed, folder, force=force, command=command)
         planned = _planned(read) if plan is None else _stored(plan, read)
         with drafting(folder, force, command, 8 * planned.measurements) as draft:
             planned.save(draft.folder / PLAN)
@@ -119,54 +100,9 @@ def release(
                 measured = described(measured, read, draft.folder / PLAN)
                 draft.keep(measured)
                 summary, names = _finish(draft, read, planned, measured, form)
-    if as_json:
-        print_json({"folder": str(folder), "files": names, **summary, "note": SPENT})
-        return
-    print_pairs(
-        [
-            ("Guarantee", measured.guarantee),
-            ("Ledger", measured.record),
-            *_achieved(summary),
-            ("Written", ", ".join(str(folder / name) for name in names)),
-            ("Remember", SPENT),
-        ]
-    )
-    say(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
-
-
-def with_data(read: Spec, data: Path | None) -> Spec:
-    """Return the spec with the table from the command line, if given."""
-    from querysmasher.spec.source import Source
-
-    if data is not None:
-        return replace(read, source=Source(data, style=read.source.style if read.source else {}))
-    if read.source is None:
-        msg = f"{read.path.name}: data: missing; name the table under [data] or with --data"
-        raise SpecError(msg)
-    return read
-
-
-def check_ledger(read: Spec, seed: int | None) -> None:
-    """Open the ledger before planning, which may take long, and refuse a simulation."""
-    from querysmasher.privacy.distributions import distribution_of
-
-    if read.ledger is None:
-        return
-    if seed is not None:
-        msg = (
-            "--seed: a simulation protects nobody, so the ledger cannot record its cost; remove [budget] "
-            "ledger from the spec"
-        )
-        raise PrivacyError(msg)
-    read.ledger.open().check_unit(read.budget)
-    if read.least:
-        return  # planning finds what it costs
-    left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
-    if left is not None and left < cost:
-        note(
-            f"The ledger has rho = {left / 2:.6g} left, and the budget is {cost / 2:.6g}: the measurement "
-            "will probably be refused."
-        )
+    print_release(folder, names, summary, measured, _achieved(summary), as_json=as_json)
+    if not as_json:
+        say(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
 
 
 def _planned(read: Spec) -> Plan:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from querysmasher.attributes import Attribute, Binned
+from querysmasher.attributes import Attribute
 from querysmasher.data.dates import day_number, days, is_date_column
 from querysmasher.data.texts import Texts, bins
 from querysmasher.data.values import EXACT_FLOATS, Places
@@ -122,7 +122,7 @@ class Encoder:
     def _numbers(self, column: Any) -> Code:
         kind = column.type
         if pa.types.is_decimal(kind):
-            binned = isinstance(self.attribute, Binned)
+            binned = self.attribute.edges is not None
             return self._numbers(column.cast(pa.float64())) if binned else self._distinct(column)
         if pa.types.is_floating(kind) and self.places.largest_integer >= EXACT[str(kind)]:
             msg = (
@@ -132,7 +132,7 @@ class Encoder:
             )
             raise DataError(msg)
         values = _filled(column.cast(pa.float32()) if pa.types.is_float16(kind) else column, 0)
-        if isinstance(self.attribute, Binned):
+        if self.attribute.edges is not None:
             return bins(self.places, values)
         if values.dtype.kind == "f":
             return self._floats(values)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.attributes import Attribute, Binned
+from querysmasher.attributes import Attribute
 from querysmasher.schema import Schema
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -101,7 +101,7 @@ def _range(attribute: Attribute) -> range | None:
 
     If missing values count as a declared value, they must differ from values outside the domain.
     """
-    if isinstance(attribute, Binned) or attribute.missing is not None:
+    if attribute.edges is not None or attribute.missing is not None:
         return None
     labels = [label for label in attribute.values if isinstance(label, int) and not isinstance(label, bool)]
     if len(labels) < attribute.size:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from querysmasher.attributes import Attribute, Binned
+from querysmasher.attributes import Attribute
 from querysmasher.data.values import Places
 from querysmasher.errors import DataError
 
@@ -37,7 +37,7 @@ class Texts:
     def codes(self, places: Places) -> Any:
         """Return the code of each string; see `Places`."""
         attribute = places.attribute
-        if isinstance(attribute, Binned):
+        if attribute.edges is not None:
             return self._numbers(places)
         if places.kinds == (float,):
             pattern = re.compile(NUMBER.format(sign=re.escape(self.decimal)))
@@ -85,7 +85,7 @@ class Texts:
 
 def bins(places: Places, values: Any) -> Any:
     """Return the bin of each number of an array."""
-    edges = np.array(places.attribute.edges, dtype=np.float64)  # type: ignore[attr-defined]
+    edges = np.array(places.attribute.edges, dtype=np.float64)
     values = values.astype(np.float64, copy=False)
     found = np.searchsorted(edges, values, side="right") - 1
     found[values == edges[-1]] = places.attribute.size - 1

@@ -16,6 +16,7 @@ from __future__ import annotations
 import decimal
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.attributes import Attribute, Binned
+from querysmasher.attributes import Attribute
 from querysmasher.data.dates import midnight
 
 EXACT_FLOATS = 2**53
@@ -63,7 +64,7 @@ class Places:
     def by_kind(self) -> dict[type, dict[Any, int]]:
         """The labels with their indexes, by kind: `str`, `bool`, `date`, and `float` for any number."""
         groups: dict[type, dict[Any, int]] = {}
-        if isinstance(self.attribute, Binned):
+        if self.attribute.edges is not None:
             return groups
         labels = self.attribute.values
         kinds = {
@@ -161,7 +162,8 @@ class Places:
             return self.missing
         if not isinstance(value, int | float) or float not in self.kinds:
             return self.malformed
-        return self._bin(value) if isinstance(self.attribute, Binned) else self._number(value)
+        edges = self.attribute.edges
+        return self._number(value) if edges is None else self._bin(value, edges)
 
     def _number(self, value: float) -> int:
         if isinstance(value, int):
@@ -171,8 +173,8 @@ class Places:
             value = _as_float(value)
         return self.floats.get(value, self.unknown)
 
-    def _bin(self, value: float) -> int:
-        edges = [float(edge) for edge in self.attribute.edges]  # type: ignore[attr-defined]
+    def _bin(self, value: float, given: Sequence[float]) -> int:
+        edges = [float(edge) for edge in given]
         value = _as_float(value)
         if value == edges[-1]:
             return self.attribute.size - 1

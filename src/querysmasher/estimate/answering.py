@@ -15,13 +15,8 @@ from querysmasher.estimate.monotone import plausible
 from querysmasher.estimate.strategy_space import Shrunken
 from querysmasher.estimate.zeros import Zeros
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.groups import Group
-from querysmasher.workload.joint import AbsDifference, Affine
 from querysmasher.workload.workload import Workload
-
-NESTED = (Prefix, Affine, AbsDifference)
-"""Families whose queries count ever more cells."""
 
 
 class Tables(Protocol):
@@ -71,7 +66,7 @@ class Answering:
         """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
         families = [family.original for family in group.families]
         if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
-            answers = plausible(answers, [i for i, one in enumerate(families) if isinstance(one, NESTED)])
+            answers = plausible(answers, [i for i, one in enumerate(families) if one.is_growing])
         positions = self.schema.positions(group.attributes)
         mask = None if self.zeros is None else self.zeros.possible(tuple(sorted(positions)))
         if mask is None:
@@ -82,7 +77,7 @@ class Answering:
 def _summed(group: Group, positions: Place, values: Array) -> Array:
     """Return answers as sums of estimated cells."""
     result = arranged(values, positions)
-    if all(type(family) is Identity for family in group.families):
+    if all(family.counts_values for family in group.families):
         return result
     for _, family in group.parts():  # each answers the first axes, and its queries go to the end
         result = np.moveaxis(family.answers(result), 0, -1)

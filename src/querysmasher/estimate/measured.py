@@ -18,9 +18,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.evidence import Noisy, Place
 from querysmasher.estimate.nonnegative import centred
 from querysmasher.planning.lifting import subsets
-from querysmasher.planning.prediction import Predictor
 from querysmasher.release.measurements import Measurements
-from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
 
@@ -66,14 +64,10 @@ class ReleasedResiduals:
         places = [one.attributes for one in found.distances.asked]
         return dict(zip(places, found.records.tolist(), strict=True))
 
-    @cached_property
-    def _is_plain(self) -> bool:
-        return type(self.release.predictor) is Predictor
-
     def _is_stored(self, attributes: Place) -> bool:
         """Return whether the release stores the whole residual around uniform centres."""
         even = all(self._even[a] for a in attributes)
-        return even and self._is_plain and self.release.reconstruction.is_whole(attributes)
+        return even and self.release.predictor.is_split and self.release.reconstruction.is_whole(attributes)
 
     def _stored_error(self, attributes: Place) -> float:
         """Return the expected squared error of a stored residual."""
@@ -93,7 +87,7 @@ class ReleasedResiduals:
     def _marginal(self, attributes: Place) -> Array | None:
         """Return the unbiased marginal, or None if there is none."""
         reconstruction = self.release.reconstruction
-        if type(reconstruction) is Reconstruction and not reconstruction.is_whole(attributes):
+        if self.release.predictor.is_split and not reconstruction.is_whole(attributes):
             return None  # at once: most sets were not measured
         if attributes in self._outside:
             return None

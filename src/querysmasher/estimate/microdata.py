@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from querysmasher.attributes import Attribute, Binned
+from querysmasher.attributes import Attribute
 from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError
 from querysmasher.estimate.synthesis import Codes, Synthesis
@@ -101,7 +101,7 @@ class Microdata:
 
 def _column(attribute: Attribute) -> Any:
     """Return the values of an attribute as they stand in records."""
-    if isinstance(attribute, Binned):
+    if attribute.edges is not None:
         return pa.array([(a + b) / 2 for a, b in pairwise(attribute.edges)], pa.float64())
     kind = value_type(attribute.values)
     return pa.array(list(map(str, attribute.values)) if kind == pa.string() else list(attribute.values), kind)

@@ -32,7 +32,6 @@ from querysmasher.estimate.evidence import Place
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.monotone import plausible
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.measurements import Measurements
 from querysmasher.release.reconstruction import Reconstruction
@@ -201,7 +200,7 @@ class ShrunkStore:
         if attribute not in self._singles:
             release, single = self._release, self._model.single(attribute)
             numbers = [i for i, m in enumerate(release.plan.measured) if m.attributes == (attribute,)]
-            if len(numbers) == 1 and type(release.predictor) is Predictor:
+            if len(numbers) == 1 and release.predictor.is_split:
                 reconstruction = new_reconstruction(
                     release.plan, release.centres, self, release.public_total, release.predictor
                 )
@@ -238,7 +237,7 @@ class Shrunken:
 
     def _wanted(self, group: Group) -> dict[int, Family | None]:
         """Return the family of each attribute of a group, or None where it is not to be written out."""
-        split = type(self._release.predictor) is Predictor
+        split = self._release.predictor.is_split
         found: dict[int, Family | None] = {}
         for names, family in group.parts():
             small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST

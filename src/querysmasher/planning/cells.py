@@ -7,7 +7,7 @@ inside their row space), so merging loses nothing.
 
 Families with more queries than cells are represented by as many rows as cells, with the same Gram matrix.
 
-Nothing is written out over the cells of several families. Columns are told apart by digests: each family's
+Nothing is written out over the cells of several families. Columns are distinguished by digests: each family's
 over its own cells, each group's over combinations of its families' distinct columns; those of groups are
 added up over the coarse cells.
 """

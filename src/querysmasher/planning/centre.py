@@ -16,13 +16,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
+from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
-
-MULTIPLES = 65
-"""Number of multiples of weights that are tried when they are rounded."""
-
-LARGEST = 256
-"""Maximum size of a centre's integers: exact measurement needs small ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +55,11 @@ class Centre:
     @classmethod
     def ratio(cls, integers: NDArray[np.int64]) -> Centre:
         """Return the centre k / Σk."""
-        if integers.size and not -LARGEST <= integers.min() <= integers.max() <= LARGEST:
-            msg = f"centre: expected integers of at most {LARGEST} in absolute value"
+        if (
+            integers.size
+            and not -limits().largest_centre <= integers.min() <= integers.max() <= limits().largest_centre
+        ):
+            msg = f"centre: expected integers of at most {limits().largest_centre} in absolute value"
             raise PlanError(msg)
         if not integers.sum() > 0:
             msg = "centre: a centre does not sum to one: expected integers with a positive sum"
@@ -75,7 +73,7 @@ class Centre:
 
         Of the integers nearest to some multiples of the weights, it takes those in the most similar ratios.
         """
-        largest = np.linspace(fineness, fineness / 2, MULTIPLES)
+        largest = np.linspace(fineness, fineness / 2, limits().centre_multiples)
         rounded = np.round(weights * (largest / np.abs(weights).max())[:, None])
         usable = rounded[rounded.sum(axis=1) > 0]
         distances = np.linalg.norm(usable / usable.sum(axis=1, keepdims=True) - weights, axis=1)
@@ -86,7 +84,7 @@ class Centre:
         """Return the centre with these weights, and with integers in the same ratios if they are small."""
         plain = cls(np.array(weights, dtype=float))
         shares = plain.weights / np.abs(plain.weights).max()
-        for largest in range(1, LARGEST + 1):
+        for largest in range(1, limits().largest_centre + 1):
             k = np.round(shares * largest)
             if np.allclose(k, shares * largest, rtol=0, atol=1e-9 * largest):
                 return cls(plain.weights, k.astype(np.int64))
@@ -101,7 +99,7 @@ class Centre:
     def exact(self) -> NDArray[np.int64]:
         """The integers, for exact measurement; raises `PlanError` if there are none."""
         if self.integers is None:
-            msg = f"centre: exact measurement needs ratios of integers of at most {LARGEST}"
+            msg = f"centre: exact measurement needs ratios of integers of at most {limits().largest_centre}"
             raise PlanError(msg)
         return self.integers
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, Strategy
@@ -33,9 +34,6 @@ class HasBlocks(Protocol):
 LARGEST_CENTRE = 1e3
 
 LARGEST_GAP = 1e15
-
-QUICK_QUERIES, QUICK_GROUPS = 20_000, 100
-"""Maximum number of queries, and of groups, of a workload whose loss is recomputed."""
 
 
 def check_plan(plan: Planned) -> None:
@@ -81,7 +79,7 @@ def check_kinds(measured: Sequence[HasBlocks], strategies: Sequence[Strategy]) -
 def _check_loss(plan: Planned) -> None:
     """Refuse losses that do not belong to the strategies, if they are quick to compute."""
     workload = plan.workload
-    if workload.query_count > QUICK_QUERIES or len(workload.groups) > QUICK_GROUPS:
+    if workload.query_count > limits().checked_queries or len(workload.groups) > limits().checked_groups:
         return
     total = 0.0
     try:

@@ -1,4 +1,4 @@
-"""Columns of matrices told apart by digests: two 64-bit sums of one pseudo-random word per row and entry.
+"""Columns of matrices distinguished by digests: two 64-bit sums of one pseudo-random word per row and entry.
 
 Different columns share both sums with probability 2⁻¹²⁸.
 """

@@ -43,6 +43,8 @@ CHUNK = 20_000_000
 class CombinedPredictor(QueryByQuery):
     """Predicts variances from residual and whole measurements together, and corrects residual answers."""
 
+    kind = "combined"
+
     def __init__(self, residual: Predictor, wholes: Sequence[Whole]) -> None:
         """Take a predictor of what the residual measurements know, and the whole measurements."""
         super().__init__(

@@ -24,6 +24,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.limits import limits
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.residual_plan import Place, directions
@@ -35,15 +36,6 @@ from querysmasher.workload.workload import Workload
 
 PURPOSES = ("answers", "estimate")
 """What a plan may be meant for."""
-
-USUAL_RECORDS = 30_000
-"""The number of records for which a plan states errors if none is given."""
-
-SIZE_SHARE = 0.01
-"""Share of the budget by which `measure` learns the number of records if none is given."""
-
-LEAST_WEIGHT = 0.08
-"""Minimum share of the budget for which the tables themselves are measured."""
 
 
 def check_purpose(purpose: str, records: int | None) -> None:
@@ -66,7 +58,7 @@ def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_r
 
     Without a number of records, the plan is that for a usual number, and `measure` learns the true one first.
     """
-    shares = estimate_shares(workload, budget, records or USUAL_RECORDS)
+    shares = estimate_shares(workload, budget, records or limits().usual_records)
     sizes_first = records is None and bool(_measurable(workload.schema, shares, with_total=False))
     learnt = size_share(budget) if sizes_first else 0.0
     if learnt:
@@ -77,7 +69,7 @@ def plan_estimate(workload: Workload, budget: Budget, records: int | None, max_r
 
 def size_share(budget: Budget) -> float:
     """Return the share of the budget that the number of records costs: nothing where it is public."""
-    return 0.0 if budget.unit.total_is_public else SIZE_SHARE
+    return 0.0 if budget.unit.total_is_public else limits().size_share
 
 
 def sized_costs(workload: Workload, budget: Budget, records: float, cost: float) -> dict[Place, float]:
@@ -121,7 +113,7 @@ def direct_weight(best: Plan, records: float) -> float:
     cells = best.workload.query_count / len(best.workload.groups)
     expected = math.sqrt(2 / math.pi) * best.rmse * cells / records
     weight = min(1.0, 0.15 - 0.45 * math.log10(expected))
-    return weight if weight >= LEAST_WEIGHT else 0.0
+    return weight if weight >= limits().table_share else 0.0
 
 
 def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], max_records: int) -> Plan:

@@ -15,28 +15,13 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.strategies.rounding import are_independent
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
-
-MOST_BITS = 14
-"""Maximum number of bits per block; more would bring no visible gain."""
-
-LEAST_BITS = 4
-"""Minimum number of bits per block; with fewer, rounding would be coarse."""
-
-ORDINARY = 32.0
-"""Maximum ratio of row lengths at which rounding all rows alike loses next to nothing."""
-
-GOOD_LOSS, MOST_LOSS = 1.1, 4.0
-"""Bounds on the factor by which rounding multiplies a variance: above the first, more bits are tried;
-above the second, the plan is refused."""
-
-FEW_BITS = 8
-"""With fewer bits per block, the remaining bits go to one block after the other."""
 
 TOTAL_BITS = 14
 """The number of records is multiplied by 2^14, so that integer noise can be as fine as planned."""
@@ -65,7 +50,9 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
         if m.blocks not in patterns:
             rounder.check(m)
             most = MOST_VARIANCE / (largest[m.blocks] * float(stretch))
-            patterns[m.blocks] = rounder.blocks(m, WORD_BITS - max_records.bit_length(), most)
+            patterns[m.blocks] = rounder.blocks(
+                m, WORD_BITS - max_records.bit_length(), most, limits().most_bits
+            )
         blocks = patterns[m.blocks]
         squared = math.prod((rounder.sensitivities[n] for _, n in blocks), start=Fraction(1))
         variance = Fraction(m.variance) * stretch * squared
@@ -91,13 +78,13 @@ def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
     """
     rounder, largest = _Rounder(plan), _largest_variances(plan)
     room = WORD_BITS - max_records.bit_length()
-    few = min(MOST_BITS, room // max([1, *map(len, largest)]))
+    few = min(limits().most_bits, room // max([1, *map(len, largest)]))
     for m in {m.blocks: m for m in plan.measured}.values():
         most = MOST_VARIANCE / (largest[m.blocks] * 2)  # leaves room for a slightly smaller privacy cost
         try:
             rounder.blocks(m, room, most, few)
         except PlanError:
-            rounder.blocks(m, room, most)
+            rounder.blocks(m, room, most, limits().most_bits)
 
 
 def _largest_variances(plan: Plan) -> dict[Blocks, float]:
@@ -125,7 +112,7 @@ class _Rounder:
         self._losses: dict[int, float] = {}
         self._spreads: dict[int, float] = {}
 
-    def blocks(self, measured: Measured, room: int, most: float, bits: int = MOST_BITS) -> Blocks:
+    def blocks(self, measured: Measured, room: int, most: float, bits: int) -> Blocks:
         """Return the integer strategies of an attribute set, each with at most `bits` bits if these suffice.
 
         Their bits together fit into `room`, and no row multiplies the noise variance by more than `most`.
@@ -140,14 +127,14 @@ class _Rounder:
             return (((), self._total(min(room - 1, int(math.log2(most)) // 2))),)
         why = "too few"
         bits = min(bits, room // len(measured.blocks))  # every strategy takes at least these
-        for own in range(bits, LEAST_BITS - 1, -1):
+        for own in range(bits, limits().least_bits - 1, -1):
             numbers = [self._number(measured, axes, solution, own) for axes, solution in measured.blocks]
             if not self._fit(numbers, room, most):
                 continue
             precise = [self._precise(measured, axes, n, own, room) for axes, n in measured.blocks]
             found = [n for n in precise if n is not None]
             if found == numbers or (len(found) == len(precise) and self._fit(found, room, most)):
-                if own < FEW_BITS:
+                if own < limits().few_bits:
                     self._use_up(found, measured, own + 1, room, most)
                 return tuple((axes, n) for (axes, _), n in zip(measured.blocks, found, strict=True))
             why = "in which some queries are lost: they differ too much in weight or size"
@@ -189,7 +176,11 @@ class _Rounder:
         self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int, room: int
     ) -> int | None:
         apart = self._spread(solution)
-        more = bits + max(0, math.ceil(math.log2(apart / ORDINARY))) if apart < math.inf else room + 1
+        more = (
+            bits + max(0, math.ceil(math.log2(apart / limits().ordinary_ratio)))
+            if apart < math.inf
+            else room + 1
+        )
         best: tuple[float, int] | None = None
         for own in range(more, room + 1, 2):
             try:
@@ -198,9 +189,9 @@ class _Rounder:
                 break
             if best is None or loss < best[0]:
                 best = loss, number
-            if loss <= GOOD_LOSS or self._bits[number] > room:
+            if loss <= limits().good_loss or self._bits[number] > room:
                 break
-        return None if best is None or best[0] > MOST_LOSS else best[1]
+        return None if best is None or best[0] > limits().most_loss else best[1]
 
     def _loss(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> tuple[float, int]:
         """Return the factor by which rounding to `bits` multiplies variances, and the rounded strategy."""
@@ -211,7 +202,7 @@ class _Rounder:
                 f.rank < f.rows or f.unsplit or are_independent(f.distinct_columns()) for f in factors
             ):
                 self._losses[number] = math.inf  # answers to lost queries would be arbitrary
-            elif self._spread(solution) <= ORDINARY:
+            elif self._spread(solution) <= limits().ordinary_ratio:
                 self._losses[number] = 1.0  # or little more, as observed on all kinds of workloads
             else:
                 planned = self.plan.solutions[solution].strategy

@@ -13,6 +13,7 @@ from querysmasher.planning.integer import check_measurable
 from querysmasher.planning.large import within as large_within
 from querysmasher.planning.large import worst as large_worst
 from querysmasher.planning.large.making import LargePlanner
+from querysmasher.planning.limits import limits
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
 from querysmasher.planning.objectives.found import gap_of
@@ -21,16 +22,13 @@ from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
 from querysmasher.planning.objectives.objective import targets_of
 from querysmasher.planning.objectives.rounded import as_measured, at_measured_cost, missed_by, within_measured
-from querysmasher.planning.objectives.within import SLACK, LeavesNothingError, plan_for, replace_targets
+from querysmasher.planning.objectives.within import LeavesNothingError, plan_for, replace_targets
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.unsplit import Planned, best_arrangement, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
-
-TIGHTER = 1.05
-"""Rounding to integers may raise errors by up to this factor; targets are then tightened by it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +74,7 @@ class Making:
             except LeavesNothingError:
                 if insufficient == "refuse":
                     raise
-            scaled = replace_targets(workload, 1 + SLACK * self.options.tolerance)
+            scaled = replace_targets(workload, 1 + limits().scaled_slack * self.options.tolerance)
             return replace(make(scaled), workload=workload)
 
     def _whatever_targets(self, plan: Plan, budget: Budget) -> Plan:
@@ -129,7 +127,7 @@ class Making:
             return free
         best = large_within.plan_within(workload, again, tolerance, insufficient)
         missed = missed_by(as_measured(best, self.max_records))
-        if not 1 < missed < TIGHTER or missed_by(best) > 1:
+        if not 1 < missed < limits().rounding_room or missed_by(best) > 1:
             return best
         tighter = replace_targets(workload, 1 / missed)
         return replace(large_within.plan_within(tighter, again, tolerance, insufficient), workload=workload)

@@ -16,6 +16,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.combination import CombinedPredictor
+from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.prediction import Predictor
@@ -52,9 +53,6 @@ class Unsplit:
         """The rows as combinations of the strategy's."""
         return self.solution.strategy.combinations(self.rows)
 
-
-STEPS = 10
-"""Number of shares that are tried."""
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -239,7 +237,7 @@ def _minimum(
     """Return the least value found by golden-section search."""
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_left, at_right = function(left), function(right)
-    for _ in range(STEPS):
+    for _ in range(limits().mixture_steps):
         if at_left < at_right:
             high, right, at_right = right, left, at_left
             left = high - GOLDEN * (high - low)

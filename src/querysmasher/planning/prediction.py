@@ -16,7 +16,7 @@ from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
-from querysmasher.planning.strategies import AxisRows, Strategy
+from querysmasher.planning.strategies import AxisRows, Strategy, UnsplitStrategy
 from querysmasher.planning.tied import Share, Tied, tied
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
@@ -33,8 +33,11 @@ def _reduced(rows: Array) -> Array:
 class Predictor:
     """Predicts variances, and caches results: equivalent queries recur in thousands of groups."""
 
-    whole: ClassVar[bool] = False
-    """Whether queries are measured as they are, not split."""
+    kind: ClassVar[str] = "split"
+    """The name of this kind, by which a release finds what reconstructs tables from the same measurements."""
+
+    is_split: ClassVar[bool] = True
+    """Whether everything is measured as residuals, whose errors are independent and add up."""
 
     def __init__(
         self,
@@ -55,6 +58,10 @@ class Predictor:
         self.public_total = public_total
         self._shares: dict[Hashable, dict[tuple[int, ...], Array]] = {}
         self._known: dict[Hashable, Array] = {}
+
+    def unsplit_strategies(self, attribute: int) -> list[UnsplitStrategy]:  # noqa: ARG002
+        """Return the strategies on an attribute that is measured as it is; none if it is split."""
+        return []
 
     def prepare(self, groups: Iterable[Group]) -> None:
         """Compute what is quicker to compute for several groups together, before they are asked for."""

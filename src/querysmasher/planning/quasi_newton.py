@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 
 Objective = Callable[[Array], tuple[float, Array]]
 """Maps a point to the value and the gradient there."""
@@ -23,9 +24,6 @@ MEMORY = 10
 
 DECREASE, CURVATURE = 1e-3, 0.9
 """The Wolfe conditions: minimum decrease and maximum final slope, as fractions of the slope at the start."""
-
-TRIALS = 20
-"""Maximum number of points tried along one direction."""
 
 LITTLE = 20
 """A stuck search has converged if the estimated curvature promises at most this many times `gain`."""
@@ -139,7 +137,7 @@ def _search_line(objective: Objective, start: _Point, direction: Array, step: fl
         return point.value <= start.value + DECREASE * point.step * start.slope
 
     low, high = start, None
-    for _ in range(TRIALS):
+    for _ in range(limits().line_trials):
         point = at(step)
         if not (is_low(point) and point.value <= low.value):  # also if the value is NaN
             high = point

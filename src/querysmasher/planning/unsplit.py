@@ -31,12 +31,6 @@ from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
-WORTHWHILE = 0.99
-"""A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
-
-COARSE = 16
-"""Beside other queries, the tolerance is this many times larger."""
-
 Planned = Callable[[Sequence[Unsplit]], Plan]
 """Plans the workload with some groups unsplit and the others split."""
 
@@ -75,12 +69,8 @@ def best_arrangement(
         return planned([])  # all queries ask for the number of records
     quick = whole_work(merged) <= limits().quick_whole_work
     if few and (quick or len(few) == len(every)) and not budget.unit.total_is_public:
-        try:
-            return planned(
-                [solve_unsplit(merged, every, tolerance, progress=progress)]
-            )  # the optimum over all mechanisms
-        except PlanError:  # it cannot be measured in integers
-            return planned([])
+        whole = solve_unsplit(merged, every, tolerance, progress=progress)
+        return _if_measurable([whole], planned)  # the optimum over all mechanisms
     found = (
         planned([]) if quick else _partly_split(workload, few, tolerance, planned, progress, centred=centred)
     )
@@ -118,10 +108,7 @@ def _partly_split(
     entries = sum(group.rows * math.prod(f.cells for f in group.families) for group in groups)
     if entries <= limits().split_entries and _are_split_quickly(workload, few):
         return _better(planned([]), beside, planned)
-    try:
-        return planned(beside)
-    except PlanError:
-        return planned([])
+    return _if_measurable(beside, planned)
 
 
 def _are_split_quickly(workload: Workload, few: Sequence[int]) -> bool:
@@ -153,14 +140,19 @@ def _clustered(workload: Workload, tolerance: float, planned: Planned, progress:
     if split <= least:
         return planned([])
     unsplit = [
-        solve_unsplit(one, own, COARSE * tolerance, root, progress, alpha)
+        solve_unsplit(one, own, limits().coarse_tolerance * tolerance, root, progress, alpha)
         for (own, one, alpha), root in zip(merged, roots, strict=True)
     ]
     if limits().recentred * split <= least:
         return _better(planned([]), unsplit, planned)
+    return _if_measurable(unsplit, planned)
+
+
+def _if_measurable(unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
+    """Return the plan with some groups unsplit or, if these cannot be measured in integers, without."""
     try:
         return planned(unsplit)
-    except PlanError:  # it cannot be measured in integers
+    except PlanError:
         return planned([])
 
 
@@ -170,14 +162,16 @@ def _better(first: Plan, unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
         other = planned(unsplit)
     except PlanError:
         return first
-    return other if other.weighted_loss < WORTHWHILE * first.weighted_loss else first
+    return other if other.weighted_loss < limits().worthwhile * first.weighted_loss else first
 
 
 def _is_near(plan: Plan, root: Array) -> bool:
     """Return whether no plan can be clearly better than this one, as far as one square root tells."""
     diagonal = root_diagonal(root)
     cost = plan.budget.privacy_cost / plan.budget.unit.squared_change()
-    return diagonal is not None and WORTHWHILE * plan.weighted_loss <= float(diagonal @ diagonal) / cost
+    return (
+        diagonal is not None and limits().worthwhile * plan.weighted_loss <= float(diagonal @ diagonal) / cost
+    )
 
 
 def is_few(group: Group) -> bool:
@@ -240,7 +234,9 @@ def _beside(
                 for places, one in merged:
                     if one is not None:
                         alpha = shares(one) if centred and len(merged) > 1 else None
-                        yield solve_unsplit(one, places, COARSE * tolerance, None, progress, alpha)
+                        yield solve_unsplit(
+                            one, places, limits().coarse_tolerance * tolerance, None, progress, alpha
+                        )
                 return
 
 

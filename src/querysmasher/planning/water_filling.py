@@ -14,9 +14,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
-
-STEPS, NEWTON = 100, 60
-"""Maximum number of steps of the bisection, and of Newton's method within each."""
+from querysmasher.planning.limits import limits
 
 EXACT = 1e-10
 """Relative accuracy at which both stop."""
@@ -47,7 +45,7 @@ def fill(
     roots, own, start = roots[active], variances[active], first[active]
     low, high = 0.0, float(start.max())  # the multiplier; at `high` nothing is measured
     found = np.zeros(len(start))
-    for _ in range(STEPS):
+    for _ in range(limits().filling_bisections):
         middle = np.sqrt(low * high) if low else high / 1e3
         found = _precisions(roots, own, start, middle, found, accuracy)
         spent = float(found @ costs[active])
@@ -71,7 +69,7 @@ def _precisions(
     """
     b = np.where(start > level, guess, 0.0)
     busy = np.flatnonzero(start > level)
-    for _ in range(NEWTON):
+    for _ in range(limits().filling_newton):
         if not busy.size:
             break
         own = variances[busy]

@@ -10,18 +10,18 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.cells import height
+from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.split import PlacedFamily
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.workload.groups import Group
 
-KEPT = 10_000
-"""Maximum number of queries of a group whose variances are kept."""
-
 
 class QueryByQuery(Predictor):
     """Predicts the variance of every query, and takes the largest and the sum from these."""
+
+    is_split = False
 
     def largest(self, group: Group) -> float:
         """Return the largest variance of the group's queries."""
@@ -35,7 +35,7 @@ class QueryByQuery(Predictor):
 class WholePredictor(QueryByQuery):
     """Predicts variances from one whole measurement: its rows span what can be answered."""
 
-    whole = True
+    kind = "whole"
 
     @property
     def attributes(self) -> tuple[int, ...]:
@@ -51,7 +51,11 @@ class WholePredictor(QueryByQuery):
 
     def prepare(self, groups: Iterable[Group]) -> None:
         """Compute variances of several groups together: each reads all that is measured otherwise."""
-        new = {_key(group): group for group in groups if group.rows <= KEPT and _is_written_out(group)}
+        new = {
+            _key(group): group
+            for group in groups
+            if group.rows <= limits().kept_queries and _is_written_out(group)
+        }
         new = {key: group for key, group in new.items() if key not in self._known and self._covers(group)}
         every = self.strategy.variances_if_contained(self._axis_rows(group) for group in new.values())
         self._known |= {key: own for key, own in zip(new, every, strict=True) if own is not None}

@@ -20,7 +20,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.least_squares import OUTSIDE, Weights, eliminated
+from querysmasher.planning.least_squares import OUTSIDE, Weights, eliminated, is_outside
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.strategies import Strategy
@@ -39,6 +39,8 @@ FAINT = 1e-8
 
 class WholesPredictor(QueryByQuery):
     """Predicts variances from whole measurements on several attribute sets."""
+
+    kind = "wholes"
 
     def __init__(
         self,
@@ -119,9 +121,8 @@ class WholesPredictor(QueryByQuery):
         found = self._written_out(group, [(whole, at) for whole, at in self._each if sure[at].any()], a)
         if found is not None:
             return found
-        left = asked.squares() - 2 * np.einsum("...r,...r->...", a, given)
-        left = left + np.einsum("...r,rs,...s->...", a, self.gram, a, optimize=True)
-        return bool(np.any(left + ROUNDING * parts.sum(axis=-1) ** 2 > OUTSIDE**2 * asked.squares()))
+        rounding = ROUNDING * parts.sum(axis=-1) ** 2
+        return is_outside(a, given, self.gram, asked.squares() + rounding, asked.squares())
 
     def _written_out(self, group: Group, involved: Sequence[tuple[Whole, slice]], a: Array) -> bool | None:
         """Return whether some rows leave something, told cell by cell; None if the cells are too many."""

@@ -66,6 +66,14 @@ class Budget:
         object.__setattr__(self, "neighbours", self.unit.neighbours)
         object.__setattr__(self, "records_per_person", self.unit.records_per_person)
 
+    letter: ClassVar[str] = "rho"
+    """Which amount states a guarantee of this kind: `rho`, `mu` or `epsilon`."""
+
+    @property
+    def stated_delta(self) -> float | None:
+        """The δ that the guarantee states, or None if it states none."""
+        return None
+
     @cached_property
     def unit(self) -> Unit:
         """Whom the guarantee protects, without the amount of the budget."""
@@ -185,6 +193,7 @@ class GaussianDP(Budget):
     mu: float = field()
 
     _amounts: ClassVar[tuple[str, ...]] = ("mu",)
+    letter: ClassVar[str] = "mu"
 
     def _cost(self) -> float:
         square = self.mu**2
@@ -219,6 +228,11 @@ class ApproxDP(Budget):
     delta: float
 
     _amounts: ClassVar[tuple[str, ...]] = ("epsilon", "delta")
+    letter: ClassVar[str] = "epsilon"
+
+    @property
+    def stated_delta(self) -> float:
+        return self.delta
 
     @cached_property
     def rho_for_discrete(self) -> float:

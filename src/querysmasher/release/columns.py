@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from querysmasher.attributes import Attribute, Binned
+from querysmasher.attributes import Attribute
 from querysmasher.release.frame import value_type
 from querysmasher.text import one_line
 from querysmasher.workload.family import Family
@@ -53,12 +53,12 @@ class AttributeColumns:
         roles = {VALUE: WORD if own == pa.string() or not self.single else own}
         if attribute.value_labels is not None:
             roles[LABEL] = WORD
-        if isinstance(attribute, Binned):
+        if attribute.edges is not None:
             edges = pa.array(attribute.edges, value_type(attribute.edges))
             self._first, self._last = edges[:-1], edges[1:]
         else:
             self._first = self._last = self._values
-        if isinstance(attribute, Binned) or (attribute.ordered and not self.single):
+        if attribute.edges is not None or (attribute.ordered and not self.single):
             kind = WORD if self._first.type == pa.string() else self._first.type
             roles |= {FROM: kind, TO: kind}
         self.roles: dict[str, Any] = roles

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from querysmasher.attributes import Binned
 from querysmasher.release.columns import FROM, LABEL, TO, AttributeColumns
 from querysmasher.release.tidy import Tidy
 from querysmasher.text import one_line
@@ -79,7 +78,7 @@ def _attribute(columns: AttributeColumns, role: str, kind: str) -> dict[str, Any
     unit = {} if attribute.unit is None else {"unit": attribute.unit}
     if role in (FROM, TO):
         what = {FROM: "First value counted.", TO: "Last value counted."}[role]
-        if isinstance(attribute, Binned):
+        if attribute.edges is not None:
             what = {FROM: "Left edge of the first bin.", TO: "Right edge of the last bin."}[role]
         return {"title": f"{title}, {role}", "description": f"{what} {ENDS}", **unit}
     if role == LABEL:

@@ -13,17 +13,19 @@ from querysmasher.arrays import Array
 from querysmasher.planning.large.block import Places
 from querysmasher.planning.large.predictor import NOWHERE, LargePredictor
 from querysmasher.planning.lifting import centred, lifted, subsets
-from querysmasher.release.reconstruction import PredictedReconstruction
+from querysmasher.release.reconstruction import Reconstruction
 
 
-class LargeReconstruction(PredictedReconstruction[LargePredictor]):
+class LargeReconstruction(Reconstruction):
     """Reconstructs marginals where some attributes are not split."""
+
+    predictor: LargePredictor
 
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order."""
         if complete:
             self._check_complete(attributes)
-        large = tuple(a for a in sorted(attributes) if a in self._predictor.large)
+        large = tuple(a for a in sorted(attributes) if a in self.predictor.large)
         small = tuple(a for a in sorted(attributes) if a not in large)
         sizes = tuple(self.plan.schema.sizes[a] for a in large)
         table = lifted(lambda kept: self._table(kept, large), small, self.centres, sizes)
@@ -34,10 +36,10 @@ class LargeReconstruction(PredictedReconstruction[LargePredictor]):
         """Return the residual on a set of other attributes, with the asked large attributes as first axes."""
         if not kept and not asked and self.public_total is not None:
             return np.array(float(self.public_total))
-        home = self._predictor.home(kept, asked)
+        home = self.predictor.home(kept, asked)
         if home == NOWHERE:
             return None
-        blocks, weights = self._predictor.layers[kept], self._predictor.weights(kept)
+        blocks, weights = self.predictor.layers[kept], self.predictor.weights(kept)
         if home is None:
             return sum(
                 (
@@ -69,7 +71,7 @@ class LargeReconstruction(PredictedReconstruction[LargePredictor]):
 
     def _centred(self, residual: Array, attributes: tuple[int, ...]) -> Array:
         for axis, attribute in enumerate(attributes):
-            if attribute not in self._predictor.large and not self.centres[attribute].is_uniform:
+            if attribute not in self.predictor.large and not self.centres[attribute].is_uniform:
                 moved = np.moveaxis(residual, axis, 0)
                 flat = centred(moved.reshape(len(moved), -1), [self.centres[attribute]])
                 residual = np.moveaxis(flat.reshape(moved.shape), 0, axis)
@@ -77,24 +79,24 @@ class LargeReconstruction(PredictedReconstruction[LargePredictor]):
 
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
-        asked = tuple(a for a in sorted(attributes) if a in self._predictor.large)
+        asked = tuple(a for a in sorted(attributes) if a in self.predictor.large)
         missing = []
         for kept in subsets([a for a in sorted(attributes) if a not in asked]):
             if not kept and not asked and self.public_total is not None:
                 continue
-            if self._predictor.home(kept, asked) == NOWHERE or not self._is_full(kept, asked):
+            if self.predictor.home(kept, asked) == NOWHERE or not self._is_full(kept, asked):
                 missing.append(tuple(sorted((*kept, *asked))))
         self._refuse_unless_measured(missing)
 
     def _is_full(self, kept: Places, asked: Places) -> bool:
         """Return whether all values of large attributes, and the residual space of others, are measured."""
         known = (
-            s for block in self._predictor.layers[kept] for a, s in block.strategies.items() if a in asked
+            s for block in self.predictor.layers[kept] for a, s in block.strategies.items() if a in asked
         )
         if any(strategy.rank < strategy.shape[0] for strategy in known):
             return False
-        noise = self._predictor.layers[kept][0].small[0]
-        ranks = [self._predictor.strategies[number].rank for _, number in noise.blocks]
+        noise = self.predictor.layers[kept][0].small[0]
+        ranks = [self.predictor.strategies[number].rank for _, number in noise.blocks]
         return int(np.prod(ranks, dtype=float)) == int(
             np.prod([self.plan.schema.sizes[a] - 1 for a in kept], dtype=float)
         )

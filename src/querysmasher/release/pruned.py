@@ -14,12 +14,11 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Ordinal
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.large.predictor import LargePredictor
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
-from querysmasher.planning.strategies import Strategy, UnsplitStrategy
+from querysmasher.planning.strategies import Strategy, UnsplitStrategy, is_unsplit
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.schema import Schema
 from querysmasher.workload.coarse import Coarsening
@@ -75,15 +74,8 @@ def prune(
     """Return the release over nodes of a large attribute's tree, and the same groups of these; else None."""
     schema = coarsening.original
     place = schema.position(coarsening.attribute)
-    if not isinstance(predictor, LargePredictor) or place not in predictor.large:
-        return None
-    own = [
-        block.strategies[place]
-        for blocks in predictor.layers.values()
-        for block in blocks
-        if place in block.strategies
-    ]
-    parts = _common_parts(own, coarsening.groups)
+    own = predictor.unsplit_strategies(place)
+    parts = _common_parts(own, coarsening.groups) if own else None
     if parts is None:
         return None
     size = int(parts.max()) + 1
@@ -96,7 +88,7 @@ def prune(
             blocks = []
             for axes, number in noise.blocks:
                 if attributes[axes[0]] == place and number not in numbers:
-                    small = predictor.strategies[number].pruned(parts)  # type: ignore[attr-defined]
+                    small = _pruned(predictor.strategies[number], parts)
                     if small is None:
                         return None
                     numbers[number] = len(strategies)
@@ -113,6 +105,10 @@ def prune(
     return Pruned(inner, found, reconstruction, place, parts), replace(
         coarsening, original=inner, groups=groups
     )
+
+
+def _pruned(strategy: Strategy, parts: Integers) -> Strategy | None:
+    return strategy.pruned(parts) if is_unsplit(strategy) else None
 
 
 def _common_parts(strategies: Iterable[UnsplitStrategy], groups: Integers) -> Integers | None:

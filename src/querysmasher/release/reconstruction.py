@@ -11,7 +11,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -30,9 +29,6 @@ from querysmasher.release.store import Store
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
 
-Known = TypeVar("Known", bound=Predictor)
-"""A kind of predictor."""
-
 KEPT = 30_000_000
 """Maximum number of values of residuals cached for reuse."""
 
@@ -40,12 +36,22 @@ KEPT = 30_000_000
 class Reconstruction:
     """Reconstructs residuals and marginals on demand; caches recently used residuals."""
 
-    def __init__(self, plan: IntegerPlan, centres: Centres, store: Store, public_total: int | None) -> None:
-        """Take what was measured."""
+    predictor: Predictor
+
+    def __init__(
+        self,
+        plan: IntegerPlan,
+        centres: Centres,
+        store: Store,
+        public_total: int | None,
+        predictor: Predictor,
+    ) -> None:
+        """Take what was measured, and what predicts its errors."""
         self.plan = plan
         self.centres = centres
         self.store = store
         self.public_total = public_total
+        self.predictor = predictor
         self._numbers: Mapping[tuple[int, ...], tuple[int, ...]] = {
             plan.measured[own[0]].attributes: own
             for own in repeats(plan)
@@ -170,18 +176,7 @@ class WholeReconstruction(Reconstruction):
         return strategy_of_integers(self.plan.strategies[number])
 
 
-class PredictedReconstruction(Reconstruction, Generic[Known]):
-    """Reconstructs marginals with what a predictor knows about the measurements."""
-
-    def __init__(
-        self, plan: IntegerPlan, centres: Centres, store: Store, public_total: int | None, predictor: Known
-    ) -> None:
-        """Take what was measured, and what predicts its errors."""
-        super().__init__(plan, centres, store, public_total)
-        self._predictor = predictor
-
-
-class PartlyWhole(PredictedReconstruction[Known]):
+class PartlyWhole(Reconstruction):
     """Reconstructs marginals from queries that were measured as they are, and others or the total."""
 
     @property
@@ -194,11 +189,13 @@ class PartlyWhole(PredictedReconstruction[Known]):
         """Refuse a marginal of which some cells cannot be estimated."""
         names = [self.plan.schema.names[a] for a in attributes]
         families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
-        self._predictor.check(Group(tuple(names), families))
+        self.predictor.check(Group(tuple(names), families))
 
 
-class CombinedReconstruction(PartlyWhole[CombinedPredictor]):
+class CombinedReconstruction(PartlyWhole):
     """Reconstructs marginals from residuals, corrected by what was measured of queries that are not split."""
+
+    predictor: CombinedPredictor
 
     def residual(self, attributes: tuple[int, ...]) -> Array | None:
         """Return the corrected residual of a set, or None if nothing is measured of it."""
@@ -208,13 +205,15 @@ class CombinedReconstruction(PartlyWhole[CombinedPredictor]):
     @cached_property
     def _correction(self) -> Callable[[tuple[int, ...]], Array | None]:
         """Returns what the whole answers add to a residual."""
-        said = self._predictor.known_answers(super().residual)
+        said = self.predictor.known_answers(super().residual)
         differences = np.concatenate(self._whole_answers) - said
-        return self._predictor.correction(differences)
+        return self.predictor.correction(differences)
 
 
-class WholesReconstruction(PartlyWhole[WholesPredictor]):
+class WholesReconstruction(PartlyWhole):
     """Reconstructs marginals from queries that were measured as they are, in several parts."""
+
+    predictor: WholesPredictor
 
     def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
         """Return the marginal on attributes in any order, right for what follows from these queries."""
@@ -223,7 +222,7 @@ class WholesReconstruction(PartlyWhole[WholesPredictor]):
         total = self.residual(())
         answers = [*self._whole_answers, *([] if total is None else [total.reshape(1)])]
         ordered = tuple(sorted(attributes))
-        table = self._predictor.marginal(ordered, np.concatenate(answers))
+        table = self.predictor.marginal(ordered, np.concatenate(answers))
         return table.transpose([ordered.index(a) for a in attributes])
 
 

@@ -6,6 +6,7 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.combination import CombinedPredictor
 from querysmasher.planning.large.predictor import LargePredictor
 from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.whole import WholePredictor
 from querysmasher.planning.wholes import WholesPredictor
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.large import LargeReconstruction
@@ -17,16 +18,18 @@ from querysmasher.release.reconstruction import (
 )
 from querysmasher.release.store import Store
 
+RECONSTRUCTIONS: dict[str, type[Reconstruction]] = {
+    Predictor.kind: Reconstruction,
+    WholePredictor.kind: WholeReconstruction,
+    WholesPredictor.kind: WholesReconstruction,
+    CombinedPredictor.kind: CombinedReconstruction,
+    LargePredictor.kind: LargeReconstruction,
+}
+"""What reconstructs marginals, by the kind of what predicts their errors. A new kind needs a line here."""
+
 
 def new_reconstruction(
     plan: IntegerPlan, centres: Centres, store: Store, public_total: int | None, predictor: Predictor
 ) -> Reconstruction:
     """Return what reconstructs marginals from these measurements."""
-    if isinstance(predictor, LargePredictor):
-        return LargeReconstruction(plan, centres, store, public_total, predictor)
-    if isinstance(predictor, CombinedPredictor):
-        return CombinedReconstruction(plan, centres, store, public_total, predictor)
-    if isinstance(predictor, WholesPredictor):
-        return WholesReconstruction(plan, centres, store, public_total, predictor)
-    kind = WholeReconstruction if predictor.whole else Reconstruction
-    return kind(plan, centres, store, public_total)
+    return RECONSTRUCTIONS[predictor.kind](plan, centres, store, public_total, predictor)

@@ -15,8 +15,6 @@ from querysmasher.planning.prediction import Predictor
 from querysmasher.report.guarantees import promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
-from querysmasher.workload.tree import Hierarchy
 from querysmasher.workload.workload import Workload
 
 MOST_ENTRIES = 20_000_000
@@ -295,5 +293,5 @@ def _label(group: Group, workload: Workload) -> str:
     """Describe a group; a single query in full."""
     if group.rows == 1:
         return next(group.labels(workload.schema))
-    named = any(isinstance(family, Rows | Hierarchy) and family.row_labels for family in group.families)
+    named = any(family.row_labels for family in group.families)
     return group_words(group) if named else group.describe()  # levels of a hierarchy in full

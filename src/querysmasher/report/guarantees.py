@@ -9,7 +9,7 @@ import numpy as np
 
 from querysmasher.formatting import count, number
 from querysmasher.html import Html, element, join, scrolling, table
-from querysmasher.privacy.budget import ApproxDP, Budget
+from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.totals import Total
 
@@ -25,8 +25,8 @@ FALSE_ALARMS = (0.01, 0.05, 0.1)
 
 def epsilon_words(budget: Budget) -> tuple[str, str]:
     """Return the budget as a short figure and its definition."""
-    if isinstance(budget, ApproxDP):
-        return f"ε = {budget.epsilon:.6g}", f"δ = {scientific(budget.delta)}"
+    if budget.stated_delta is not None:
+        return f"ε = {getattr(budget, budget.letter):.6g}", f"δ = {scientific(budget.stated_delta)}"
     said = {"zCDP": f"ρ = {budget.rho:.6g}", "GaussianDP": f"μ = {budget.mu:.6g}"}
     name = {"zCDP": "zero-concentrated DP", "GaussianDP": "Gaussian DP"}
     kind = type(budget).__name__
@@ -103,8 +103,8 @@ def remarks(budget: Budget) -> list[str]:
     []
     """
     delta = delta_of(budget)
-    stated = isinstance(budget, ApproxDP)
-    epsilon = budget.epsilon if isinstance(budget, ApproxDP) else budget.epsilon_at(delta)
+    stated = budget.stated_delta is not None
+    epsilon = getattr(budget, budget.letter) if stated else budget.epsilon_at(delta)
     said = []
     if epsilon > LARGE_EPSILON:
         where = "" if stated else f" (at delta = {delta:g})"
@@ -187,7 +187,7 @@ def power(budget: Budget, alarm: float, *, discrete: bool = False) -> float:
 
 def delta_of(budget: Budget) -> float:
     """Return the δ at which ε is reported."""
-    return budget.delta if isinstance(budget, ApproxDP) else DELTA
+    return DELTA if budget.stated_delta is None else budget.stated_delta
 
 
 def _currencies(budget: Budget, discrete: bool, person: str | None) -> Html:

@@ -21,7 +21,6 @@ from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.expectations import Expectation, by_kind, expect, largest_errors
 from querysmasher.report.guarantees import delta_of
-from querysmasher.workload.families import Circular, Range
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
@@ -189,21 +188,11 @@ def _some_rows(family: Family, count: int, seed: int) -> Array | None:
     """Return `count` rows of a family, drawn with a fixed seed."""
     generator = np.random.default_rng(seed)
     chosen = np.sort(generator.choice(family.rows, size=count, replace=False))
-    cell = np.arange(family.cells)
-    if isinstance(family, Rows):
-        return family.array[chosen]
-    if family.rows * family.cells <= MAX_ENTRIES:
+    if family.is_written_out or family.rows * family.cells <= MAX_ENTRIES:
         return family.matrix()[chosen]
     if count * family.cells > MAX_ENTRIES:
         return _some_rows(family, MAX_ENTRIES // family.cells, seed)
-    if isinstance(family, Range):
-        ends = np.sort(generator.integers(0, family.n + 1, size=(2 * count, 2)), axis=1)
-        ends = ends[ends[:, 0] < ends[:, 1]][:count]  # cuts: every range is as likely
-        return ((ends[:, :1] <= cell) & (cell < ends[:, 1:])).astype(float)
-    if isinstance(family, Circular):
-        start, length = np.divmod(chosen, family.n)
-        return ((cell - start[:, None]) % family.n <= length[:, None]).astype(float)
-    return None
+    return family.drawn(generator, chosen)
 
 
 def _thin(sample: Array) -> Array:

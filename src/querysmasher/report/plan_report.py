@@ -12,7 +12,6 @@ from querysmasher.formatting import count, number, share
 from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
-from querysmasher.privacy.budget import ApproxDP
 from querysmasher.report.charts import CONFIG, budget_bars
 from querysmasher.report.expectations import is_met, largest_errors, optimum, overall, purpose
 from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
@@ -67,7 +66,7 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
 
 def _summary(plan: Planned, rmse: float) -> Html:
     figure, remark = epsilon_words(plan.budget)
-    if not isinstance(plan.budget, ApproxDP):
+    if plan.budget.stated_delta is None:
         delta = delta_of(plan.budget)
         epsilon = f"ε = {number(plan.budget.epsilon_at(delta))}"
         if plan.least_cost is None:

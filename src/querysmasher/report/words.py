@@ -12,8 +12,6 @@ from querysmasher.schema import Schema
 from querysmasher.text import one_line
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
-from querysmasher.workload.tree import Hierarchy
 
 KINDS = {
     "categorical": "unordered values",
@@ -61,9 +59,9 @@ def group_words(group: Group) -> str:
 
 def _in_full(names: Sequence[str], family: Family) -> str:
     """Return a predicate, or the levels of a hierarchy, in full; other rows by their title."""
-    if isinstance(family, Hierarchy):
+    if family.is_tree:
         return one_line(f"{', '.join(names)} ({family}: {'; '.join(_levels(family))})")
-    labels = family.row_labels if isinstance(family, Rows) else None
+    labels = family.row_labels
     if labels is None or len(labels) > LEVELS:
         more = "" if labels is None else f", {len(labels):,} groups"
         return f"{', '.join(names)} ({family}{more})" if names else ""
@@ -72,13 +70,13 @@ def _in_full(names: Sequence[str], family: Family) -> str:
     return one_line(f"{', '.join(names)} ({family}: {'; '.join(labels)})")
 
 
-def _levels(family: Hierarchy) -> Iterator[str]:
+def _levels(family: Family) -> Iterator[str]:
     """Yield the groups of each level; those of a large level are counted."""
-    for number, names in enumerate(family.names):
-        title = f"{family.titles[number]} " if family.titles else ""
+    for own, names in family.level_names():
+        title = f"{own} " if own else ""
         listed = ", ".join(map(str, names)) if len(names) <= LEVELS else f"{len(names):,} groups"
         yield title + listed
-    if family.leaves:
+    if any(groups is None for groups, _ in family.levels() or ()):
         yield "each value"
 
 

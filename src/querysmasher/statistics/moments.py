@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute, Binned
+from querysmasher.attributes import Attribute
 from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
 from querysmasher.statistics.numeric import MIDPOINTS, numbers, with_unit
@@ -61,4 +61,4 @@ def paired(values: Array, variances: Array, scale: float = 1.0) -> Parts:
 
 
 def _note(attribute: Attribute) -> str:
-    return MIDPOINTS if isinstance(attribute, Binned) else ""
+    return MIDPOINTS if attribute.edges is not None else ""

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute, Binned, Ordinal
+from querysmasher.attributes import Attribute, Ordinal
 from querysmasher.errors import WorkloadError
 
 MIDPOINTS = "Bins count as their mid-points."
@@ -16,7 +16,7 @@ INTERPOLATED = "Records are taken as spread evenly within each bin."
 
 def numbers(attribute: Attribute) -> Array:
     """Return the number of each value: itself, or the mid-point of its bin."""
-    if isinstance(attribute, Binned):
+    if attribute.edges is not None:
         edges = np.array(attribute.edges, dtype=float)
         return (edges[:-1] + edges[1:]) / 2
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in attribute.values)

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Binned
 from querysmasher.errors import WorkloadError
 from querysmasher.statistics.distribution import errors_at
 from querysmasher.statistics.figures import Column, Figures
@@ -146,8 +145,8 @@ def quantile(
         raise WorkloadError(msg)
     found = increasing_numbers(own)
     names = groups_by(schema, by, besides=[attribute])
-    continuous = isinstance(own, Binned) and bins == "interpolation"
-    points = np.array(own.edges, dtype=float) if isinstance(own, Binned) and continuous else found
+    continuous = own.edges is not None and bins == "interpolation"
+    points = np.array(own.edges, dtype=float) if continuous else found
     if own.size <= WRITTEN_OUT:
         prefix = np.tri(own.size)
         # F at each value, F + F at the next, F + D
@@ -173,7 +172,7 @@ def quantile(
         inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
         return errors_at(source, attribute, names, where, inside - p[:, None], std)
 
-    how = (INTERPOLATED if continuous else MIDPOINTS) if isinstance(own, Binned) else SEPARATE
+    how = (INTERPOLATED if continuous else MIDPOINTS) if own.edges is not None else SEPARATE
     title = described(f"Quantiles of {with_unit(own)}", names, where)
     return Quantiles(
         title, columns, values, std, f"{how} {STD}", linear=linear, crossings=crossings, trusted=trusted

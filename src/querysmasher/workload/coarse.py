@@ -11,7 +11,6 @@ import numpy as np
 from querysmasher.attributes import Categorical
 from querysmasher.errors import WorkloadError
 from querysmasher.schema import Schema
-from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.levels import read_level
@@ -57,11 +56,12 @@ class Coarsening:
         titles: list[str] = []
         for group in workload:
             for names_of, family in group.parts():
-                if isinstance(family, Hierarchy) and family.titles is not None:
-                    titles += family.titles
-                    if name in family.titles:
-                        level = family.titles.index(name)
-                        return cls.of(schema, names_of[0], family.groups[level], family.names[level], name)
+                for (title, groups_of), (own, _) in zip(
+                    family.level_names(), family.levels() or (), strict=False
+                ):
+                    titles += [title] if title else []
+                    if title == name and own is not None:
+                        return cls.of(schema, names_of[0], own, groups_of, name)
         known = ", ".join(map(repr, dict.fromkeys(titles))) or "none"
         msg = (
             f"level: expected the name of a level of the workload's hierarchies ({known}), or an attribute "
@@ -87,7 +87,7 @@ class Coarsening:
             return family
         if len(names) == 1 and np.array_equal(self.groups, np.arange(self.groups.size)):
             return family
-        if isinstance(family, Identity):
+        if family.counts_values:
             return Hierarchy(self.groups.shape, (self.groups,), (tuple(range(family.rows)),), leaves=False)
         axis = names.index(self.name)
         shape = tuple(self.groups.size if i == axis else n for i, n in enumerate(family.shape))

@@ -11,7 +11,8 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.names import written_name
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family
+from querysmasher.workload.line import LineErrors, LineSums, Places
 from querysmasher.workload.stating import between_in, bracketed, one_of
 
 
@@ -19,6 +20,7 @@ from querysmasher.workload.stating import between_in, bracketed, one_of
 class _OneAttribute(Family):
     """A family on a single attribute of `n` values."""
 
+    axes: ClassVar[int | None] = 1
     closed_form: ClassVar[bool] = True
     is_consecutive: ClassVar[bool] = True
 
@@ -43,6 +45,7 @@ class Identity(_OneAttribute):
 
     name: ClassVar[str] = "identity"
     looks_alike: ClassVar[bool] = True
+    counts_values: ClassVar[bool] = True
 
     def _matrix(self) -> Array:
         return np.eye(self.n)
@@ -50,8 +53,21 @@ class Identity(_OneAttribute):
     def gram(self) -> Array:
         return np.eye(self.n)
 
+    def weighted_gram(self, weights: Array) -> Array:
+        return np.diag(weights)
+
     def answers(self, table: Array) -> Array:
         return table
+
+    def add_to(self, sums: LineSums, weights: Array | None, coefficient: float) -> list[tuple[Family, float]]:
+        sums.values += coefficient * (1.0 if weights is None else weights)
+        return []
+
+    def variances_on(self, line: LineErrors) -> Array:
+        return line.values
+
+    def levels(self) -> list[tuple[Places | None, int]]:
+        return [(None, self.n)]
 
     def spans(self) -> tuple[Places, Places]:
         place = np.arange(self.n)
@@ -74,6 +90,7 @@ class Prefix(_OneAttribute):
     """`a <= c` for every value c."""
 
     name: ClassVar[str] = "prefix"
+    is_growing: ClassVar[bool] = True
 
     def _matrix(self) -> Array:
         return np.tri(self.n)
@@ -82,8 +99,15 @@ class Prefix(_OneAttribute):
         place = np.arange(self.n)
         return self.n - np.maximum.outer(place, place).astype(float)
 
+    def weighted_gram(self, weights: Array) -> Array:
+        place = np.arange(self.n)  # both cells are below c for all c from the larger on
+        return np.asarray(weights[::-1].cumsum()[::-1][np.maximum.outer(place, place)])
+
     def answers(self, table: Array) -> Array:
         return table.cumsum(axis=0)
+
+    def variances_on(self, line: LineErrors) -> Array:
+        return line.prefixes
 
     def spans(self) -> tuple[Places, Places]:
         return np.zeros(self.n, dtype=np.int64), np.arange(self.n)
@@ -107,6 +131,7 @@ class Range(_OneAttribute):
     """`b <= a <= c` for every pair b <= c."""
 
     name: ClassVar[str] = "range"
+    has_lengths: ClassVar[bool] = True
 
     @property
     def rows(self) -> int:
@@ -122,6 +147,30 @@ class Range(_OneAttribute):
         low = np.minimum.outer(place, place)
         high = np.maximum.outer(place, place)
         return (low + 1.0) * (self.n - high)
+
+    def weighted_gram(self, weights: Array) -> Array:
+        place, table = np.arange(self.n), np.zeros((self.n, self.n))
+        table[np.triu_indices(self.n)] = weights
+        low, high = np.minimum.outer(place, place), np.maximum.outer(place, place)
+        # ranges that start at the smaller cell or before, and end at the larger or behind
+        return np.asarray(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1][low, high])
+
+    def add_to(
+        self, sums: LineSums, weights: Array | None, coefficient: float
+    ) -> list[tuple[Family, float]] | None:
+        if weights is not None:
+            return None
+        sums.ranges += coefficient
+        return []
+
+    def loss_on(self, line: LineErrors) -> float:
+        return line.all_ranges()
+
+    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:
+        cell = np.arange(self.n)
+        ends = np.sort(generator.integers(0, self.n + 1, size=(2 * numbers.size, 2)), axis=1)
+        ends = ends[ends[:, 0] < ends[:, 1]][: numbers.size]  # cuts: every range is as likely
+        return ((ends[:, :1] <= cell) & (cell < ends[:, 1:])).astype(float)
 
     def answers(self, table: Array) -> Array:
         return answers_of_spans(self.spans(), table)
@@ -146,15 +195,22 @@ class Circular(_OneAttribute):
 
     name: ClassVar[str] = "circular"
     looks_alike: ClassVar[bool] = True
+    has_lengths: ClassVar[bool] = True
 
     @property
     def rows(self) -> int:
         return self.n * self.n
 
     def _matrix(self) -> Array:
-        start, length = np.divmod(np.arange(self.rows), self.n)
+        return self._written(np.arange(self.rows))
+
+    def _written(self, numbers: Places) -> Array:
+        start, length = np.divmod(numbers, self.n)
         offset = (np.arange(self.n) - start[:, None]) % self.n
         return (offset <= length[:, None]).astype(float)
+
+    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:  # noqa: ARG002
+        return self._written(numbers)
 
     def gram(self) -> Array:
         n = self.n
@@ -163,6 +219,29 @@ class Circular(_OneAttribute):
         near = np.minimum(step, n - step).astype(float)
         # of n arcs of length m, max(0, m - near) contain both cells one way, max(0, m - n + near) the other
         return (n - near) * (n - near + 1) / 2 + near * (near + 1) / 2
+
+    def looks_alike_with(self, weights: Array) -> bool:
+        """Return whether weights depend on the length of ranges only."""
+        return np.array_equal(weights, np.tile(weights[: self.n], self.n))
+
+    def weighted_gram(self, weights: Array) -> Array:
+        if not self.looks_alike_with(weights):
+            return super().weighted_gram(weights)
+        lengths, place = np.arange(1, self.n + 1), np.arange(self.n)
+        both = np.maximum(lengths - place[:, None], 0) + np.maximum(lengths - self.n + place[:, None], 0)
+        by_distance = both @ weights[: self.n]  # of the ranges of one length, so many have both cells
+        return np.asarray(by_distance[np.abs(np.subtract.outer(place, place))])
+
+    def add_to(
+        self, sums: LineSums, weights: Array | None, coefficient: float
+    ) -> list[tuple[Family, float]] | None:
+        if weights is not None:
+            return None
+        sums.circular += coefficient
+        return []
+
+    def loss_on(self, line: LineErrors) -> float:
+        return line.all_circular()
 
     def answers(self, table: Array) -> Array:
         return answers_of_spans(self.spans(), table)

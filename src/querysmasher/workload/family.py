@@ -7,7 +7,7 @@ ranges of an attribute cost no more to state than one query.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.fields import items, whole
+from querysmasher.workload.line import LineErrors, LineSums, Places
 from querysmasher.workload.stating import said_of
-
-Places = NDArray[np.int64]
-"""Indexes of values."""
 
 MAX_MATRIX_ENTRIES = 400_000_000
 """Maximum number of entries of a query matrix (3.2 GB)."""
@@ -33,6 +32,8 @@ class Family:
     shape: tuple[int, ...]
 
     name: ClassVar[str] = ""
+    axes: ClassVar[int | None] = None
+    """The number of attributes of every such family, or None if it may have any number."""
     closed_form: ClassVar[bool] = False
     """Whether the Gram matrix is known without the rows."""
     looks_alike: ClassVar[bool] = False
@@ -41,6 +42,14 @@ class Family:
     """Whether each query is about consecutive values of one attribute: `spans` returns them."""
     is_tree: ClassVar[bool] = False
     """Whether the queries are about the nodes of a tree over the values of one attribute."""
+    counts_values: ClassVar[bool] = False
+    """Whether the queries are the counts of all values, in order."""
+    is_growing: ClassVar[bool] = False
+    """Whether each query counts all that the one before it counts."""
+    has_lengths: ClassVar[bool] = False
+    """Whether the queries are all ranges of every length."""
+    is_written_out: ClassVar[bool] = False
+    """Whether the queries are given as the rows of a matrix."""
 
     @property
     def rows(self) -> int:
@@ -92,19 +101,88 @@ class Family:
 
     def gram(self) -> Array:
         """Return WᵀDW, the sum over queries of weight × (row outer row)."""
+        if self.weights is not None:
+            return self.weighted_gram(self.weights)
         W = self.matrix()
-        return W.T @ W if self.weights is None else (W.T * self.weights) @ W
+        return W.T @ W
+
+    def weighted_gram(self, weights: Array) -> Array:
+        """Return WᵀDW with other weights than the family's own."""
+        W = self.matrix()
+        return (W.T * weights) @ W
+
+    def looks_alike_with(self, weights: Array) -> bool:  # noqa: ARG002
+        """Return whether the queries are known to look the same from every value, with these weights."""
+        return False
 
     def answers(self, table: Array) -> Array:
         """Answer tables whose first axes are the family's; an axis of queries replaces them."""
         flat = table.reshape(self.cells, -1)
         return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
 
+    def spread(self, values: Array) -> Array:
+        """Return Σ value × query: for values of the queries along the first axis, those of the cells."""
+        spans = self.spans()
+        if spans is None:
+            return np.asarray(values.T @ self.matrix()).T
+        first, last = spans
+        change = np.zeros((self.cells + 1, *values.shape[1:]))
+        np.add.at(change, first, values)
+        np.add.at(change, last + 1, -values)
+        change[0] += values[first > last].sum(axis=0)
+        return np.cumsum(change, axis=0)[:-1]
+
+    def add_to(
+        self, sums: LineSums, weights: Array | None, coefficient: float
+    ) -> list[tuple[Family, float]] | None:
+        """Add queries on one attribute, with these weights times a coefficient, to those of a closed form.
+
+        Return families of the queries without one, each with its coefficient; None if these are all queries.
+        """
+        spans = self.spans()
+        own = coefficient * (1.0 if weights is None else weights)
+        if spans is not None and not spans[0].any():
+            np.add.at(sums.prefixes, spans[1], own)
+        elif spans is not None and np.array_equal(*spans):
+            np.add.at(sums.values, spans[0], own)
+        else:
+            return None
+        return []
+
+    def variances_on(self, line: LineErrors) -> Array:
+        """Return the variances of the queries of one attribute."""
+        spans = self.spans()
+        return line.of_rows(self.matrix()) if spans is None else line.of_spans(*spans)
+
+    def loss_on(self, line: LineErrors) -> float:
+        """Return the sum of the variances of the queries of one attribute."""
+        return float(self.variances_on(line).sum())
+
+    def levels(self) -> Sequence[tuple[Places | None, int]] | None:
+        """Return the levels of queries that each partition the values of one attribute, or None.
+
+        For each, the number of every value's group, or None if these are the values in order, and how many.
+        """
+        return None
+
+    def level_names(self) -> Sequence[tuple[str, Sequence[Any]]]:
+        """Return the levels of groups that have names: the name of each (empty if none), and its groups'."""
+        return ()
+
+    def drawn(self, generator: np.random.Generator, numbers: Places) -> Array | None:  # noqa: ARG002
+        """Return some queries as rows without listing all, those of these numbers or as likely; else None."""
+        return None
+
     def spans(self) -> tuple[Places, Places] | None:
         """Return the first and the last value of every query if each is about consecutive values, else None.
 
         A first value behind the last one goes around the end.
         """
+        return None
+
+    @property
+    def row_labels(self) -> tuple[str, ...] | None:
+        """The labels that a user gave to the queries, or None."""
         return None
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
@@ -140,6 +218,20 @@ class Family:
     def to_json(self) -> dict[str, Any]:
         """Return plain data, possibly with arrays."""
         return {"family": self.name, "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Family:
+        """Rebuild a family from what `to_json` returned, less its name; check every field."""
+        shape = tuple(whole(n, 1) for n in items(data["shape"]))
+        if cls.axes not in (None, len(shape)):
+            msg = "a family has another number of axes"
+            raise WorkloadError(msg)
+        return cls(**cls._checked({**data, "shape": shape}))
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a family; raise an error if one is of another type."""
+        return fields
 
     def __str__(self) -> str:
         """Name the family."""

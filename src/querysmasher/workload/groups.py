@@ -12,7 +12,6 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.schema import Schema
 from querysmasher.text import one_line
-from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
 from querysmasher.workload.target import Target
 
@@ -44,7 +43,7 @@ class Group:
     @property
     def is_marginal(self) -> bool:
         """Whether the queries are the cells of a table, or the total."""
-        return all(isinstance(family.original, Identity) for family in self.families)
+        return all(family.original.counts_values for family in self.families)
 
     @property
     def inner_weight(self) -> float:

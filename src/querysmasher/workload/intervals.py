@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.fields import floats, integers
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights, frozen_array
 from querysmasher.workload.families import answers_of_spans
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family
+from querysmasher.workload.line import Places
 from querysmasher.workload.stating import between_in
 
 
@@ -30,6 +32,7 @@ class Intervals(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "ranges"
+    axes: ClassVar[int | None] = 1
     is_consecutive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -102,6 +105,14 @@ class Intervals(Family):
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "first": self.first, "last": self.last, "row_weights": self.row_weights}
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        integers(fields["first"], 1)
+        integers(fields["last"], 1)
+        if fields["row_weights"] is not None:
+            floats(fields["row_weights"], 1)
+        return fields
 
 
 def ranges(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
+from querysmasher.fields import number, whole
 from querysmasher.names import written_name
 from querysmasher.workload.family import Family
 
@@ -24,6 +25,8 @@ class Affine(Family):
     """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
 
     name: ClassVar[str] = "affine"
+    axes: ClassVar[int | None] = 2
+    is_growing: ClassVar[bool] = True
 
     @property
     def is_symmetric(self) -> bool:
@@ -51,6 +54,8 @@ class AbsDifference(Family):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
     name: ClassVar[str] = "abs"
+    axes: ClassVar[int | None] = 2
+    is_growing: ClassVar[bool] = True
 
     @property
     def is_symmetric(self) -> bool:
@@ -105,6 +110,12 @@ class Random(Family):
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "count": self.count, "p": self.p, "seed": self.seed}
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        whole(fields["count"], 1)
+        whole(fields["seed"])
+        return fields | {"p": number(fields["p"], 5e-324, 1)}
 
 
 def _drawn(count: int, cells: int, p: float, seed: int) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.fields import floats, items, text
 from querysmasher.names import written_name
 from querysmasher.workload.checks import check_weights, frozen_array
 from querysmasher.workload.family import Family
@@ -30,6 +31,7 @@ class Rows(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "rows"
+    is_written_out: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the rows and the weights; keep a private copy and its digest."""
@@ -133,6 +135,13 @@ class Rows(Family):
             "row_labels": None if self.row_labels is None else list(self.row_labels),
             "title": self.title,
         }
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        floats(fields["array"], 2)
+        text(fields["title"])
+        labels = fields["row_labels"]
+        return fields | {"row_labels": None if labels is None else tuple(map(text, items(labels)))}
 
     def __str__(self) -> str:
         """Name the family by its title."""

@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.fields import integers, items, number, text
 from querysmasher.labels import literal
 from querysmasher.names import written_name
-from querysmasher.workload.checks import check_weights
+from querysmasher.workload.checks import LARGEST, check_weights
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
+from querysmasher.workload.intervals import Intervals
+from querysmasher.workload.line import LineSums
 from querysmasher.workload.stating import one_of
 
 Integers = NDArray[np.int64]
@@ -56,6 +59,7 @@ class Hierarchy(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "hierarchy"
+    axes: ClassVar[int | None] = 1
     is_tree: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -65,9 +69,9 @@ class Hierarchy(Family):
         if not groups and not self.leaves:
             msg = "levels: expected at least one level, or leaves=True"
             raise WorkloadError(msg)
-        for number, (own, names) in enumerate(zip(groups, self.names, strict=True), start=1):
+        for level, (own, names) in enumerate(zip(groups, self.names, strict=True), start=1):
             if own.shape != (n,) or not _numbers_by_appearance(own) or int(own.max()) + 1 != len(names):
-                msg = f"level {number} of a hierarchy: expected {n} groups, one per value, each with a name"
+                msg = f"level {level} of a hierarchy: expected {n} groups, one per value, each with a name"
                 raise WorkloadError(msg)
             own.flags.writeable = False
         object.__setattr__(self, "groups", groups)
@@ -150,6 +154,27 @@ class Hierarchy(Family):
             start += size
         return result + values[start:] if self.leaves else result
 
+    def add_to(
+        self, sums: LineSums, weights: Array | None, coefficient: float
+    ) -> list[tuple[Family, float]] | None:
+        """Add the single values; other groups are ranges, unless their values are not consecutive."""
+        spans = self.spans()
+        if spans is None:
+            return None
+        every = np.broadcast_to(coefficient * (1.0 if weights is None else weights), self.rows)
+        single = spans[0] == spans[1]
+        np.add.at(sums.values, spans[0][single], every[single])
+        if single.all():
+            return []
+        own = self.shape, spans[0][~single], spans[1][~single], every[~single] / coefficient
+        return [(Intervals(*own), coefficient)]
+
+    def levels(self) -> list[tuple[Integers | None, int]]:
+        return list(zip((*self.groups, *[None] * self.leaves), self.sizes, strict=True))
+
+    def level_names(self) -> list[tuple[str, tuple[Name, ...]]]:
+        return list(zip(self.titles or [""] * len(self.names), self.names, strict=True))
+
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         if self.row_labels is not None:
             return list(self.row_labels)
@@ -207,6 +232,23 @@ class Hierarchy(Family):
             "level_weights": None if self.level_weights is None else list(self.level_weights),
             "titles": None if self.titles is None else list(self.titles),
             "row_labels": None if self.row_labels is None else list(self.row_labels),
+        }
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        names = tuple(tuple(items(level)) for level in items(fields["names"]))
+        named = all(isinstance(name, str | int | float | bool) for level in names for name in level)
+        if not named or not isinstance(fields["leaves"], bool):
+            msg = "a hierarchy: expected texts or numbers as names of groups, and leaves as true or false"
+            raise WorkloadError(msg)
+        words, weights = ("titles", "row_labels"), fields["level_weights"]
+        if weights is not None:
+            weights = tuple(number(weight, 5e-324, LARGEST) for weight in items(weights))
+        return fields | {
+            "groups": tuple(integers(own, 1) for own in items(fields["groups"])),
+            "names": names,
+            "level_weights": weights,
+            **{key: None if fields[key] is None else tuple(map(text, items(fields[key]))) for key in words},
         }
 
 

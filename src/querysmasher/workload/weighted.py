@@ -16,8 +16,8 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family
+from querysmasher.workload.line import Places
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,19 +104,7 @@ class WeightedAxis(Weighted):
     closed_form: ClassVar[bool] = True
 
     def gram(self) -> Array:
-        (n,) = self.shape
-        place = np.arange(n)
-        low, high = np.minimum.outer(place, place), np.maximum.outer(place, place)
-        u = self.row_weights
-        if isinstance(self.base, Identity):
-            return np.diag(u)
-        if isinstance(self.base, Prefix):  # both cells are below c for all c from the larger on
-            return np.asarray(u[::-1].cumsum()[::-1][high])
-        if isinstance(self.base, Range):  # ranges that start at the smaller or before, and end at the larger
-            table = np.zeros((n, n))
-            table[np.triu_indices(n)] = u
-            return np.asarray(table.cumsum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1][low, high])
-        return super().gram()
+        return self.base.weighted_gram(self.row_weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,20 +113,13 @@ class WeightedCircle(WeightedAxis):
 
     looks_alike: ClassVar[bool] = True
 
-    def gram(self) -> Array:
-        (n,) = self.shape
-        lengths, place = np.arange(1, n + 1), np.arange(n)
-        both = np.maximum(lengths - place[:, None], 0) + np.maximum(lengths - n + place[:, None], 0)
-        by_distance = both @ self.row_weights[:n]  # of the ranges of one length, so many have both cells
-        return np.asarray(by_distance[np.abs(np.subtract.outer(place, place))])
-
 
 def weighted(family: Family, weights: Array) -> Family:
     """Return the queries of a family with these weights instead of its own."""
     kind: type[Weighted] = WeightedAxis if family.closed_form else Weighted
     if not family.closed_form and (family.is_tree or family.is_consecutive):
         kind = WeightedLevels if family.is_tree else WeightedSpans
-    if isinstance(family, Circular) and np.array_equal(weights, np.tile(weights[: family.n], family.n)):
+    if family.looks_alike_with(weights):
         kind = WeightedCircle
     return kind(family.shape, family, weights)
 

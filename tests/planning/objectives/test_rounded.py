@@ -33,6 +33,7 @@ def missed(plan):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_the_least_budget_meets_targets_as_measured(data):
@@ -48,6 +49,7 @@ def test_the_least_budget_meets_targets_as_measured(data):
     assert plan.privacy_cost <= plan.budget.privacy_cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["range", "prefix"])
 def test_rounding_is_paid_for_by_the_budget(family):
     """Three-way tables leave few bits to each attribute; planned to the target, they would miss it."""
@@ -79,6 +81,7 @@ def test_a_given_budget_meets_targets_as_measured():
     assert plan.budget == budget
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_a_sufficient_budget_meets_targets_as_measured(data):
@@ -113,6 +116,7 @@ def test_variances_as_measured_are_those_of_the_release(data):
     assert np.all(stated <= exact * 1.01)
 
 
+@pytest.mark.slow
 def test_a_plan_that_meets_targets_too_well_shares_the_budget_anew():
     """Where nearly all queries have targets, the search for multipliers falls back on a worst-case plan."""
     capped, others = qs.all_kway(SCHEMA, 3, "range").within(8), qs.all_kway(SCHEMA, 1, "range")

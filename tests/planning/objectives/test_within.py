@@ -27,8 +27,12 @@ DETAILS = qs.queries(SCHEMA, a="range", b="prefix")
 
 
 @cache
+def least_budget(workload, centering="optimized"):
+    return qs.least_budget(workload, centering=centering)
+
+
 def least_cost(workload, centering):
-    return qs.least_budget(workload, centering=centering).budget.privacy_cost
+    return least_budget(workload, centering).budget.privacy_cost
 
 
 def least_loss(workload, plan, centres):
@@ -86,7 +90,7 @@ def test_few_queries_measured_as_they_are_keep_to_targets_at_the_least_error(cel
     targets = qs.linear(schema, ["a"], aimed).within(1)
     workload = targets + qs.linear(schema, ["a"], others)
     plan = qs.plan(workload, qs.PrivacyCost(factor * least_cost(targets, "optimized")))
-    assert plan.predictor.whole
+    assert plan.predictor.kind == "whole"
     assert targeted(plan) <= 1 + 1e-6
     assert plan.gap <= 0.01
 
@@ -110,7 +114,7 @@ def test_more_budget_never_gives_a_larger_error_nor_a_refusal(centering, factors
 @pytest.mark.slow
 @pytest.mark.parametrize("workload", [HEADLINES, HEADLINES + DETAILS])
 def test_what_the_least_budget_meets_is_never_refused(workload):
-    least = qs.least_budget(workload)
+    least = least_budget(workload)
     plan = qs.plan(workload, least.budget)
     assert targeted(plan) <= 1 + 1e-6
     assert plan.objective == "mean"
@@ -121,7 +125,7 @@ def test_what_the_least_budget_meets_is_never_refused(workload):
 @pytest.mark.slow
 def test_what_uniform_centres_meet_the_default_meets_too():
     workload = HEADLINES + DETAILS
-    cost = qs.least_budget(workload, centering="uniform").budget.privacy_cost
+    cost = least_cost(workload, "uniform")
     even = qs.plan(workload, qs.PrivacyCost(1.01 * cost), centering="uniform")
     plan = qs.plan(workload, qs.PrivacyCost(1.01 * cost))
     assert targeted(plan) <= 1 + 1e-6
@@ -148,7 +152,7 @@ def test_few_queries_measured_as_they_are_have_the_least_mean_error_of_any_mecha
 
 
 @pytest.mark.slow
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.data())
 def test_any_larger_budget_gives_a_smaller_error_and_any_stricter_target_costs_more(data):
     schema = data.draw(schemas(max_attributes=2, max_size=4, max_cells=12))
@@ -184,8 +188,9 @@ def test_what_rounding_takes_is_certified_against_the_targets_as_asked(monkeypat
     assert plan.weighted_loss / (1 + plan.gap) ** 2 <= best * (1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_what_no_plan_meets_is_refused():
-    cost = qs.least_budget(HEADLINES).least_cost
+    cost = least_budget(HEADLINES).least_cost
     with pytest.raises(PlanError, match="does not suffice"):
         qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(0.9 * cost))
 

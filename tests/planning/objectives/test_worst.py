@@ -72,7 +72,7 @@ def test_few_queries_are_certified_against_every_mechanism(data):
     plan = qs.plan(workload, COST, objective="worst")
     best = math.sqrt(optimal_worst(workload, None, COST.unit))
     assert best * (1 - 1e-5) <= plan.worst == pytest.approx(ratios(plan).max(), rel=1e-6)
-    if plan.predictor.whole:
+    if plan.predictor.kind == "whole":
         assert plan.worst / (1 + plan.gap) <= best * (1 + 1e-5)
         assert plan.gap <= 0.01
     assert plan.worst <= 1.1 * best  # centres come close to every mechanism
@@ -217,3 +217,11 @@ def test_a_worst_case_plan_is_stored_with_its_objective(tmp_path):
 def test_an_unknown_objective_is_refused(objective):
     with pytest.raises(PlanError, match="objective: expected one of 'mean', 'worst'"):
         qs.plan(qs.marginals(cube(2, 2), 1), COST, objective=objective)
+
+
+@pytest.mark.parametrize("objective", ["mean", "worst"])
+def test_a_plan_states_the_tolerance_that_was_asked(objective):
+    """Plans with other weights, on the way, may be rougher."""
+    workload = qs.all_kway(qs.Schema.of(a=5, b=4), [1, 2], "prefix")
+    assert qs.plan(workload, COST, objective=objective).tolerance == 1e-3
+    assert qs.plan(workload, COST, objective=objective, tolerance=1e-4).tolerance == 1e-4

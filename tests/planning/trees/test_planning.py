@@ -37,6 +37,7 @@ def workloads(draw, most=3):
     return asked
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(workloads())
 def test_variances_are_those_of_least_squares(workload):
@@ -49,6 +50,7 @@ def test_variances_are_those_of_least_squares(workload):
     assert 0 <= plan.gap < 0.2
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(workloads(), st.data())
 def test_queries_that_were_not_planned(workload, data):
@@ -71,6 +73,7 @@ def test_a_public_total(workload):
 TWO = qs.Schema.of(a=12, b=9)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(sized_trees(12, leaves=True), sized_trees(9, leaves=True), st.booleans(), st.booleans())
 def test_two_hierarchies_asked_separately_are_certified(first, second, public, total):
@@ -257,6 +260,7 @@ def test_groups_without_values_cannot_answer_values(refuses):
 # --- what is refused --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_hierarchy_beside_prefixes_on_one_large_attribute(refuses):
     n = limits().axis_values + 1
     schema = qs.Schema.of(x=n)
@@ -285,6 +289,7 @@ def test_the_limit_of_a_large_tree_is_its_certificate():
     assert "large attributes" in str(crossed.limit())
 
 
+@pytest.mark.slow
 def test_what_a_plan_and_a_release_of_many_values_say(tmp_path):
     """Nothing is written out over values × values."""
     n = 30_000

@@ -33,12 +33,6 @@ from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.roots import full_root
 from querysmasher.planning.split import split_gram
 
-ROUNDS = 20
-"""Maximum number of rounds; where they do not settle, the search on derivatives takes over."""
-
-STEPS = 40
-"""Maximum number of steps of one design."""
-
 HEAVY_TOTAL = 1e6
 """Where the total weighs more than the queries by this factor, G + κ11ᵀ loses digits of the queries."""
 
@@ -61,7 +55,7 @@ def own_centres(model: CentreModel, uniform: Sequence[Centre]) -> OwnCentres | N
     found = {
         role: _Own(Centre.uniform(len(g)), 0.0, np.full(len(g), 1.0 / len(g))) for role, g in grams.items()
     }
-    for turn in range(ROUNDS):
+    for turn in range(limits().own_rounds):
         for role, number in families.items():
             new = _solved(grams[role], found[role], rough=turn == 0)
             if new is None:
@@ -102,7 +96,7 @@ def _solved(gram: Array, known: _Own, *, rough: bool) -> tuple[_Own, tuple[float
         lambda p: Design.of_gram(whole, len(whole), p),
         known.weights,
         limits().rough_gap if rough else gap,
-        STEPS,
+        limits().own_steps,
     )
     norms = np.sqrt(design.leverages)
     weighted = design.image * design.weights

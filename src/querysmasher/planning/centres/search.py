@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.planning.centre import LARGEST, Centre, Centres, uniform
+from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.centres.model import CentreModel, Evaluation
 from querysmasher.planning.centres.own import own_centres
 from querysmasher.planning.centres.roles import RoleFamily, Roles, few_roles
@@ -24,9 +24,6 @@ from querysmasher.planning.split import is_few
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
-
-FLAT = 1e-9
-"""The search also ends if no entry of the gradient is larger."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ class _Way:
         """Return centres nearby that are ratios of small integers."""
         result = list(centres)
         for role in self.free:
-            fine = min(max(limits().fine_centre, len(centres[role])), LARGEST)
+            fine = min(max(limits().fine_centre, len(centres[role])), limits().largest_centre)
             fineness = limits().coarse_centre if _is_tied(roles, role) else fine
             result[role] = replace(Centre.near(centres[role].weights, fineness), start=centres[role].start)
         return result
@@ -133,7 +130,7 @@ def _minimise(model: CentreModel, way: _Way, first: Evaluation) -> Minimum:
             found = model.at(way.at(x), tight=tight)
             return found.value / first.value, way.gradient(found.gradients) / first.value
 
-        return minimize(objective, x, steps=steps, gain=gain, gradient=FLAT)
+        return minimize(objective, x, steps=steps, gain=gain, gradient=limits().search_slope)
 
     found = search(np.zeros(way.size), tight=False)
     if not found.success and not first.is_heavy:  # stuck on inexact derivatives

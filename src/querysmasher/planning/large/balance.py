@@ -3,7 +3,7 @@
 At the distribution p that maximises tr (P^½GP^½)^½, the best strategy is V = P^{-½}(P^½GP^½)^½P^{-½}, and all
 of its V_jj are equal, but for values with p_j = 0. At any other, with v_j = V_jj, the loss of V / max v is
 max v times the trace: so the spread of v is a certificate. A multiplicative step p ← p·v^rate with one rate
-for all values converges slowly where some are hardly told apart: their v barely depends on how they share
+for all values converges slowly where some are hardly distinguished: their v barely depends on how they share
 what they have together. So every value has a rate of its own, which grows while v stays on the same side.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.large.path import Path
+from querysmasher.planning.limits import limits
 
 COARSE, NEAR = 1.2, 4.0
 """Step and reach of a quadrature that is wrong by 3e-4: strategies need no more, as errors are squared."""
@@ -25,12 +26,6 @@ FIRST, LEAST, MOST = 1.5, 0.5, 40.0
 
 FASTER, SLOWER = 1.35, 0.55
 """What multiplies it."""
-
-CLOSE = 1.002
-"""The largest v, relative to its mean, that is close enough."""
-
-FAIR, CLOSE_FAIR = 40, 1.0005
-"""Maximum number of steps towards fair weights, and the spread of variances that is close enough."""
 
 FAINT = 1e-9
 """Minimum of p, relative to its mean."""
@@ -83,7 +78,7 @@ def balanced(path: Path, start: Array, steps: int) -> Balanced:
             most, proof = trace, p
         if loss < least:
             least, best = loss, p
-        if least <= CLOSE * most**2:
+        if least <= limits().balance_gap * most**2:
             break
         own.step(v)
     return Balanced(best, proof, least / most**2)
@@ -96,13 +91,13 @@ def fair_weights(n: int) -> Array:
     nuclear norm of Λ^½LP^½. Reversing rows and columns transposes L, so that λ is p reversed.
     """
     own, best, least = _Steps.start(np.ones(n)), np.ones(n), math.inf
-    for _ in range(FAIR):
+    for _ in range(limits().fair_steps):
         root = Path(own.p[::-1].copy()).root_diagonal(own.p, COARSE, NEAR)
         v = root / own.p
         spread = float(v.max()) / float(root.sum())
         if spread < least:
             least, best = spread, own.p[::-1] * n
-        if least <= CLOSE_FAIR:
+        if least <= limits().fair_gap:
             break
         own.step(v)
     return best

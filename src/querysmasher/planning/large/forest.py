@@ -6,11 +6,9 @@ from querysmasher.errors import TooLargeError
 from querysmasher.planning.large.asked import is_implicit
 from querysmasher.planning.large.gram import LineGram
 from querysmasher.planning.large.line import LineSolution
+from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.tree import solve_tree
 from querysmasher.planning.trees.nested import is_nested, nested
-
-TOLERANCE = 1e-3
-"""The bound is raised until the gap is far below this."""
 
 
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:
@@ -32,6 +30,6 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
             "together. Remedies: one of them by itself; coarser values"
         )
         raise TooLargeError(msg)
-    found = solve_tree(asked, TOLERANCE)
+    found = solve_tree(asked, limits().forest_gap)
     loss = found.reached**2 if len(families) == len(gram.asked) else gram.loss(found.strategy)
     return LineSolution(found.strategy, loss, found.bound**2, rest=found.rest)

@@ -10,10 +10,8 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.large.path import EASY, Path
 from querysmasher.planning.strategies import UnsplitStrategy
-from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.family import Family
-from querysmasher.workload.intervals import Intervals
-from querysmasher.workload.tree import Hierarchy
+from querysmasher.workload.line import LineSums
 
 Asked = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""
@@ -45,42 +43,19 @@ class LineGram:
     @classmethod
     def of(cls, size: int, asked: Sequence[Asked], total: float = 0.0) -> LineGram:
         """Add up families of the same kind."""
-        prefixes, values = np.zeros(size), np.zeros(size)
-        ranges = circular = 0.0
+        sums = LineSums(np.zeros(size), np.zeros(size))
         others: list[Asked] = []
         for family, coefficient in asked:
-            base = family.original
-            weights = coefficient * (1.0 if family.weights is None else family.weights)
-            spans = None if isinstance(base, Range | Circular) else base.spans()
-            if isinstance(base, Identity):
-                values += weights
-            elif isinstance(base, Hierarchy) and spans is not None:  # single values, and ranges
-                every = np.broadcast_to(weights, family.rows)
-                single = spans[0] == spans[1]
-                np.add.at(values, spans[0][single], every[single])
-                if not single.all():
-                    own = (size,), spans[0][~single], spans[1][~single], every[~single] / coefficient
-                    others.append((Intervals(*own), coefficient))
-            elif isinstance(base, Prefix):
-                prefixes += weights
-            elif isinstance(base, Range) and family.weights is None:
-                ranges += coefficient
-            elif isinstance(base, Circular) and family.weights is None:
-                circular += coefficient
-            elif spans is not None and not spans[0].any():
-                np.add.at(prefixes, spans[1], weights)
-            elif spans is not None and np.array_equal(*spans):
-                np.add.at(values, spans[0], weights)
-            else:
-                others.append((family, coefficient))
+            left = family.original.add_to(sums, family.weights, coefficient)
+            others += [(family, coefficient)] if left is None else left
         return cls(
             size,
             tuple(asked),
             total,
-            prefixes if prefixes.any() else None,
-            values if values.any() else None,
-            ranges,
-            circular,
+            sums.prefixes if sums.prefixes.any() else None,
+            sums.values if sums.values.any() else None,
+            sums.ranges,
+            sums.circular,
             tuple(others),
         )
 
@@ -177,18 +152,7 @@ def _gram_times(family: Family, rows: Array) -> Array:
     answers = family.answers(rows.T)
     if family.weights is not None:
         answers = answers * family.weights[:, None]
-    own = family.original
-    if isinstance(own, Hierarchy):
-        return own.spread(answers).T
-    spans = own.spans()
-    if spans is None:
-        return np.asarray(answers.T @ family.matrix())
-    first, last = spans
-    change = np.zeros((rows.shape[-1] + 1, len(rows)))
-    np.add.at(change, first, answers)
-    np.add.at(change, last + 1, -answers)
-    change[0] += answers[first > last].sum(axis=0)
-    return np.cumsum(change, axis=0)[:-1].T
+    return family.original.spread(answers).T
 
 
 def _boundaries(family: Family) -> Array:

@@ -33,20 +33,8 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import MirroredStrategy, UnsplitStrategy
 from querysmasher.privacy.factors import Reflection
 
-NEGLIGIBLE = 2e-4
-"""Fraction of the loss below which the total may be ignored in the choice of a strategy."""
-
-ROUNDS = 4
-"""Rounds in which the diagonal and the low frequencies adapt to each other."""
-
 FAINT = 1e-3
 """The eigenvalue of constants, relative to the next, where others measure the total."""
-
-ROUGH = 0.1
-"""Weights of prefixes are rough if neighbours differ by more than this fraction of their mean."""
-
-ENOUGH = 1.004
-"""A strategy with a loss within this factor of its bound is good enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +55,8 @@ def solve_line(gram: LineGram, *, fine: bool = False) -> LineSolution:
 
     A filter is enough if its loss is near the bound, unless `fine`: it may answer a few queries less well.
     """
-    rough = _rough(gram, 0.0 if fine else ROUGH)
-    if rough is not None and rough.loss <= ENOUGH * rough.bound:
+    rough = _rough(gram, 0.0 if fine else limits().rough_change)
+    if rough is not None and rough.loss <= limits().line_enough * rough.bound:
         return rough
     found = [
         (strategy, gram.loss(strategy), bound)
@@ -76,13 +64,13 @@ def solve_line(gram: LineGram, *, fine: bool = False) -> LineSolution:
     ]
     bound = max((bound for *_, bound in found), default=0.0)
     best = min(found, key=itemgetter(1), default=None)
-    if best is not None and best[1] <= ENOUGH * bound:
+    if best is not None and best[1] <= limits().line_enough * bound:
         return LineSolution(best[0], best[1], min(bound, best[1]), value_weights(gram, best[0]))
     found += [(own, gram.loss(own), 0.0) for own in (adapted(gram, ends) for ends in _bases(gram))]
     best = min(found, key=itemgetter(1))
     start = value_weights(gram, best[0])
     bound = max(bound, lower_bound(gram, start, limits().path_steps))
-    if rough is None and best[1] > ENOUGH * bound:
+    if rough is None and best[1] > limits().line_enough * bound:
         rough = _rough(gram, 0.0)
     if rough is not None:
         bound = max(bound, rough.bound)
@@ -241,7 +229,7 @@ def adapted(gram: LineGram, ends: str, *, beside_total: bool = False) -> Mirrore
     local = gram.boundaries
     local = local / local.mean() if local.any() else np.ones(n)
     diagonal, extra = 1 / np.sqrt(plain), np.zeros((0, n))
-    for _ in range(ROUNDS):
+    for _ in range(limits().line_rounds):
         p = local / diagonal**4
         scale = float(p.sum())
         p /= scale

@@ -14,7 +14,6 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.large.balance import fair_weights
 from querysmasher.planning.limits import limits
-from querysmasher.workload.families import Prefix
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.weighted import weighted
@@ -98,7 +97,7 @@ class Multipliers:
 
 def _first(family: Family) -> Array:
     triangular = limits().dense_values < family.rows <= limits().triangle_values
-    if triangular and isinstance(family.original, Prefix):
+    if triangular and len(family.shape) == 1 and family.original.is_growing:
         return fair_weights(family.rows)
     return np.ones(family.rows)
 

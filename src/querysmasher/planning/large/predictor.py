@@ -42,6 +42,9 @@ NOWHERE = -1
 class LargePredictor(Predictor):
     """Predicts variances where some attributes are not split."""
 
+    kind = "large"
+    is_split = False
+
     def __init__(
         self,
         schema: Schema,
@@ -89,6 +92,11 @@ class LargePredictor(Predictor):
             msg = "plan: an attribute is split on one set, and not on another"
             raise PlanError(msg)
         return LargeBlock(places, {a: own[a] for a in places}, noises, tuple(small))
+
+    def unsplit_strategies(self, attribute: int) -> list[UnsplitStrategy]:
+        """Return the strategies on a large attribute, one for each block about it; none on another."""
+        blocks = (block for layer in self.layers.values() for block in layer)
+        return [block.strategies[attribute] for block in blocks if attribute in block.strategies]
 
     def weights(self, kept: Places) -> list[float]:
         """Return the weight of each block's total: zero if the total is public."""

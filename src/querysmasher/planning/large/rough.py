@@ -24,13 +24,8 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.large.balance import COARSE, NEAR
 from querysmasher.planning.large.path import Path
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import TriangleStrategy
-
-WIDEST = 32
-"""Maximum size of small blocks."""
-
-DROPPED = 2e-3
-"""Singular values of blocks below this are dropped: columns have length one."""
 
 TINY = 1e-280
 """Ratios below this are rounding errors."""
@@ -83,7 +78,7 @@ class Modes:
     def triangle(self) -> TriangleStrategy:
         """Return B with BᵀB = V, nearly."""
         size = self.left.shape[1]
-        levels = max(0, (-(-size // WIDEST) - 1).bit_length())
+        levels = max(0, (-(-size // limits().small_blocks) - 1).bit_length())
         width = -(-size // (1 << levels))
         near, states = self._factorised(width)
         far = [self._blocks(states, width, width << level) for level in range(levels)]
@@ -135,8 +130,8 @@ class Modes:
         z, y = every.reshape(pairs, 2, half, count).transpose(1, 0, 2, 3)
         (white_z, long_z), (white_y, long_y) = _whitened(z), _whitened(y)
         u, values, v = np.linalg.svd(long_y @ long_z.transpose(0, 2, 1))
-        rank = max(1, int((values > DROPPED).sum(axis=1).max()))
-        root = np.sqrt(np.where(values > DROPPED, values, 0.0))[:, None, :rank]
+        rank = max(1, int((values > limits().dropped_values).sum(axis=1).max()))
+        root = np.sqrt(np.where(values > limits().dropped_values, values, 0.0))[:, None, :rank]
         z = z @ (white_z @ v.transpose(0, 2, 1)[:, :, :rank] * root)
         y = y @ (white_y @ u[:, :, :rank] * root)
         return np.asarray(np.stack([z, y], axis=1).reshape(-1, rank)[:size])

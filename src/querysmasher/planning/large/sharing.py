@@ -28,12 +28,6 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies import UnsplitStrategy
 from querysmasher.workload.family import Family
 
-ROUNDS = 5
-"""Rounds in which a strategy and its centre adapt to each other."""
-
-NEGLIGIBLE = 2e-4
-"""Fraction of a loss below which the weight of the total does not change a strategy."""
-
 
 @dataclass(frozen=True, eq=False)
 class CentredGram(LineGram):
@@ -142,7 +136,7 @@ class Lines:
         alone = [[self.solve(gram) for gram in some] for some in grams]
         if len(grams) == 1 and total is not None:
             ((one, *more),) = alone
-            if more or total * one.strategy.total_variance <= NEGLIGIBLE * one.loss:
+            if more or total * one.strategy.total_variance <= limits().negligible_total * one.loss:
                 yield alone
             else:
                 yield [[self.solve(replace(grams[0][0], total=grams[0][0].total + total))]]
@@ -217,7 +211,7 @@ def _beside_total(gram: LineGram, alone: LineSolution, *, public: bool) -> tuple
     fields = {name: getattr(gram, name) for name in gram.__dataclass_fields__}
     strategy: UnsplitStrategy = alone.strategy
     start = np.ones(gram.size) if alone.start is None else alone.start
-    for _ in range(ROUNDS):
+    for _ in range(limits().shared_rounds):
         centre = start / start.sum() if public else strategy.inverse_ones / strategy.total_variance
         found = adapted(CentredGram(**fields, centre=centre), "cosine", beside_total=public)
         strategy, start = found, value_weights(gram, found)

@@ -14,23 +14,18 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.large.multipliers import Multipliers
 from querysmasher.planning.large.worst import Replan, for_workload, plan_worst, ratios_of
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.insufficient import InsufficientError, missed_targets
-from querysmasher.planning.objectives.least import FREE, aimed_of, at_cost, check_cost, measuring_targets
+from querysmasher.planning.objectives.least import aimed_of, at_cost, check_cost, measuring_targets
 from querysmasher.planning.objectives.objective import targets_of
-from querysmasher.planning.objectives.within import SLACK, replace_targets
+from querysmasher.planning.objectives.within import replace_targets
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
 FIRST, MOST = 0.05, 1e5
 """The sum of all multipliers × target², relative to the loss: at first, and at most."""
-
-CLOSE = 1.2
-"""The multiple is known well enough within this factor."""
-
-STEPS = 16
-"""Maximum number of plans."""
 
 
 def plan_within(workload: Workload, replan: Replan, tolerance: float, insufficient: str) -> Plan:
@@ -45,7 +40,7 @@ def plan_within(workload: Workload, replan: Replan, tolerance: float, insufficie
     if factor > 1:
         if insufficient == "refuse":
             raise InsufficientError(worst.plan, factor, missed)
-        aiming = replace_targets(workload, factor * (1 + SLACK * tolerance))
+        aiming = replace_targets(workload, factor * (1 + limits().scaled_slack * tolerance))
     found = _searched(aiming, first, worst.multipliers, replan, worst.plan.centres)
     if found is None:
         msg = (
@@ -70,7 +65,7 @@ def plan_least(workload: Workload, unit: Budget, replan: Replan, tolerance: floa
     ):  # others with so little weight that they cost hardly anything
         others = tuple(group for group in workload if group.target is None)
         alone = replan(Workload(workload.schema, others), plan.centres).weighted_loss
-        loss = factor**2 * (FREE * tolerance / 2) ** 2
+        loss = factor**2 * (limits().free_tolerances * tolerance / 2) ** 2
         light = tuple(replace(group, weight=group.weight * loss / alone) for group in others)
         asked = Workload(workload.schema, (*worst.multipliers.asked(aimed, aims), *light))
         plan = replan(asked, plan.centres)
@@ -90,7 +85,7 @@ def _searched(
     scale = first.weighted_loss
     best, bound = None, scale / (1 + first.gap) ** 2
     below, above, multiple = 0.0, math.inf, FIRST
-    for _ in range(STEPS):
+    for _ in range(limits().large_within_steps):
         priced = multipliers.asked(aimed, aims, multiple * scale)
         asked = tuple(replace(group, target=None) for group in workload)
         plan = replan(Workload(workload.schema, (*asked, *priced)), centres)
@@ -104,7 +99,7 @@ def _searched(
         else:
             below = multiple
             multipliers = multipliers.stepped(ratios)
-        if above <= CLOSE * below or below >= MOST:
+        if above <= limits().large_within_gap * below or below >= MOST:
             break
         multiple = 4 * below if above == math.inf else math.sqrt(max(below, above / 16) * above)
     if best is None:

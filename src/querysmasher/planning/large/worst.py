@@ -21,15 +21,6 @@ from querysmasher.workload.workload import Workload
 Replan = Callable[[Workload, Centres | None], Plan]
 """Plans a workload for the mean error, around given centres or the best ones."""
 
-STEPS, FEWER_STEPS = 24, 12
-"""Maximum number of plans, and where these take longer."""
-
-PATIENCE, LESS_PATIENCE = 8, 3
-"""Number of plans in a row that gain nothing, after which the search ends."""
-
-ENOUGH = 5e-3
-"""The search ends at this gap, or at the tolerance if that is wider."""
-
 
 @dataclass(frozen=True, eq=False)
 class Worst:
@@ -44,7 +35,7 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float
     multipliers, best = Multipliers.first(workload), None
     least, bound, stalled, gap = math.inf, 0.0, 0, math.inf
     many = max(workload.schema.sizes) > limits().quick_values
-    for _ in range(FEWER_STEPS if many else STEPS):
+    for _ in range(limits().large_worst_fewer if many else limits().large_worst_steps):
         asked = Workload(workload.schema, tuple(multipliers.asked(workload, aims)))
         plan = replan(asked, None if best is None else best.plan.centres)
         ratios = ratios_of(plan, workload, aims)
@@ -56,7 +47,9 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float
         if best is None or largest < least:
             least, best = largest, Worst(plan, multipliers)
         gap = max(0.0, math.sqrt(least / bound) - 1)
-        if gap <= max(ENOUGH, tolerance) or stalled >= (LESS_PATIENCE if many else PATIENCE):
+        if gap <= max(limits().large_worst_gap, tolerance) or stalled >= (
+            limits().large_worst_impatience if many else limits().large_worst_patience
+        ):
             break
         multipliers = multipliers.stepped(ratios)
     assert best is not None  # noqa: S101 - there is at least one step

@@ -28,12 +28,6 @@ from querysmasher.workload.groups import Group
 RANK = 1e-12
 """Eigenvalues of the queries' Gram matrix below this fraction of the largest are rounding errors."""
 
-NEAR = 5
-"""Multiple of the tolerance at which a plan of many queries is good enough, if more would take minutes."""
-
-WIDE = 4
-"""With more columns per query than this, designs are found by the method for wide rows."""
-
 
 def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
     """Measure the whole workload on all attributes it asks about."""
@@ -108,7 +102,7 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
     count, columns = merged.rows.shape
     tame = float(own.max()) <= FAR * float(own[own > 0].min())
     work = columns * count**2
-    if tame and columns > WIDE * count and work > limits().light_work:
+    if tame and columns > limits().wide_columns * count and work > limits().light_work:
         found = _solve_wide(merged, scales, tolerance / 4)
         if found.gap <= tolerance or work > limits().middle_work:
             return found  # else the optimum is on few cells, which the other method finds better
@@ -120,7 +114,7 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
             return found
     closer = 4 if columns <= limits().dense_cells else 1
     start = np.ones(columns) if diagonal is None else diagonal**2
-    design = solve_design(root, start, tolerance / closer, enough=NEAR * tolerance)
+    design = solve_design(root, start, tolerance / closer, enough=limits().whole_nearness * tolerance)
     matrix, reached = design.strategy(), design.upper
     if is_graded(root):
         matrix, reached = design.filled_strategy()

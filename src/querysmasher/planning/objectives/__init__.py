@@ -8,6 +8,3 @@ LEAST = "least"
 
 INSUFFICIENT = ("refuse", "scale")
 """What to do if a budget does not suffice for the targets."""
-
-MOST_COST = 1e6
-"""Maximum privacy cost that planning chooses itself: beyond, there is nothing left to protect."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from querysmasher.arrays import Array
@@ -69,7 +69,8 @@ class Again:
             return self._first(workload)
         tolerance = self.tolerance * precision
         if not self._unsplit:
-            return self.split(workload, self.fixed or centres, tolerance)
+            plan = self.split(workload, self.fixed or centres, tolerance)
+            return replace(plan, tolerance=self.tolerance)
         unsplit = [
             solve_unsplit(merged, places, tolerance, progress=False, alpha=alpha)
             for places, alpha in self._unsplit

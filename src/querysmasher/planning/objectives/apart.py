@@ -13,6 +13,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.objectives.entry import Entry
 from querysmasher.planning.objectives.table import VarianceTable
@@ -22,9 +23,6 @@ from querysmasher.planning.whole import WholePredictor
 from querysmasher.planning.whole_rows import Whole
 from querysmasher.planning.wholes import WholesPredictor
 from querysmasher.workload.groups import Group
-
-MOST_ENTRIES = 4_000_000
-"""Maximum number of coefficients of a group's estimators on one measurement, and of variances in all."""
 
 
 def is_mixed(plan: Planned) -> bool:
@@ -37,7 +35,10 @@ def can_combine(plan: Planned) -> bool:
     ranks = [s.strategy.rank for s in plan.solutions]
     widest = max(int(np.prod([ranks[number] for _, number in m.blocks])) for m in plan.measured)
     rows = [group.rows for group in plan.workload]
-    return max(rows) * widest <= MOST_ENTRIES and sum(rows) * len(plan.measured) <= MOST_ENTRIES
+    return (
+        max(rows) * widest <= limits().apart_entries
+        and sum(rows) * len(plan.measured) <= limits().apart_entries
+    )
 
 
 class ApartTable(VarianceTable):

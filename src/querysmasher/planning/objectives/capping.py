@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.sharing import (
     FIRST,
     LATER,
@@ -30,15 +31,6 @@ from querysmasher.planning.objectives.table import VarianceTable
 
 FIRST_POWER, POWER_GROWTH, LAST_POWER = 200.0, 4.0, 15_000.0
 """The values of τ: the first, their growth, and the least of the last ones."""
-
-PRECISE = 2_000.0
-"""The last τ is at least this many times the weight: what smoothing takes from the targets costs as much."""
-
-NEWTON_STEPS = 14
-"""Maximum number of Newton steps for one τ."""
-
-TIGHTENINGS, ROUNDS = 4, 16
-"""Maximum number of times that the targets are tightened by what they are missed, and of rounds in all."""
 
 MISSED, HEAVIER = 3.0, 5.0
 """Where a target is missed by more than this multiple of 1/τ, the weight of the penalty grows by the other
@@ -74,17 +66,17 @@ def capped(
     sharing = Sharing(table, targets)
     sharing.join(x, *FIRST)
     room, weight, power, tightened = privacy_cost, min(2 * weight + 0.5, MOST_WEIGHT), FIRST_POWER, 0
-    for _ in range(ROUNDS):
+    for _ in range(limits().capping_rounds):
         x = scaled(_lowered(*sharing.arrays(), losses, spent, room, x, power, weight))
         sharing.join(x, *LATER)
         largest = largest_ratio(table, targets, x)
         if largest > 1 + MISSED / power:
             weight = min(HEAVIER * weight, MOST_WEIGHT)
-        if power < max(LAST_POWER, PRECISE * weight):
+        if power < max(LAST_POWER, limits().capping_precision * weight):
             power *= POWER_GROWTH
         elif largest <= 1:
             return x
-        elif tightened == TIGHTENINGS:
+        elif tightened == limits().capping_tightenings:
             break
         else:
             room /= largest * (1 + 1e-7)
@@ -121,7 +113,7 @@ def _lowered(
 ) -> Array:
     """Return noise variances at which loss and penalty are least."""
     value, parts = _penalised(terms, classes, losses, spent, budget, x, power, weight)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(limits().capping_newton):
         r, cost, p, ratios, share = parts
         count = len(x) + 1
         mean = np.bincount(classes.ravel(), (p[:, None] * ratios).ravel(), count)[:-1]

@@ -8,17 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.entry import Entry
 from querysmasher.planning.objectives.front import EQUAL, front
 
 Integers = NDArray[np.intp]
-
-ROUGH = 3e-4
-"""Fraction by which a rough search may miss the largest variance, per cluster."""
-
-SHORT, COMPARED = 5_000, 20
-"""An only cluster is searched row by row, which is quicker than to find its front: if it has more rows than
-the first number, without those that are smaller than one of the largest, so many of them."""
 
 
 class ClusterFronts:
@@ -48,9 +42,13 @@ class ClusterFronts:
         if key not in self._fronts:
             table = np.stack([self._columns[c] for c in distinct], axis=1)
             if alone:
-                index = front(table, EQUAL, COMPARED) if len(table) > SHORT else np.arange(len(table))
+                index = (
+                    front(table, EQUAL, limits().compared_rows)
+                    if len(table) > limits().short_cluster
+                    else np.arange(len(table))
+                )
             else:
-                index = front(table, ROUGH if rough else EQUAL)
+                index = front(table, limits().rough_search if rough else EQUAL)
             self._fronts[key] = index, table[index]
         index, table = self._fronts[key]
         return index, table[:, [distinct.index(c) for c in columns]]

@@ -8,18 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.apart import CombinedTable, can_combine
 from querysmasher.planning.objectives.finish import class_losses, with_noise
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
-
-ROUNDS = 5
-"""Maximum number of times that the budget is shared anew."""
-
-GAIN = 3e-4
-"""The budget is not shared again after a smaller gain, as a fraction."""
 
 Value = Callable[[VarianceTable, Array], float]
 """What is to be small, given a table and the noise variances of its classes; infinite beyond a target."""
@@ -36,7 +31,7 @@ def combined(plan: Plan, workload: Workload, scopes: Scopes, value: Value, share
         return with_noise(plan, workload, table, scopes, table.variances)
     table = CombinedTable(plan, scopes.of_group)
     best = value(table, table.variances)
-    for _ in range(ROUNDS):
+    for _ in range(limits().combining_rounds):
         with one_core():
             x = share(table, class_losses(workload, table, scopes))
         if x is None:
@@ -47,6 +42,6 @@ def combined(plan: Plan, workload: Workload, scopes: Scopes, value: Value, share
         if not reached < best:
             break
         plan, table, best, before = moved, found, reached, best
-        if reached > before * (1 - GAIN):
+        if reached > before * (1 - limits().combining_gain):
             break
     return with_noise(plan, workload, table, scopes, np.asarray(table.variances))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from querysmasher.errors import PlanError, Remedy
 from querysmasher.formatting import number
-from querysmasher.planning.objectives import MOST_COST
+from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost
+from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.workload.target import Target
 
 MET = 1 + 1e-9
@@ -41,10 +41,10 @@ class InsufficientError(PlanError):
             f"{factor:.4g}{certain}. Planned without targets, {_listed(missed)}. "
         )
         cost = PRINTED * (given * factor**2 if cost is None else cost)
-        if cost > MOST_COST:
+        if cost > limits().most_cost:
             problem += (
-                f"Meeting all targets would take a privacy cost of {cost:.3g}, more than {MOST_COST:g}, at "
-                "which no privacy is left"
+                f"Meeting all targets would take a privacy cost of {cost:.3g}, more than "
+                f"{limits().most_cost:g}, at which no privacy is left"
             )
             remedy = Remedy(
                 "use looser targets, or insufficient='scale' to miss all by this factor",
@@ -91,6 +91,7 @@ def _listed(missed: Missed) -> str:
 def _in_terms_of(budget: Budget, cost: float) -> str:
     """Return a cost in the definition of privacy of a budget."""
     same = PrivacyCost(cost)
-    if isinstance(budget, ApproxDP):
-        return f"epsilon = {same.epsilon_at(budget.delta) * PRINTED:.6g} at delta = {budget.delta:g}"
-    return f"mu = {same.mu:.6g}" if isinstance(budget, GaussianDP) else f"rho = {same.rho:.6g}"
+    delta = budget.stated_delta
+    if delta is not None:
+        return f"epsilon = {same.epsilon_at(delta) * PRINTED:.6g} at delta = {delta:g}"
+    return f"{budget.letter} = {getattr(same, budget.letter):.6g}"

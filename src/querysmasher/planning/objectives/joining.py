@@ -20,9 +20,6 @@ from querysmasher.workload.rows import Rows
 from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload
 
-FAR = 100.0
-"""Maximum ratio of targets that are joined: rows of one family stay comparable."""
-
 
 @dataclass(frozen=True, eq=False)
 class Joined:
@@ -62,9 +59,9 @@ class Joined:
 
 def _key(group: Group, place: int) -> Hashable:
     """Return what groups have in common that can be joined; a group of another kind only equals itself."""
-    if len(group.families) != 1 or not isinstance(group.families[0], Rows):
+    if len(group.families) != 1 or not group.families[0].is_written_out:
         return place
-    aim = None if group.target is None else round(np.log(group.target.std) / np.log(FAR))
+    aim = None if group.target is None else round(np.log(group.target.std) / np.log(limits().joined_targets))
     return group.attributes, aim
 
 

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from querysmasher.errors import PlanError
+from querysmasher.planning.limits import limits
 from querysmasher.planning.nothing import is_nothing_to_measure, is_public, nothing_to_measure
-from querysmasher.planning.objectives import LEAST, MOST_COST
+from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.again import Fresh
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.objective import plan_worst, targets_of, worst_of
@@ -22,12 +23,6 @@ from querysmasher.planning.objectives.within import plan_within
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.workload.workload import Workload
-
-MOST_MISSED = 1.01
-"""Factor by which a plan at that cost may miss its targets: its budget then grows until they are met."""
-
-FREE = 5.0
-"""What queries without targets may add to the cost, in tolerances."""
 
 
 def check_aimed(workload: Workload) -> None:
@@ -66,8 +61,8 @@ def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget]
     if len(aimed.groups) == len(joined.workload.groups):
         plan = joined.restored(at_cost(best, cost))
     else:
-        budget = with_cost(unit_budget, cost * (1 + FREE * best.tolerance))
-        plan = plan_within(joined, fresh(budget), "refuse", most=MOST_MISSED)
+        budget = with_cost(unit_budget, cost * (1 + limits().free_tolerances * best.tolerance))
+        plan = plan_within(joined, fresh(budget), "refuse", most=limits().most_missed)
         ratio = max(one.ratio for one in plan.extremes or () if one.group.target is not None)
         if ratio > 1:
             plan = at_cost(plan, budget.privacy_cost * ratio**2 * (1 + 1e-12))
@@ -77,10 +72,10 @@ def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget]
 
 def check_cost(cost: float) -> None:
     """Refuse a cost at which no privacy is left."""
-    if not cost <= MOST_COST:
+    if not cost <= limits().most_cost:
         msg = (
-            f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at which no "
-            "privacy is left; use larger targets or fewer queries"
+            f"workload: meeting its targets would cost {cost:.3g}, more than {limits().most_cost:g}, at "
+            "which no privacy is left; use larger targets or fewer queries"
         )
         raise PlanError(msg)
 

@@ -11,27 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
-
-MOST_CELLS = 1_200
-"""Maximum number of cells of a merged family."""
-
-FEW_CELLS = 400
-"""The same where no strategy ties the families: then merging costs product structure."""
-
-FEW_ROWS = 4_000
-"""Maximum number of queries in all of groups that are merged although nothing ties them."""
-
-MOST_WORK = 2e9
-"""Maximum of cells³, in all groups that differ, if they are merged because the total is public."""
-
-MOST_ENTRIES = 10_000_000
-"""Maximum number of entries of a merged family's queries, written out, and of all such that differ."""
 
 
 def merged(workload: Workload, table: VarianceTable) -> Workload:
@@ -47,7 +33,7 @@ def merged(workload: Workload, table: VarianceTable) -> Workload:
             for own in ([cluster] if cluster in entry.ties else [(place,) for place in cluster])
         ]
         for member in entry.members:
-            groups[member] = _merged(groups[member], clusters, MOST_CELLS)
+            groups[member] = _merged(groups[member], clusters, limits().joined_cells)
     return workload if groups == list(workload.groups) else Workload(workload.schema, tuple(groups))
 
 
@@ -58,7 +44,7 @@ def merged_aimed(workload: Workload) -> Workload:
     """
     scopes = Scopes.of(workload, own=True)
     groups = tuple(
-        group if group.target is None else _merged_free(group, own, scopes, FEW_CELLS)
+        group if group.target is None else _merged_free(group, own, scopes, limits().loose_cells)
         for group, own in zip(workload, scopes.of_group, strict=True)
     )
     return Workload(workload.schema, groups)
@@ -71,17 +57,18 @@ def merged_few(workload: Workload, *, public_total: bool) -> Workload:
     nearly all values of one attribute are about the others alone.
     """
     scopes = Scopes.of(workload, own=True)
-    most = MOST_CELLS if public_total else FEW_CELLS
+    most = limits().joined_cells if public_total else limits().loose_cells
     groups = tuple(
         _merged_free(group, own, scopes, most) for group, own in zip(workload, scopes.of_group, strict=True)
     )
     changed = [(own, g) for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old]
     if public_total:
         differ = [max(g.families, key=lambda family: family.cells) for g in dict(changed).values()]
+        work = sum(family.cells**3 for family in differ)
         entries = sum(family.cells * family.rows for family in differ)
-        few = sum(family.cells**3 for family in differ) <= MOST_WORK and entries <= MOST_ENTRIES
+        few = work <= limits().loose_work and entries <= limits().joined_entries
     else:
-        few = sum(g.rows for _, g in changed) <= FEW_ROWS
+        few = sum(g.rows for _, g in changed) <= limits().loose_rows
     return Workload(workload.schema, groups) if changed and few else workload
 
 
@@ -109,7 +96,7 @@ def _merged(group: Group, clusters: Sequence[tuple[int, ...]], most_cells: int) 
 def _product(families: list[Family], most_cells: int) -> Family | None:
     """Return all products of queries as one family, or None if that is large or there is nothing to merge."""
     rows, cells = (int(np.prod([getattr(f, name) for f in families])) for name in ("rows", "cells"))
-    if sum(f.rows > 1 for f in families) < 2 or cells > most_cells or rows * cells > MOST_ENTRIES:
+    if sum(f.rows > 1 for f in families) < 2 or cells > most_cells or rows * cells > limits().joined_entries:
         return None
     matrix, weights = np.ones((1, 1)), np.ones(1)
     for f in families:

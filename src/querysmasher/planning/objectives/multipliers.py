@@ -19,8 +19,8 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centres.roles import attribute_roles
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.workload.families import Circular
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.weighted import by_length, weighted
@@ -28,15 +28,6 @@ from querysmasher.workload.workload import Workload
 
 FLOOR = 1e-3
 """Multipliers are at least this fraction of the average: a plan says little about weightless queries."""
-
-MOST_OWN = 100
-"""Maximum number of groups of a workload in which a group may have several multipliers of its own."""
-
-MOST_TIED = 3_000
-"""Maximum number of cells of a group whose weights may be a sum of products."""
-
-MOST_SCOPES = 120
-"""Maximum number of scopes; beyond, families on attributes that are nearly alike share theirs."""
 
 MOST_STEP = 3.0
 """Maximum change of the logarithm of a multiplier in one step."""
@@ -76,7 +67,7 @@ class Scopes:
         structure.
         """
         found = cls._found(workload, own=own, single=single, coarse=False)
-        if len(found.scopes) > MOST_SCOPES:
+        if len(found.scopes) > limits().most_scopes:
             return cls._found(workload, own=own, single=single, coarse=True)
         return found
 
@@ -86,7 +77,7 @@ class Scopes:
 
         Then all attributes are alike to families on several of them, whose blocks are the heavy ones.
         """
-        alone = _alone(workload) if own and len(workload.groups) <= MOST_OWN else set()
+        alone = _alone(workload) if own and len(workload.groups) <= limits().own_groups else set()
         alike = _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
         plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
@@ -102,10 +93,14 @@ class Scopes:
             ]
             even = [len(names) == 1 and names[0] in alike for names, _ in group.parts()]
             fixed = [
-                family.rows == 1 or (same and not isinstance(family, Circular))
+                family.rows == 1 or (same and not family.has_lengths)
                 for family, same in zip(group.families, even, strict=True)
             ]
-            if single and fixed.count(False) > 1 and prod(f.cells for f in group.families) > MOST_TIED:
+            if (
+                single
+                and fixed.count(False) > 1
+                and prod(f.cells for f in group.families) > limits().tied_cells
+            ):
                 fixed = [True] * len(fixed)
             if own and (fixed.count(False) == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]

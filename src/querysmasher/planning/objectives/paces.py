@@ -11,7 +11,6 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.objectives.multipliers import Scope
-from querysmasher.workload.families import Range
 
 RANGE_HASTE, CIRCULAR_HASTE = 1.2, 3.0
 """Factors of the rate for ranges: few of them attain the largest variance, and the others fade."""
@@ -31,7 +30,8 @@ class Paces:
 
     def __call__(self, number: int, scope: Scope, u: Array, logs: Array) -> float:
         """Return the power for a scope with the multipliers u, given the logarithms of its ratios."""
-        haste = CIRCULAR_HASTE if scope.by_length else RANGE_HASTE if isinstance(scope.family, Range) else 1.0
+        ranges = scope.family.has_lengths and not scope.family.looks_alike
+        haste = CIRCULAR_HASTE if scope.by_length else RANGE_HASTE if ranges else 1.0
         pace, theta = self.rate * haste, np.log(u)
         if number in self._last:
             before, own, weights = self._last[number]

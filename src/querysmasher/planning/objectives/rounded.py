@@ -14,6 +14,7 @@ import numpy as np
 from querysmasher.arrays import one_core
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.integer import integer_plan
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import kind_of
 from querysmasher.planning.objectives.apart import is_mixed
 from querysmasher.planning.objectives.capping import capped
@@ -37,9 +38,6 @@ MET = 1 + 1e-7
 
 PROMISED = 1 + 1e-6
 """A plan that misses its targets by more, before any rounding, does not promise them."""
-
-ROUNDS = 3
-"""Maximum number of times that rounding is made up for: other noise is rounded otherwise."""
 
 WEIGHT = 5.0
 """An estimate of the sum of the targets' multipliers relative to the loss."""
@@ -67,7 +65,7 @@ def missed_by(plan: Plan) -> float:
 
 def at_measured_cost(plan: Plan, max_records: int) -> Plan:
     """Return the plan of least cost at the cost at which its integers meet all targets."""
-    for _ in range(ROUNDS):
+    for _ in range(limits().rounding_rounds):
         ratio = missed_by(as_measured(plan, max_records))
         if ratio <= MET:
             break
@@ -90,7 +88,7 @@ def within_measured(
     if missed_by(plan) > PROMISED:
         return plan
     best, factor, bound = plan, 1.0, plan.weighted_loss / (1 + plan.gap) ** 2
-    for _ in range(ROUNDS):
+    for _ in range(limits().rounding_rounds):
         ratio = missed_by(as_measured(best, max_records))
         if ratio <= MET:
             break

@@ -19,22 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.table import VarianceTable
 
 Integers = NDArray[np.intp]
-
-POWERS = (100.0, 300.0, 1000.0, 3000.0, 10_000.0)
-"""The values of τ, in turn: τ overestimates the largest of m variances by the factor m^(1/τ) at most."""
-
-NEWTON_STEPS = 10
-"""Maximum number of Newton steps for one τ."""
-
-ROUNDS, PARTS = 3, (1.0, 0.3, 0.1)
-"""Maximum number of rounds for one τ, and the parts of the way to its minimum to try: on it, queries may
-be larger that did not join yet."""
-
-STILL = 1e-3
-"""Newton's method ends for one τ if a step promises less than this fraction of 1/τ."""
 
 LONGEST = 0.5
 """Maximum change of log x in one step."""
@@ -42,14 +30,8 @@ LONGEST = 0.5
 FIRST, LATER = (0.25, 16), (0.03, 1)
 """Queries join within this fraction of the largest, so many of an entry: at first, and later."""
 
-MANY = 300
-"""If there are more entries than that, one query of each is enough at first, too."""
-
 WINDOW = 30.0
 """Queries whose weight is smaller than exp(-30) of the largest are left out of the Hessian."""
-
-MOST_CLASSES = 1_000
-"""Maximum number of classes for Newton's method; beyond, steps are along the diagonal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +65,7 @@ class Sharing:
         bounds = self.table.bounds(x) / self.squares
         if self._last is not None:
             bounds = np.minimum(bounds, self._values * self.table.growth(x / self._last))
-        known = self.table.single_peaks(x) if most == 1 or len(bounds) > MANY else {}
+        known = self.table.single_peaks(x) if most == 1 or len(bounds) > limits().sharing_entries else {}
         for number, (value, _) in known.items():
             bounds[number] = value / self.squares[number]
         self._values, self._last = bounds.copy(), x
@@ -133,13 +115,13 @@ def share(table: VarianceTable, targets: Array, privacy_cost: float, enough: flo
     best = Shares(x, sharing.join(x, *FIRST))
     if len(table.sets) == 1 or not table.is_linear:
         return Shares(x, largest_ratio(table, targets, x))
-    for power in POWERS:
+    for power in limits().sharing_powers:
         if best.largest <= enough:
             break
-        for _ in range(ROUNDS):
+        for _ in range(limits().sharing_rounds):
             aim = np.log(_lowered(*sharing.arrays(), spent, best.variances, power) / best.variances)
             before = best.largest
-            for part in PARTS:
+            for part in limits().sharing_parts:
                 x = best.variances * np.exp(part * aim)
                 x = x * (float((spent / x).sum()) / privacy_cost)
                 largest = sharing.join(x, *LATER)
@@ -179,14 +161,14 @@ def largest_ratio(table: VarianceTable, targets: Array, x: Array) -> float:
 def _lowered(terms: Array, classes: Integers, spent: Array, x: Array, power: float) -> Array:
     """Return noise variances at which the smooth bound of the largest ratio times the cost is least."""
     value, weights, ratios = _smooth(terms, classes, spent, x, power)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(limits().sharing_newton):
         cost = spent / x
         cost /= cost.sum()
         mean = _summed(classes, weights[:, None] * ratios, len(x))
         gradient = mean - cost
         step = -_solved(weights, ratios, classes, mean, cost, power, gradient)
         promise = -float(gradient @ step)
-        if promise < STILL / power:
+        if promise < limits().sharing_still / power:
             break
         step *= min(1.0, LONGEST / float(np.abs(step).max()))
         for _ in range(20):
@@ -205,7 +187,7 @@ def _solved(
 ) -> Array:
     """Return H⁻¹·gradient, with H the Hessian of the smooth bound, or its diagonal for many classes."""
     count = len(mean) + 1
-    if count > MOST_CLASSES:
+    if count > limits().sharing_classes:
         square = _summed(classes, weights[:, None] * ratios**2, len(mean))
         return np.asarray(gradient / (mean + cost + (power - 1) * (square - mean**2) + 1e-9))
     matter = weights > math.exp(-WINDOW) * weights.max()

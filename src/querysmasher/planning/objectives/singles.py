@@ -9,11 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.planning.objectives.cluster_fronts import SHORT
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.entry import Entry
-
-FEW, MOST = 20, 10_000_000
-"""Minimum number of entries of the same size that are worth it, and maximum number of numbers in all."""
 
 
 class Singles:
@@ -23,11 +20,11 @@ class Singles:
         """Take the entries of a table and its columns."""
         alike: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for number, entry in enumerate(entries):
-            if len(entry.clusters) == 1 and entry.terms and entry.group.rows <= SHORT:
+            if len(entry.clusters) == 1 and entry.terms and entry.group.rows <= limits().short_cluster:
                 alike[len(entry.terms), entry.group.rows].append(number)
         self._stacks: list[tuple[NDArray[np.intp], Array]] = []
         for (terms, rows), numbers in alike.items():
-            if FEW <= len(numbers) <= MOST // (terms * rows):
+            if limits().single_entries <= len(numbers) <= limits().single_numbers // (terms * rows):
                 stack = np.array([[columns[term.columns[0]] for term in entries[n].terms] for n in numbers])
                 self._stacks.append((np.array(numbers), stack))
 

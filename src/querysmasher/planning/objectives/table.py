@@ -32,13 +32,6 @@ from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.tied import Share, Tied, tied
 from querysmasher.workload.groups import Group
 
-MANY, ALIKE = 100, 0.003
-"""If there are more classes than that, sets with the same strategies share one if their noise variances
-differ by less than this fraction."""
-
-KEPT = 1.006
-"""Classes of a similar plan are kept if noise variances of sets of one class differ at most by this."""
-
 
 class VarianceTable:
     """The variances of a workload's queries, by entries, clusters and columns."""
@@ -52,7 +45,7 @@ class VarianceTable:
         and scopes, if it has the same structure, makes this one quick to build.
         """
         self.predictor = self._predictor(plan)
-        self.is_linear = type(self.predictor) is Predictor
+        self.is_linear = self.predictor.is_split
         """Whether variances are sums over attribute sets, so that these can share the budget anew."""
         self._numbers: dict[Hashable, int] = {}
         blocks = tuple((m.attributes, m.blocks) for m in plan.measured)
@@ -112,12 +105,12 @@ class VarianceTable:
         keys: list[Hashable] = [
             (m.blocks, f"{m.variance:.9e}") if self.is_linear else None for m in plan.measured
         ]
-        if len(set(keys)) > MANY:
+        if len(set(keys)) > limits().many_sets:
             noise = [m.variance for m in plan.measured]
             each = ([noise[index] for index in own] for own in like or ())
-            if like is not None and all(max(own) <= KEPT * min(own) for own in each):
+            if like is not None and all(max(own) <= limits().kept_classes * min(own) for own in each):
                 return like
-            keys = [(m.blocks, round(math.log(m.variance) / ALIKE)) for m in plan.measured]
+            keys = [(m.blocks, round(math.log(m.variance) / limits().alike_noise)) for m in plan.measured]
         found: dict[Hashable, list[int]] = {}
         for index, key in enumerate(keys):
             found.setdefault(key, []).append(index)
@@ -250,7 +243,7 @@ class VarianceTable:
     def largest(self, number: int, variances: Array, *, rough: bool = False) -> tuple[float, tuple[int, ...]]:
         """Return the largest variance of an entry, and the rows of its clusters that attain it.
 
-        A `rough` search misses the largest by at most the fraction `cluster_fronts.ROUGH` per cluster.
+        A `rough` search misses the largest by at most the fraction `rough_search` of the limits per cluster.
         """
         own = self._fronts.of(number, rough=rough)
         value, chosen = peak([matrix for _, matrix in own], self._noise_of(number, variances))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Again
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.ascent import Height, raised
@@ -30,19 +31,6 @@ from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
-STEPS = 14
-"""Maximum number of plans with multipliers that follow the ratios of variance to target²."""
-
-ASCENTS, ASCENT, GAIN = 5, 20, 1e-6
-"""Maximum number of ascents after it, if the gap is still open, of steps in each, and the gain of the last
-step, as a fraction."""
-
-WIDE = 3.0
-"""There is no ascent if the gap is at most this multiple of what is wanted."""
-
-NARROWER = 0.9
-"""The search ends after an ascent that narrows the gap to more than this fraction."""
-
 RATE, RATE_GROWTH, MOST_RATE = 2.0, 1.25, 4.0
 """The power of the ratio of variance to target² by which multipliers of rows grow: at first, its growth, and
 its maximum; those of groups grow by the first."""
@@ -56,21 +44,6 @@ loss: beyond, the budget does not suffice."""
 
 MET = 1 + 5e-7
 """A target is met if no variance exceeds its square by more than this factor."""
-
-EAGER = 1.004
-"""The budget is shared anew once the bound changes by less than this factor."""
-
-TIGHTENINGS = 4
-"""Maximum number of times that targets are tightened by twice what they are missed, where only strategies can
-meet them."""
-
-HEAVIER = (0.02, 0.1, 0.4, 1.0, 3.0)
-"""Where strategies of the highest bound miss their targets by a hair, these multiples of the multipliers of
-the least largest ratio are added in turn, until some shares of the budget meet them."""
-
-FINE, FINEST = 0.6, 1e-3
-"""Precision of the plans with other weights, in tolerances: if the sum of the multipliers is small, and the
-least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,19 +93,19 @@ class CappedSearch:
         first = None if worst is None else self._following(worst)
         multipliers = start or first or self._first()
         last, rate = 0.0, RATE
-        for step in range(STEPS):
+        for step in range(limits().target_steps):
             trial = self._tried(multipliers)
             if self.bound > most or self._weight > MOST_WEIGHT:
                 return None
-            settled = 0 < trial.bound < last * EAGER
+            settled = 0 < trial.bound < last * limits().target_settled
             rate = min(MOST_RATE, rate * RATE_GROWTH) if trial.bound >= last else rate / 2
             last = max(trial.bound, last)
-            if (step == STEPS - 1 or settled) and self._shared(trial):
+            if (step == limits().target_steps - 1 or settled) and self._shared(trial):
                 return self._found(multipliers)
             multipliers = self._stepped(trial, rate)
             if trial.is_rigid:
                 break
-        ascents = ASCENTS if self._gap > WIDE * self.goal else 0
+        ascents = limits().target_ascents if self._gap > limits().ascent_gap * self.goal else 0
         if self.best is None and worst is None:
             if not trial.is_rigid:
                 return None
@@ -142,7 +115,9 @@ class CappedSearch:
             trial = self._tried(self._raised(multipliers))
             if self.bound > most:
                 return None
-            if self._met(trial, first) or (self.best is not None and self._gap > gap * NARROWER):
+            if self._met(trial, first) or (
+                self.best is not None and self._gap > gap * limits().ascent_narrowing
+            ):
                 break
             multipliers = self._stepped(trial, RATE)  # none stays at zero
         return None if self.best is None else self._found(trial.multipliers)
@@ -155,12 +130,16 @@ class CappedSearch:
         table, losses = self._tabulated(plan)
         self._loss = float(losses @ table.variances)
         self._weight = float(multipliers.groups.sum()) / self._loss
-        self._precision = min(1.0, max(FINE / (1 + self._weight), FINEST))
+        self._precision = min(
+            1.0, max(limits().target_precision / (1 + self._weight), limits().target_finest)
+        )
         return Trial(multipliers, plan, bound, table, losses)
 
     def _raised(self, multipliers: Multipliers) -> Multipliers:
         """Return multipliers of a higher bound; no bound may be known yet."""
-        return raised(multipliers, self._height, self.bound or self._loss, ASCENT, GAIN)
+        return raised(
+            multipliers, self._height, self.bound or self._loss, limits().ascent_steps, limits().ascent_gain
+        )
 
     def _height(self, multipliers: Multipliers) -> Height:
         """Return the bound at some multipliers, and its derivatives; none if these are far too large."""
@@ -238,7 +217,7 @@ class CappedSearch:
         start, before = trial.multipliers, self.best
         if trial.is_rigid:
             trial = self._tightened(trial)
-        for part in HEAVIER:
+        for part in limits().target_multiples:
             if self._shared(trial) or self.best is not before:
                 return self._gap <= self.goal
             trial = self._tried(plus(start, worst or start, part))
@@ -246,7 +225,7 @@ class CappedSearch:
 
     def _tightened(self, trial: Trial) -> Trial:
         """Return a trial that meets all targets, if that takes tighter ones by a hair."""
-        for _ in range(TIGHTENINGS):
+        for _ in range(limits().target_tightenings):
             missed = largest_ratio(trial.table, self._targets(trial.table), trial.table.variances)
             if missed <= 1:
                 break

@@ -12,6 +12,7 @@ import numpy as np
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Again, Fresh, kind_of
 from querysmasher.planning.objectives.found import Found, gap_of
 from querysmasher.planning.objectives.insufficient import InsufficientError, missed_targets
@@ -22,18 +23,6 @@ from querysmasher.planning.objectives.targets import CappedSearch
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload
-
-SLACK = 3.0
-"""Number of tolerances by which scaled targets exceed the least possible, to leave some to other queries."""
-
-LOOSE = (8.0, 30.0, 100.0, 1000.0)
-"""Queries without targets may be this many times worse than without any targets, if nothing else works."""
-
-TIGHT = 3.0
-"""If the sum of the multipliers is larger, relative to the loss, the centres of the least cost are tried."""
-
-MOVES = 2
-"""Maximum number of times that centres are chosen anew."""
 
 
 class LeavesNothingError(PlanError):
@@ -63,13 +52,13 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
     start = again.fixed or even
     movable = first.centering == "optimized" and again.fixed is None and kind_of(first) != "whole"
     found = CappedSearch(workload, again.around(start)).run()
-    if found is None or (movable and found.weight > TIGHT):
+    if found is None or (movable and found.weight > limits().tight_targets):
         best, multipliers = _least_missed(workload, fresh, even)
         factor = worst_of(best)
         if found is None and factor > 1:
             if insufficient == "refuse":
                 raise InsufficientError(best, factor, missed)
-            workload = replace_targets(workload, factor * (1 + SLACK * first.tolerance))
+            workload = replace_targets(workload, factor * (1 + limits().scaled_slack * first.tolerance))
         search = CappedSearch(workload, again.around(best.centres))
         if found is None or best.centres != start:
             found = _better(found, search, None, multipliers)
@@ -106,7 +95,7 @@ def _better(
 def _moved(workload: Workload, again: Again, found: Found) -> Found:
     """Return a plan around centres that are better for the same multipliers, as long as that helps."""
     tried = {found.plan.centres}
-    for _ in range(MOVES):
+    for _ in range(limits().centre_moves):
         centres = again(found.weighted()).centres
         if centres in tried:
             break
@@ -131,7 +120,7 @@ def _rough(workload: Workload, best: Plan, fresh: Fresh, search: CappedSearch, m
         return certified(best)
     first = search.again(workload)
     stds = [one.std for one in first.extremes or ()]
-    for loose in LOOSE:
+    for loose in limits().loosened:
         given = zip(workload, stds, strict=True)
         aims = np.array([loose * std if g.target is None else g.target.std for g, std in given])
         plan = plan_worst(workload, np.maximum(aims, 1e-9), lambda: replace(fresh(), fixed=best.centres))

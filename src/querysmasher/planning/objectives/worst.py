@@ -21,6 +21,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Replan, kind_of
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
 from querysmasher.planning.objectives.found import gap_of
@@ -33,15 +34,6 @@ from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.workload import Workload
 
-STEPS = 12
-"""Maximum number of plans with other weights."""
-
-LAST_STEPS = 4
-"""Maximum number of further plans around the best centres, if the gap is still open."""
-
-FINER_STEPS = 24
-"""Maximum number of plans after that with families merged."""
-
 FIRST_RATE, RATE_GROWTH, MOST_RATE = 3.0, 1.25, 6.0
 """The power of the ratio by which the multipliers of rows grow at least: at first, its growth, and its
 maximum."""
@@ -53,13 +45,10 @@ oscillates at a power of 4, while 2 is exact for it."""
 GROUP_RATE = 2.5
 """Maximum of the same for groups, where 2 is exact if every group has a set of its own."""
 
-EAGER = 1.0015
-"""The budget is shared anew once the bound grows by less than this factor: before, the plan is far off."""
-
 LEFT, CLOSER = 0.2, 0.6
 """Before that, the budget is shared anew for the best plan if this promises the gap that is wanted: sharing
-leaves the first fraction of a gap, until more is known, and the gap is at most the second fraction of that
-of plans for which it was shared."""
+leaves the first fraction of a gap, until more is known. The gap of a plan of a lower bound than one for which
+it was shared is at most the second fraction of that one's."""
 
 FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
 """The least multipliers, as fractions of the average: at first if not all queries are products, at most."""
@@ -67,16 +56,6 @@ FIRST_FLOOR, MOST_FLOOR = 6e-3, 0.03
 FAR, FLOOR_GROWTH = 1.03, 3.0
 """If the largest variance exceeds the bound by this factor, strategies neglect queries of hardly any weight:
 the least multipliers grow by the other factor."""
-
-PATIENCE = 3
-"""Number of plans in a row that gain nothing, after which the search ends."""
-
-OPEN = ((0, 1.0), (4, 1.4), (5, 2.5), (6, 4.3), (7, 4.8))
-"""From which step on the gap may be how many tolerances wide: the last tenths take most plans."""
-
-
-PRECISION = 2.0
-"""Gap of the plans with other weights, in tolerances."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +92,7 @@ class Search:
         self._closest: Trial | None = None
         """The best trial before its budget is shared anew, unless that is done."""
         self._left = LEFT
+        self._precision = 1.0
         self.bounds: dict[Hashable, float] = {}
         """The best lower bound of plans of each kind that was tried: around the same centres, for one."""
         self._tops: dict[Hashable, Multipliers] = {}
@@ -135,7 +115,7 @@ class Search:
     def run(self) -> Trial:
         """Return the best trial."""
         self._search(self._even(), None)
-        if self.gap > self.tolerance * OPEN[-1][1]:
+        if self.gap > self.tolerance * limits().worst_gaps[-1][1]:
             public = self._kept.plan.budget.unit.total_is_public
             finer = merged_few(self.workload, public_total=public)
             if finer is not self.workload or self._floor > FIRST_FLOOR:
@@ -146,28 +126,27 @@ class Search:
         """Go on around the best centres, with families merged and with the least floor under multipliers."""
         top, centres = self._tops[kind_of(self._kept.plan)], self._kept.plan.centres
         self.workload, self._floor, self._most_floor = workload, FLOOR, FLOOR
-        self._table, self._paces = None, Paces()
+        self._table, self._paces, self._closest = None, Paces(), None
         start = spread(top, workload, self._even().scopes).floored()  # products may be far below
-        self._search(start, centres, FINER_STEPS)
+        self._search(start, centres, limits().worst_finer_steps)
 
-    def _search(
-        self, multipliers: Multipliers, centres: Centres | None, steps: int = STEPS + LAST_STEPS
-    ) -> None:
+    def _search(self, multipliers: Multipliers, centres: Centres | None, steps: int | None = None) -> None:
         """Search from some multipliers, around given centres or the best ones."""
         rate, last, stalled, most, lowest = FIRST_RATE, 0.0, 0, MOST_RATE, math.inf
         first, trial = self.best is None, None
-        for step in range(steps):
-            if step == STEPS:
+        for step in range(steps or limits().worst_steps + limits().worst_last_steps):
+            if step == limits().worst_steps:
                 centres = self._kept.plan.centres
-            goal = self.tolerance * max(width for first, width in OPEN if step >= first)
+            goal = self.tolerance * max(width for first, width in limits().worst_gaps if step >= first)
             if self.gap <= goal:
                 break
+            final = step >= limits().worst_steps - 1
             try:
-                trial = self.tried(multipliers, centres, math.inf if step >= STEPS - 1 else last, goal)
+                trial = self.tried(multipliers, centres, math.inf if final else last, goal)
             except OutsideMeasuredSpaceError:  # queries of hardly any weight are lost in rounding errors
                 if trial is None:
                     raise
-                if self._floor < MOST_FLOOR and step < STEPS - 1:
+                if self._floor < MOST_FLOOR and not final:
                     self._floor = min(FLOOR_GROWTH * self._floor, MOST_FLOOR)
                     multipliers = self._stepped(trial, rate)
                     continue
@@ -183,7 +162,7 @@ class Search:
                     self._floor = min(FLOOR_GROWTH * self._floor, self._most_floor)
                 stalled = 0 if trial.largest < lowest * (1 - goal / 5) else stalled + 1
                 lowest = min(trial.largest, lowest)
-                if stalled >= PATIENCE:
+                if stalled >= limits().worst_patience:
                     if kind_of(trial.plan) == kind_of(self._kept.plan):
                         break
                     centres, stalled = self._kept.plan.centres, 0
@@ -221,7 +200,10 @@ class Search:
 
     def tried(self, multipliers: Multipliers, centres: Centres | None, last: float, goal: float) -> Trial:
         """Plan for some multipliers; share the budget anew unless the bound rose steeply from `last`."""
-        plan = self.replan(multipliers.weighted(self.aims), centres, PRECISION)
+        plan = self.replan(multipliers.weighted(self.aims), centres, self._precision)
+        if plan.gap > 0 and not plan.whole:
+            wanted = self._precision * limits().worst_precision * self.tolerance / plan.gap
+            self._precision = min(max(1.0, wanted), limits().worst_roughest)
         bound = plan.weighted_loss / (1 + plan.gap) ** 2
         own = replace(plan, workload=self.workload)
         kind = ApartTable if is_mixed(plan) else VarianceTable
@@ -231,7 +213,7 @@ class Search:
         self._table = table
         rough = float((largest / self.of_entries(table) ** 2).max())
         trial = Trial(plan, table, multipliers, bound, largest, rough)
-        return self._shared(trial, goal, bound) if bound < last * EAGER else trial
+        return self._shared(trial, goal, bound) if bound < last * limits().worst_settled else trial
 
     def _shared(self, trial: Trial, goal: float, bound: float) -> Trial:
         """Return a trial whose budget is shared anew, until it is close to a bound."""
@@ -248,8 +230,12 @@ class Search:
         if closest is not None and kind_of(closest.plan) == kind:
             bound = self.bounds[kind]
             gap = gap_of(closest.rough, bound)
-            better = self.best is None or gap < CLOSER * gap_of(self.best.rough, bound)
-            if better and self._left * gap <= goal:
+            best = self.best
+            if best is None or closest.bound > best.bound:
+                least = math.inf
+            else:
+                least = CLOSER * gap_of(best.rough, bound)
+            if gap < least and self._left * gap <= goal:
                 shared = self._shared(closest, goal, bound)
                 self._keep(shared)
                 self._left = gap_of(shared.largest, bound) / max(goal, gap)

@@ -22,9 +22,6 @@ from querysmasher.planning.solvers.roots import RANK, block_root
 from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
 from querysmasher.planning.subworkload import Block, Part, Term
 
-AXIS_GAP = 1e-3
-"""Gap to which the weights of one axis are found; any weights bound the loss."""
-
 _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
 """Bounds of parts that are still in use: a few parts recur in many blocks."""
 
@@ -44,7 +41,9 @@ def lower_bound(block: Block) -> float:
 def axis_weights(gram: ProductSum) -> list[Array]:
     """Return the best weights of every axis for all queries, traced over the other axes."""
     return [
-        solve_design(square_root(gram.blend(axis), RANK), np.full(size, 1.0 / size), AXIS_GAP).weights
+        solve_design(
+            square_root(gram.blend(axis), RANK), np.full(size, 1.0 / size), limits().axis_gap
+        ).weights
         for axis, size in enumerate(gram.shape)
     ]
 

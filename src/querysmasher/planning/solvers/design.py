@@ -25,18 +25,14 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.grading import graded_decomposition, is_graded
+from querysmasher.planning.limits import limits
 
 FAINT = 1e-24
 """Squared entries below this fraction of their row's largest are rounding error."""
 
-FILLING_STEPS = 50
-
 Progress = Callable[[float], None]
 """Receives the gap after every step."""
 
-
-NEARLY_FULL = 0.8
-"""With a rank of at least this fraction of the cells, the Gram matrix is decomposed rather than M."""
 
 FAINT_WEIGHT = 1e-8
 """Weights below this fraction of the largest lose digits in a Gram matrix scaled by their roots."""
@@ -109,7 +105,7 @@ class Design:
         squares = rows**2
         touched = squares > FAINT * squares.max(axis=1, keepdims=True)
         gains = np.ones(len(rows))
-        for _ in range(FILLING_STEPS):
+        for _ in range(limits().filling_steps):
             room = 1 / np.maximum(gains @ squares, FAINT)
             step = np.maximum(np.min(np.where(touched, room, np.inf), axis=1), 1.0)
             gains *= step
@@ -124,7 +120,7 @@ def evaluator(R: Array) -> Callable[[Array], Design]:
     """Return what evaluates designs of the rows R, by whichever decomposition is quicker."""
     rank, cells = R.shape
     graded = is_graded(R)
-    if rank < NEARLY_FULL * cells or graded:
+    if rank < limits().nearly_full * cells or graded:
         return partial(Design.at, R, graded=graded)
     gram = R.T @ R
 

@@ -19,11 +19,6 @@ from querysmasher.arrays import Array, solve_cholesky
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, Progress
 
-STEPS = 40
-
-PATIENCE = 15
-"""After this many steps, three times the usual number, the weights are too close to zero to continue."""
-
 
 def interior_point(
     R: Array,
@@ -39,7 +34,7 @@ def interior_point(
     z = np.maximum(1 - design.leverages, 1e-3)
     best, best_gap = lam, design.gap
     single = len(lam) > limits().double_cells
-    for number in range(STEPS):
+    for number in range(limits().interior_steps):
         v = design.leverages
         mu = float(lam @ z) / len(lam)
         H = hessian(design.roots, design.image, single=single)
@@ -58,7 +53,7 @@ def interior_point(
         slack_step = H @ step + dual
         predicted = (lam + _length(lam, step) * step) @ (z + _length(z, slack_step) * slack_step)
         centring = (max(float(predicted), 0.0) / len(lam) / mu) ** 3
-        centring = max(centring, 0.1) if number >= PATIENCE else centring
+        centring = max(centring, 0.1) if number >= limits().interior_patience else centring
         target = (centring * mu - step * slack_step) / lam + v - 1
         step = solve_cholesky(factor, target)
         slack_step = H @ step + dual

@@ -11,9 +11,6 @@ from querysmasher.planning.solvers.design import Design, Progress, evaluator
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.solvers.interior_point import interior_point
 
-PLAIN_STEPS = 500
-"""Maximum number of further steps if scales are far apart, where other methods may stall."""
-
 
 def solve_design(
     R: Array, start: Array, tolerance: float, progress: Progress | None = None, *, enough: float = 0.0
@@ -44,7 +41,7 @@ def solve_design(
 def _plain_steps(R: Array, design: Design, tolerance: float) -> Design:
     """Iterate p ← p·v² / Σ without acceleration: many steps, but no scale is too small."""
     best = design
-    for _ in range(PLAIN_STEPS):
+    for _ in range(limits().plain_steps):
         if best.gap <= tolerance:
             break
         p = np.maximum(design.weights * (design.leverages / design.value) ** 2, np.finfo(float).tiny)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from querysmasher.planning.limits import limits
 from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.planning.trees.merging import merge_alike
 from querysmasher.planning.trees.nested import Nested
 from querysmasher.planning.trees.solving import any_bound, best_precisions, largest_root
-
-ENOUGH = 10
-"""The bound is raised until the gap is this many times smaller than the tolerance, or no more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +33,7 @@ def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
     precisions, slopes = best_precisions(alike.tree)
     strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[alike.node_of])
     root = math.sqrt(alike.tree.loss(precisions))
-    bound, p = any_bound(alike.tree, slopes, root / (1 + tolerance / ENOUGH))
+    bound, p = any_bound(alike.tree, slopes, root / (1 + tolerance / limits().tree_closeness))
     rest = max(0.0, bound - largest_root(alike.tree, p))
     factor = math.sqrt(scale)
     return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree", factor * rest)

@@ -32,19 +32,6 @@ CHUNK = 4_000_000
 RANK = 1e-12
 """Eigenvalues of the queries' Gram matrix below this fraction of the largest are rounding errors."""
 
-FIRST_STEPS = 8
-"""Number of steps on all cells before most of them are left out."""
-
-STEPS = 30
-"""Maximum number of steps before cells join and leave."""
-
-
-PATIENCE, SLOW = 8, 0.95
-"""The search ends after this many rounds in a row that leave more than this fraction of the gap."""
-
-FAINT = 1e-4
-"""Cells with less than this fraction of the largest weight leave."""
-
 
 @dataclass(frozen=True, eq=False)
 class Turned:
@@ -125,24 +112,24 @@ def wide_weights(rows: Array, turned: Turned, tolerance: float, progress: Progre
     cells, rank = columns.shape
     effort = _Effort(max(limits().wide_steps * cells, limits().wide_work / rank**2))
     whole = _evaluator(columns, turned.squares, effort)
-    best = fixed_point(whole, np.ones(cells), tolerance, FIRST_STEPS, progress)
+    best = fixed_point(whole, np.ones(cells), tolerance, limits().wide_first_steps, progress)
     following = best.weights * (best.leverages / best.value) ** 2
     active = np.sort(np.argsort(following)[-limits().active_cells * rank :])
     weights, stalled = following[active], 0
-    while best.gap > tolerance and effort.spent < effort.most and stalled < PATIENCE:
+    while best.gap > tolerance and effort.spent < effort.most and stalled < limits().wide_patience:
         own = _evaluator(columns[active], turned.squares, effort)
-        found = fixed_point(own, weights, tolerance / 2, STEPS, progress)
+        found = fixed_point(own, weights, tolerance / 2, limits().wide_inner_steps, progress)
         p = np.zeros(cells)
         p[active] = found.weights
         at = whole(p)
-        stalled = stalled + 1 if at.gap > SLOW * best.gap else 0
+        stalled = stalled + 1 if at.gap > limits().wide_narrowing * best.gap else 0
         best = min(best, at, key=lambda step: step.gap)
         following = p * (at.leverages / at.value) ** 2  # not p, from which the same steps would be repeated
         too_large = at.leverages > at.value * (1 + tolerance)
         too_large[active] = False
         joining = np.flatnonzero(too_large)
         joining = joining[np.argsort(at.leverages[joining])[-limits().joining_cells * rank :]]
-        heavy = found.weights > FAINT * found.weights.max()
+        heavy = found.weights > limits().leaving_weight * found.weights.max()
         following[joining] = np.median(found.weights[heavy]) / 100
         active = np.union1d(active[heavy], joining)
         weights = following[active]

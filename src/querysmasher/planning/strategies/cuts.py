@@ -23,7 +23,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.family import Places
+from querysmasher.workload.line import Places
 
 LOWEST = 64
 """Number of frequencies that are added one by one."""

@@ -15,6 +15,7 @@ from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, wholes
 from querysmasher.planning.centre import Centre, complement
 from querysmasher.planning.lattice import Integers, project
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.rounding import (
     are_independent,
     coefficients,
@@ -44,9 +45,6 @@ CHUNK = 20_000_000
 
 ROUNDING = 2e-16
 """Maximum relative rounding error of a sum, per number added."""
-
-FEW_BITS, FEW_CELLS = 8, 40
-"""With fewer bits, on at most this many cells, the scale at which rows are rounded matters."""
 
 SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
 """Scales to try: the largest entry keeps its number of bits."""
@@ -205,7 +203,7 @@ def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> I
     if missing > 0:
         rows = completed(rows, [complement(k / k.sum()) for k in centres])
     if len(strategy.shape) == 1:
-        scales = SCALES if bits < FEW_BITS and rows.shape[1] <= FEW_CELLS else (1.0,)
+        scales = SCALES if bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells else (1.0,)
         tried = [round_rows(rows, centres[0], bits, scale) for scale in scales]
         return tried[0] if len(tried) == 1 else min(tried, key=lambda found: _mean_loss(rows, found))
     return reduced(project(scaled(rows, bits), strategy.shape, centres), bits)

@@ -15,6 +15,7 @@ from querysmasher.arrays import Array, along_axes, pseudo_inverse
 from querysmasher.fields import floats, items
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers, project
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.rounding import FAINT, coefficients, reduced, round_rows, scaled
 from querysmasher.planning.strategies.strategy import (
     FAINTEST,
@@ -32,9 +33,6 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 
 GRAIN = 64
 """Noise variances within a diagonal strategy are integer multiples near 2^(level/64), so that few differ."""
-
-LARGEST_STEP = 2**12
-"""Maximum entry of a centre for which sums are repaired unit by unit; beyond, rows are projected."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +195,6 @@ def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArra
 
 
 def _round_axis(rows: Array, centre: Integers, bits: int) -> Integers:
-    if np.abs(centre).max() > LARGEST_STEP:
+    if np.abs(centre).max() > limits().repaired_step:
         return reduced(project(scaled(rows, bits), (len(centre),), [centre]), bits)
     return round_rows(rows, centre, bits)

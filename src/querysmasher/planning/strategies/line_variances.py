@@ -19,7 +19,7 @@ from querysmasher.planning.strategies.cuts import crossing
 from querysmasher.planning.strategies.halving import sums_below
 from querysmasher.planning.strategies.on_line import OnLine
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.family import Places
+from querysmasher.workload.line import Places
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, text
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.line_variances import LineVariances
 from querysmasher.planning.strategies.on_line import LineStrategy
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
@@ -27,9 +28,6 @@ from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.mirrored import MOST_ROWS
 from querysmasher.privacy.factors.reflection import NAMES
 from querysmasher.privacy.integer_plan import IntegerStrategy
-
-LEAST_DIAGONAL_BITS, LEAST_FILTER_BITS = 10, 9
-"""With fewer, rounding costs more than for other strategies, so the filter takes some bits of theirs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +107,10 @@ class MirroredStrategy(LineStrategy):
     def _round(self, bits: int) -> IntegerStrategy:
         n = self.rank
         amplitude = self.reflection.kernel(np.sqrt(self.spectrum))
-        filter_bits = max(bits, min(bits + 3, LEAST_FILTER_BITS)) + max(0, (n.bit_length() + 1) // 2 - 6)
+        filter_bits = max(bits, min(bits + 3, limits().filter_bits)) + max(0, (n.bit_length() + 1) // 2 - 6)
         scale = 2.0**filter_bits / float(np.abs(amplitude).max())
         kernel = np.rint(scale * amplitude).astype(np.int64)
-        finest = 2 ** max(bits, min(bits + 4, LEAST_DIAGONAL_BITS)) - 1
+        finest = 2 ** max(bits, min(bits + 4, limits().diagonal_bits)) - 1
         diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
         extra = np.rint(scale * self.extra).astype(np.int64)
         made = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra)

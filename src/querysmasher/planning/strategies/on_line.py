@@ -14,8 +14,8 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.unsplit import UnsplitStrategy
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import Family
+from querysmasher.workload.line import Places
 
 
 class OnLine(ABC):
@@ -56,6 +56,10 @@ class OnLine(ABC):
     def of_total(self) -> Array:
         """V⁻¹1: the covariance of every value's count with the total."""
         return self.covary(np.ones(self.size))
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return the variances of any queries, given as rows."""
+        return np.einsum("ij,ij->i", rows, self.covary(rows))
 
     def of_spans(self, first: Places, last: Places) -> Array:
         """Return the variances of sums of consecutive values."""
@@ -125,23 +129,10 @@ class LineStrategy(UnsplitStrategy):
                 "memory; ask for fewer at a time"
             )
             raise TooLargeError(msg)
-        base = family.original
-        if isinstance(base, Identity):
-            return self.value_variances
-        if isinstance(base, Prefix):
-            return self.prefix_variances
-        spans = base.spans()
-        if spans is None:
-            rows = base.matrix()
-            return np.einsum("ij,ij->i", rows, self.covary(rows))
-        return self.of_line.of_spans(*spans)
+        return family.original.variances_on(self.of_line)
 
     def loss(self, family: Family, *, weighted: bool = True) -> float:
-        base = family.original
         weights = family.weights if weighted else None
-        if weights is None and isinstance(base, Range):
-            return self.of_line.all_ranges()
-        if weights is None and isinstance(base, Circular):
-            return self.of_line.all_circular()
-        variances = self.query_variances(base)
-        return float(variances.sum() if weights is None else weights @ variances)
+        if weights is None:
+            return family.original.loss_on(self.of_line)
+        return float(weights @ self.query_variances(family.original))

@@ -36,7 +36,6 @@ from querysmasher.privacy.factors import Nodes, Partition, Tree
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
-from querysmasher.workload.tree import Hierarchy
 
 CHUNK = 10_000_000
 """Maximum number of entries of an intermediate array."""
@@ -157,16 +156,9 @@ class TreeStrategy(UnsplitStrategy):
 
     def query_variances(self, family: Family) -> Array:
         base = family.original
-        if isinstance(base, Identity):
-            self._check_complete(base)
-            return self.value_variances
-        if isinstance(base, Hierarchy):
-            levels = [
-                self._group_variances(own, size) for own, size in zip(base.groups, base.sizes, strict=False)
-            ]
-            if base.leaves:
-                levels.append(self.query_variances(Identity(base.shape)))
-            return np.concatenate(levels)
+        levels = base.levels()
+        if levels is not None:
+            return np.concatenate([self._level_variances(groups, size) for groups, size in levels])
         if base.rows * len(self.nodes) > limits().node_entries:
             msg = (
                 f"{base}: the variances of {base.rows:,} queries that are not groups of the hierarchy's "
@@ -178,8 +170,11 @@ class TreeStrategy(UnsplitStrategy):
             self._refuse(base)
         return self.variances([((0,), rows)])
 
-    def _group_variances(self, groups: Integers, size: int) -> Array:
-        """Return the variances of the counts of groups that partition the values."""
+    def _level_variances(self, groups: Integers | None, size: int) -> Array:
+        """Return the variances of the counts of groups that partition the values, or of all values."""
+        if groups is None:
+            self._check_complete(Identity((size,)))
+            return self.value_variances
         of_leaves = np.empty(self.rank, dtype=np.int64)
         of_leaves[self.leaf_of] = groups
         if not np.array_equal(of_leaves[self.leaf_of], groups):

@@ -15,21 +15,13 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.fields import floats, integers
+from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.on_line import LineStrategy
 from querysmasher.planning.strategies.strategy import LARGEST
 from querysmasher.planning.strategies.triangle_variances import TriangleVariances
 from querysmasher.privacy.factors import Halves, Triangle
 from querysmasher.privacy.factors.triangle import MOST_RANK, MOST_WIDTH
 from querysmasher.privacy.integer_plan import IntegerStrategy
-
-LEAST_BITS = 12
-"""With fewer, rounding costs more than for other strategies, so the triangle takes some bits of theirs."""
-
-ENOUGH_BITS, LEFT_BITS = 13, 8
-"""Y takes eight bits, or seven if there are few: the rounding errors of its rows are independent."""
-
-MOST_BITS = 26
-"""Maximum number of bits of all entries."""
 
 EVEN = 1.25
 """Maximum factor by which the squared diagonal changes to keep the lengths of columns."""
@@ -84,9 +76,11 @@ class TriangleStrategy(LineStrategy):
 
         The diagonal makes up for rounding errors in the lengths of columns.
         """
-        own = max(bits, min(bits + 4, LEAST_BITS))
-        left = 2.0 ** (LEFT_BITS if own >= ENOUGH_BITS else LEFT_BITS - 1)
-        scale = 2.0 ** min(own + 2 + self.rank.bit_length() // 2, MOST_BITS)
+        own = max(bits, min(bits + 4, limits().triangle_bits))
+        left = 2.0 ** (
+            limits().triangle_left if own >= limits().triangle_enough else limits().triangle_left - 1
+        )
+        scale = 2.0 ** min(own + 2 + self.rank.bit_length() // 2, limits().triangle_most)
         far = []
         for link in self.halves.far:
             most = np.abs(link[:, 1]).max(axis=1, keepdims=True)

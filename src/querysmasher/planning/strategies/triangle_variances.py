@@ -19,7 +19,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.strategies.on_line import OnLine
 from querysmasher.privacy.factors import Halves
-from querysmasher.workload.family import Places
+from querysmasher.workload.line import Places
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.lattice import Integers
 from querysmasher.privacy.factors import Nodes
-from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
-from querysmasher.workload.tree import Hierarchy
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,19 +57,15 @@ def nested(families: Iterable[Family], weights: Iterable[float], total: float = 
 
 def is_nested(family: Family) -> bool:
     """Return whether a family asks about groups of values that nest."""
-    return isinstance(family.original, Hierarchy | Identity)
+    return family.original.levels() is not None
 
 
 def _levels(family: Family, weight: float) -> Iterator[_Level]:
     """Iterate over the levels of a family."""
-    own = family.original
     every = np.full(family.rows, weight) * (1.0 if family.weights is None else family.weights)
-    if not isinstance(own, Hierarchy):
-        yield _Level(np.arange(family.cells), every)
-        return
     start = 0
-    for groups, size in zip((*own.groups, np.arange(family.cells)), own.sizes, strict=False):
-        yield _Level(groups, every[start : start + size])
+    for groups, size in family.original.levels() or ():
+        yield _Level(np.arange(size) if groups is None else groups, every[start : start + size])
         start += size
 
 

@@ -29,16 +29,8 @@ import math
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.trees.passes import WeightedTree
-
-STEPS = 300
-"""Maximum number of steps towards the best shares."""
-
-CLOSE = 1e-5
-"""Relative distance from the optimum of the class at which the search ends, in RMSE."""
-
-LEAST_EXPONENT = 1e-3
-"""The search ends if steps of a smaller exponent still raise the loss."""
 
 FAINTEST = 1e-12
 """Minimum share of a node, and of what it leaves to others."""
@@ -49,12 +41,6 @@ STEP = 0.5
 SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
 
-POWERS = 8
-"""Number of steps of the power method."""
-
-RAISES = 12
-"""Maximum number of steps that raise the bound."""
-
 
 def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
     """Return the precisions of least loss, with path sums of one, and the slopes there."""
@@ -63,18 +49,18 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
     exponent, best = 0.5, math.inf
     precisions = slopes = np.zeros(0)
     last, change = odds, np.ones_like(odds)
-    for _ in range(STEPS):
+    for _ in range(limits().tree_steps):
         shares = np.where(inner, odds / (1 + odds), 1.0)
         a = _allocated(tree, shares)
         loss, g = tree.slopes(a)
         if not loss < best * (1 + 1e-12):  # too far
             exponent /= 2
-            if exponent < LEAST_EXPONENT:
+            if exponent < limits().tree_exponent:
                 break
             odds = last * change**exponent
             continue
         best, precisions, slopes, last = min(loss, best), a, g, odds
-        if math.sqrt(_most(tree, g) / loss) - 1 <= CLOSE:
+        if math.sqrt(_most(tree, g) / loss) - 1 <= limits().tree_gap:
             break
         change = np.where(inner, g / np.where(inner, _below(tree, g, shares), 1.0), 1.0)
         odds = np.clip(odds * change**exponent, FAINTEST, 1 / FAINTEST)
@@ -94,7 +80,7 @@ def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> tuple[float, 
     leaf = tree.nodes.is_leaf
     own = np.where(leaf, slopes / tree.counts, 0.0)
     best, at = 0.0, own
-    for _ in range(RAISES):
+    for _ in range(limits().tree_raises):
         own = own / float(own @ tree.counts)
         value, raised = _trace_root(tree, own)
         if value <= best * (1 + 1e-6):
@@ -113,7 +99,7 @@ def largest_root(tree: WeightedTree, p: Array) -> float:
     """
     leaf = tree.nodes.is_leaf
     y, least = np.where(leaf, 1.0, 0.0), math.inf
-    for _ in range(POWERS):
+    for _ in range(limits().tree_powers):
         image = tree.weights * tree.sums_up(p * y)
         for level in tree.nodes.levels[1:]:
             image[level] += image[tree.nodes.parents[level]]

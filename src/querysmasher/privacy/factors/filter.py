@@ -2,7 +2,7 @@
 
 A filter goes round at the ends of each axis, so all its columns are shifts of one another, and one of them
 tells the sensitivity exactly. Its answers are convolutions, worked out by fast Fourier transforms whose
-rounding error is bounded in advance, so that rounding to whole numbers makes them exact.
+rounding error is bounded in advance, so that rounding to integers makes them exact.
 
 The bound. Transforms of length n = 2^L have a relative error of at most L·6.7u in the Euclidean norm
 (Higham, Accuracy and Stability of Numerical Algorithms, theorem 24.2; u = 2⁻⁵³), and arrays are padded to
