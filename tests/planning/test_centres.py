@@ -14,7 +14,7 @@ from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centres.model import CentreModel
 from querysmasher.planning.centres.products import Products
-from querysmasher.planning.centres.roles import SetClass, find_roles
+from querysmasher.planning.centres.roles import Coefficient, RoleTerm, SetClass, Use, find_roles
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.options import Options
 from tests.builders import COST, cps, cube, pairs, plan_split
@@ -130,9 +130,9 @@ def test_large_joint_blocks_of_full_rank_are_taken_as_constants(limit_planning):
 def single_terms(draw):
     """Classes with one term each, on four role families of one axis."""
     numbers = st.lists(st.integers(0, 3), max_size=3)
-    products = st.lists(st.tuples(st.floats(0.1, 9), numbers.map(tuple)), min_size=1, max_size=3)
-    uses = numbers.map(lambda own: tuple((n, (0,), (axis,)) for axis, n in enumerate(own)))
-    term = st.tuples(uses, products.map(tuple))
+    products = st.lists(st.builds(Coefficient, st.floats(0.1, 9), numbers.map(tuple)), min_size=1, max_size=3)
+    uses = numbers.map(lambda own: tuple(Use(n, (0,), (axis,)) for axis, n in enumerate(own)))
+    term = st.builds(RoleTerm, uses, products.map(tuple))
     terms = draw(st.lists(term, min_size=1, max_size=5))
     return [SetClass((0,), 1, (term,)) for term in terms]
 

@@ -125,3 +125,18 @@ def test_a_kink_is_approached(kink):
     found = minimize(function, np.array([2.0]), steps=200, gain=1e-10)
     assert found.steps < 200
     assert found.x[0] == pytest.approx(kink, abs=0.05)
+
+
+def test_curvature_too_small_for_its_square_is_ignored():
+    """Derivatives of about 3e-162, whose squares are the least numbers above zero."""
+
+    def function(x):
+        return 3e-162 * float(-x[0] + x[0] ** 2 / 8), 3e-162 * np.array([-1 + x[0] / 4])
+
+    found = minimize(function, np.zeros(1), steps=20, gain=0.0, gradient=0.0)
+    assert found.x[0] > 0.5
+
+
+def test_a_gradient_without_length_is_no_direction():
+    found = minimize(lambda x: (0.0, np.full(2, 1e-180)), np.zeros(2), steps=5, gain=0.0, gradient=0.0)
+    assert not found.success

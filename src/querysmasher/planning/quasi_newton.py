@@ -87,7 +87,7 @@ def minimize(
         if found is None:
             return Minimum(x, value, False, done)
         move, bend = found.x - x, found.gradient - slope
-        if move @ bend > np.finfo(float).eps * float(bend @ bend):
+        if move @ bend > np.finfo(float).eps * float(bend @ bend) > 0:
             past.append((move, bend))
         before, x, value, slope = value, found.x, found.value, found.gradient
         if before - value <= gain * max(abs(before), abs(value), 1.0):
@@ -100,13 +100,11 @@ def _next(
 ) -> _Point | None:
     """Return a lower point in the direction that the curvature of past steps suggests, or None."""
     direction = -_inverse_hessian_times(gradient, past)
-    step = 1.0 if past else 1 / float(np.linalg.norm(direction))
     slope = float(direction @ gradient)
-    return (
-        _search_line(objective, _Point(0.0, value, slope, x, gradient), direction, step)
-        if slope < 0
-        else None
-    )
+    if not slope < 0:  # also if its square is zero in double precision
+        return None
+    step = 1.0 if past else 1 / float(np.linalg.norm(direction))
+    return _search_line(objective, _Point(0.0, value, slope, x, gradient), direction, step)
 
 
 def _inverse_hessian_times(vector: Array, past: deque[tuple[Array, Array]]) -> Array:

@@ -315,3 +315,21 @@ def test_queries_of_hardly_any_weight_are_not_lost_beside_targets():
     plan = qs.least_budget(aimed + 3 * qs.queries(schema, b="circular"), neighbours="replace_one")
     assert plan.gap <= 0.01
     assert max(one.ratio for one in plan.extremes if one.group.target is not None) <= 1 + 1e-6
+
+
+def test_queries_that_rounding_loses_on_the_way_end_the_search_not_the_plan():
+    """Three predicates on all cells have hardly any weight beside targets that the budget cannot meet."""
+    schema = qs.Schema.of(a=3, b=2, c=2)
+    rows = [
+        [1, 1, 0, 1, 0, 1, 0, 0, 0, 1, 1, 0],
+        [0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 0],
+        [0, 1, 0, 1, 1, 1, 0, 0, 0, 1, 0, 1],
+    ]
+    workload = (
+        qs.linear(schema, ["b", "c", "a"], rows)
+        + 0.5 * qs.queries(schema, a="identity").within(5)
+        + 0.1 * qs.queries(schema, {"c": "range", "b": np.ones((1, 2)), "a": "prefix"}).within(1)
+    )
+    plan = qs.plan(workload, COST, insufficient="scale")
+    assert plan.gap <= 0.01
+    assert np.isfinite(plan.variances(workload)).all()

@@ -42,7 +42,7 @@ def weights(multipliers):
 @given(st.data())
 def test_merged_families_weigh_every_query_as_before(data):
     multipliers = drawn(data, WORKLOAD, Scopes.of(WORKLOAD, own=True))
-    merged = merged_few(WORKLOAD)
+    merged = merged_few(WORKLOAD, public_total=False)
     assert [len(g.families) for g in merged] == [1, 1, 0]
     found = spread(multipliers, merged, Scopes.of(merged, own=True))
     np.testing.assert_allclose(weights(found), weights(multipliers), rtol=1e-9)
@@ -51,7 +51,7 @@ def test_merged_families_weigh_every_query_as_before(data):
 @fewer(20)
 @given(st.data(), st.floats(0.01, 3.0))
 def test_a_sum_of_multipliers_of_their_own_weighs_every_query_by_the_sum(data, part):
-    merged = merged_few(WORKLOAD)
+    merged = merged_few(WORKLOAD, public_total=False)
     scopes = Scopes.of(merged, own=True)
     one, other = drawn(data, merged, scopes), drawn(data, merged, scopes)
     total = plus(one, other, part)
@@ -59,15 +59,18 @@ def test_a_sum_of_multipliers_of_their_own_weighs_every_query_by_the_sum(data, p
     np.testing.assert_allclose(weights(total), weights(one) + share * weights(other), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("size", "family"), [(36, "prefix"), (20, "range")])
-def test_families_of_many_cells_or_queries_are_not_merged(size, family):
+@pytest.mark.parametrize(
+    ("size", "family", "public_total"),
+    [(12, "range", False), (21, "prefix", False), (36, "prefix", True), (20, "range", True)],
+)
+def test_families_of_many_cells_or_queries_are_not_merged(size, family, public_total):
     schema = qs.Schema.of(a=size, b=size)
     workload = qs.queries(schema, a=family, b=family)
-    assert merged_few(workload) is workload
+    assert merged_few(workload, public_total=public_total) is workload
 
 
-def test_few_groups_that_differ_are_merged_however_many_are_alike():
+def test_few_groups_that_differ_are_merged_however_many_are_alike_if_the_total_is_public():
     alike = qs.all_kway(cube(24, 5), 2, "prefix")
-    assert all(len(group.families) == 1 for group in merged_few(alike))
+    assert all(len(group.families) == 1 for group in merged_few(alike, public_total=True))
     differ = qs.all_kway(qs.Schema.of(a=24, b=25, c=26, d=27, e=28), 2, "prefix")
-    assert merged_few(differ) is differ
+    assert merged_few(differ, public_total=True) is differ

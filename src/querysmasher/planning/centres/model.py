@@ -23,7 +23,7 @@ from querysmasher.planning.centre import Centre
 from querysmasher.planning.centres.block import Optimum, contract, optimum_of
 from querysmasher.planning.centres.gradient import RoleSplit
 from querysmasher.planning.centres.products import PartKey, Products
-from querysmasher.planning.centres.roles import Roles, SetClass
+from querysmasher.planning.centres.roles import Coefficient, Roles, SetClass
 from querysmasher.planning.centres.slopes import Slopes
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.circulant import circulant_root_loss, is_circulant
@@ -80,7 +80,7 @@ class CentreModel:
         self._mixed = [(c, f) for c, f in counted if len(c.terms) > 1]
         single = [(c, f) for c, f in counted if len(c.terms) == 1]
         self.products = Products([c for c, _ in single], [f for _, f in single], len(roles.families))
-        mixing = {n for c, _ in self._mixed for uses, _ in c.terms for n, _, _ in uses}
+        mixing = {n for c, _ in self._mixed for term in c.terms for n, _, _ in term.uses}
         first = 0
         self.families: list[RoleSplit] = []
         self._moving: set[int] = set()
@@ -200,7 +200,7 @@ class CentreModel:
     def _add_surrogate(
         self,
         terms: list[Term],
-        sources: list[tuple[tuple[float, tuple[int, ...]], ...]],
+        sources: Sequence[Sequence[Coefficient]],
         factor: float,
         squares: list[float],
         slopes: Slopes,
@@ -274,7 +274,7 @@ class CentreModel:
 
 def _add_coefficient(
     slope: float,
-    products: tuple[tuple[float, tuple[int, ...]], ...],
+    products: Sequence[Coefficient],
     squares: list[float],
     slopes: Slopes,
 ) -> None:

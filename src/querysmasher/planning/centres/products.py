@@ -26,10 +26,11 @@ class Products:
     def __init__(self, classes: Sequence[SetClass], factors: Sequence[float], families: int) -> None:
         """Take the classes, f of each, and the number of role families."""
         numbers: dict[PartKey, int] = {}
+        terms = [term for c in classes for term in c.terms]
         used = [
-            [numbers.setdefault((n, kept), len(numbers)) for n, kept, _ in c.terms[0][0]] for c in classes
+            [numbers.setdefault((use.family, use.kept), len(numbers)) for use in term.uses] for term in terms
         ]
-        made = [(place, *product) for place, c in enumerate(classes) for product in c.terms[0][1]]
+        made = [(place, *product) for place, term in enumerate(terms) for product in term.coefficients]
         self.parts: tuple[PartKey, ...] = tuple(numbers)
         """The parts whose ρ is needed."""
         self._factors = np.array(factors, dtype=float)

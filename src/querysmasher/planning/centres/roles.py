@@ -11,15 +11,39 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from querysmasher.planning.lifting import subsets
 from querysmasher.planning.split import Kept, PlacedFamily
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
-Use = tuple[int, Kept, tuple[int, ...]]
-"""A role family (its index), the axes it keeps, and their indices in the attribute set."""
+
+class Use(NamedTuple):
+    """A part of a role family in a Kronecker product."""
+
+    family: int
+    """The index of the role family."""
+    kept: Kept
+    """The axes that the part keeps."""
+    axes: tuple[int, ...]
+    """Their indices in the attribute set."""
+
+
+class Coefficient(NamedTuple):
+    """A product that a coefficient is a sum of."""
+
+    weight: float
+    """Weight × multiplicity."""
+    dropped: tuple[int, ...]
+    """The role families that keep nothing."""
+
+
+class RoleTerm(NamedTuple):
+    """A Kronecker product of parts, and what its coefficient is the sum of."""
+
+    uses: tuple[Use, ...]
+    coefficients: tuple[Coefficient, ...]
 
 
 @dataclass(frozen=True)
@@ -37,15 +61,11 @@ class RoleFamily:
 
 @dataclass(frozen=True)
 class SetClass:
-    """Attribute sets with the same share of the workload.
-
-    `terms` maps the uses that make a Kronecker product to the products that make its coefficient: pairs of
-    (weight × multiplicity, the role families that keep nothing).
-    """
+    """Attribute sets with the same share of the workload."""
 
     roles: tuple[int, ...]
     count: int
-    terms: tuple[tuple[tuple[Use, ...], tuple[tuple[float, tuple[int, ...]], ...]], ...]
+    terms: tuple[RoleTerm, ...]
 
 
 @dataclass(frozen=True)
@@ -91,13 +111,15 @@ def find_roles(workload: Workload, *, coarse: bool = False) -> Roles:
                 (roles, order, family.key), (len(families), RoleFamily(roles, PlacedFamily(family, order)))
             )
             options.append(
-                [(number, kept, tuple(ordered[a] for a in kept)) for kept in subsets(range(len(ordered)))]
+                [Use(number, kept, tuple(ordered[a] for a in kept)) for kept in subsets(range(len(ordered)))]
             )
         for chosen in product(*options):
-            attributes = tuple(sorted(a for _, _, on in chosen for a in on))
+            attributes = tuple(sorted(a for use in chosen for a in use.axes))
             axis_of = {a: i for i, a in enumerate(attributes)}
-            uses = tuple(sorted((n, kept, tuple(axis_of[a] for a in on)) for n, kept, on in chosen if kept))
-            dropped = tuple(sorted(n for n, kept, _ in chosen if not kept))
+            uses = tuple(
+                sorted(use._replace(axes=tuple(axis_of[a] for a in use.axes)) for use in chosen if use.kept)
+            )
+            dropped = tuple(sorted(use.family for use in chosen if not use.kept))
             table[attributes][uses, dropped, group.weight] += 1
     classes = Counter(
         (tuple(role_of[a] for a in attributes), frozenset(terms.items()))
@@ -134,7 +156,7 @@ def attribute_roles(workload: Workload, *, coarse: bool) -> tuple[int, ...]:
 
 
 def _set_class(roles: tuple[int, ...], terms: Iterable[tuple[Any, int]], count: int) -> SetClass:
-    grouped: defaultdict[tuple[Use, ...], list[tuple[float, tuple[int, ...]]]] = defaultdict(list)
+    grouped: defaultdict[tuple[Use, ...], list[Coefficient]] = defaultdict(list)
     for (uses, dropped, weight), times in terms:
-        grouped[uses].append((weight * times, dropped))
-    return SetClass(roles, count, tuple((uses, tuple(grouped[uses])) for uses in sorted(grouped)))
+        grouped[uses].append(Coefficient(weight * times, dropped))
+    return SetClass(roles, count, tuple(RoleTerm(uses, tuple(grouped[uses])) for uses in sorted(grouped)))

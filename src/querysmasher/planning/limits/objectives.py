@@ -14,9 +14,11 @@ class ObjectiveLimits:
     joined_cells: int = 1_200
     """Maximum number of cells of families that a strategy ties, merged into one."""
     loose_cells: int = 400
-    """The same for a target, where no strategy ties the families: then merging costs product structure."""
+    """The same where no strategy ties the families: then merging costs product structure."""
+    loose_rows: int = 4_000
+    """Maximum number of queries in all of groups that are merged although nothing ties them."""
     loose_work: float = 2e9
-    """Maximum of cells³, in all groups that differ, where families are merged although nothing ties them."""
+    """Maximum of cells³, in all groups that differ, if they are merged because the total is public."""
     joined_entries: int = 10_000_000
     """Maximum number of entries of the queries of a merged family, written out."""
     apart_entries: int = 4_000_000

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -67,7 +68,8 @@ def capped(
     sharing.join(x, *FIRST)
     room, weight, power, tightened = privacy_cost, min(2 * weight + 0.5, MOST_WEIGHT), FIRST_POWER, 0
     for _ in range(limits().capping_rounds):
-        x = scaled(_lowered(*sharing.arrays(), losses, spent, room, x, power, weight))
+        penalised = _Penalised(*sharing.arrays(), losses, spent, room)
+        x = scaled(penalised.lowered(x, power, weight))
         sharing.join(x, *LATER)
         largest = largest_ratio(table, targets, x)
         if largest > 1 + MISSED / power:
@@ -101,68 +103,65 @@ def _blended(
     return scaled((1 - part) * x + part * safe)
 
 
-def _lowered(
-    terms: Array,
-    classes: Integers,
-    losses: Array,
-    spent: Array,
-    budget: float,
-    x: Array,
-    power: float,
-    weight: float,
-) -> Array:
-    """Return noise variances at which loss and penalty are least."""
-    value, parts = _penalised(terms, classes, losses, spent, budget, x, power, weight)
-    for _ in range(limits().capping_newton):
-        r, cost, p, ratios, share = parts
-        count = len(x) + 1
-        mean = np.bincount(classes.ravel(), (p[:, None] * ratios).ravel(), count)[:-1]
-        slope = mean - cost
-        gradient = r - cost + weight * share * slope
-        matter = p > 1e-12 * p.max()
-        own, q = classes[matter], ratios[matter]
-        pairs = own[:, :, None] * count + own[:, None, :]
-        products = (p[matter, None] * q)[:, :, None] * q[:, None, :]
-        second = np.bincount(pairs.ravel(), products.ravel(), count**2).reshape(count, count)[:-1, :-1]
-        H = weight * share * ((power - 1) * second - power * np.outer(mean, mean))
-        H += weight * share * power * (1 - share) * np.outer(slope, slope)
-        H -= np.outer(r, r) + (1 + weight * share) * np.outer(cost, cost) - 1.0 / len(x)
-        H[np.diag_indices_from(H)] += r + (1 + weight * share) * cost + weight * share * mean + 1e-9
-        H[np.diag_indices_from(H)] += 1e-15 * float(np.trace(H))  # of a weight that dwarfs the loss
-        step = -np.linalg.solve(H, gradient)
-        if -float(gradient @ step) < 1e-3 / power:
-            break
-        step *= min(1.0, LONGEST / float(np.abs(step).max()))
-        for _ in range(20):
-            found = _penalised(terms, classes, losses, spent, budget, x * np.exp(step), power, weight)
-            if found[0] <= value + 0.05 * float(gradient @ step):
+@dataclass(frozen=True, eq=False)
+class _Penalised:
+    """The logarithm of the loss, with a penalty on variances above their targets, at a given cost."""
+
+    terms: Array
+    """The terms of the variances of queries, each relative to its target²."""
+    classes: Integers
+    """The class of every term."""
+    losses: Array
+    """The loss of every class at σ² = 1."""
+    spent: Array
+    """The privacy cost of every class at σ² = 1."""
+    budget: float
+
+    def lowered(self, x: Array, power: float, weight: float) -> Array:
+        """Return noise variances at which loss and penalty are least."""
+        value, parts = self._at(x, power, weight)
+        for _ in range(limits().capping_newton):
+            r, cost, p, ratios, share = parts
+            count = len(x) + 1
+            mean = np.bincount(self.classes.ravel(), (p[:, None] * ratios).ravel(), count)[:-1]
+            slope = mean - cost
+            gradient = r - cost + weight * share * slope
+            matter = p > 1e-12 * p.max()
+            own, q = self.classes[matter], ratios[matter]
+            pairs = own[:, :, None] * count + own[:, None, :]
+            products = (p[matter, None] * q)[:, :, None] * q[:, None, :]
+            second = np.bincount(pairs.ravel(), products.ravel(), count**2).reshape(count, count)[:-1, :-1]
+            H = weight * share * ((power - 1) * second - power * np.outer(mean, mean))
+            H += weight * share * power * (1 - share) * np.outer(slope, slope)
+            H -= np.outer(r, r) + (1 + weight * share) * np.outer(cost, cost) - 1.0 / len(x)
+            H[np.diag_indices_from(H)] += r + (1 + weight * share) * cost + weight * share * mean + 1e-9
+            H[np.diag_indices_from(H)] += 1e-15 * float(np.trace(H))  # of a weight that dwarfs the loss
+            step = -np.linalg.solve(H, gradient)
+            if -float(gradient @ step) < 1e-3 / power:
                 break
-            step = step / 3
-        else:
-            break
-        x, (value, parts) = x * np.exp(step), found
-    return x
+            step *= min(1.0, LONGEST / float(np.abs(step).max()))
+            for _ in range(20):
+                found = self._at(x * np.exp(step), power, weight)
+                if found[0] <= value + 0.05 * float(gradient @ step):
+                    break
+                step = step / 3
+            else:
+                break
+            x, (value, parts) = x * np.exp(step), found
+        return x
 
-
-def _penalised(
-    terms: Array,
-    classes: Integers,
-    losses: Array,
-    spent: Array,
-    budget: float,
-    x: Array,
-    power: float,
-    weight: float,
-) -> tuple[float, tuple[Array, Array, Array, Array, float]]:
-    """Return loss and penalty, and the shares of classes in the loss and the cost, and of queries in it."""
-    each = terms * np.append(x, 0.0)[classes]
-    values = each.sum(axis=1)
-    loss, cost = losses * x, spent / x
-    total = float(cost.sum())
-    top = float(values.max())
-    own = (values / top) ** power
-    over = power * math.log(top * total / budget) + math.log(float(own.sum()))
-    penalty = over + math.log1p(math.exp(-over)) if over > 0 else math.log1p(math.exp(over))
-    value = math.log(float(loss.sum())) + math.log(total) + weight / power * penalty
-    share = 1 / (1 + math.exp(-over)) if over > -700 else 0.0
-    return value, (loss / loss.sum(), cost / total, own / own.sum(), each / values[:, None], share)
+    def _at(
+        self, x: Array, power: float, weight: float
+    ) -> tuple[float, tuple[Array, Array, Array, Array, float]]:
+        """Return loss and penalty, and the shares of classes in loss and cost, of queries in the penalty."""
+        each = self.terms * np.append(x, 0.0)[self.classes]
+        values = each.sum(axis=1)
+        loss, cost = self.losses * x, self.spent / x
+        total = float(cost.sum())
+        top = float(values.max())
+        own = (values / top) ** power
+        over = power * math.log(top * total / self.budget) + math.log(float(own.sum()))
+        penalty = over + math.log1p(math.exp(-over)) if over > 0 else math.log1p(math.exp(over))
+        value = math.log(float(loss.sum())) + math.log(total) + weight / power * penalty
+        share = 1 / (1 + math.exp(-over)) if over > -700 else 0.0
+        return value, (loss / loss.sum(), cost / total, own / own.sum(), each / values[:, None], share)

@@ -50,22 +50,25 @@ def merged_aimed(workload: Workload) -> Workload:
     return Workload(workload.schema, groups)
 
 
-def merged_few(workload: Workload) -> Workload:
+def merged_few(workload: Workload, *, public_total: bool) -> Workload:
     """Return the workload with small families of groups that need multipliers merged, if these are few.
 
-    Where the total is public, multipliers of queries on several attributes are far from products: queries
-    that count nearly all values of one attribute are about the others alone.
+    They may be larger if the total is public. Multipliers are then far from products: queries that count
+    nearly all values of one attribute are about the others alone.
     """
     scopes = Scopes.of(workload, own=True)
+    most = limits().joined_cells if public_total else limits().loose_cells
     groups = tuple(
-        _merged_free(group, own, scopes, limits().joined_cells)
-        for group, own in zip(workload, scopes.of_group, strict=True)
+        _merged_free(group, own, scopes, most) for group, own in zip(workload, scopes.of_group, strict=True)
     )
-    changed = {own: g for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old}
-    families = [max(g.families, key=lambda family: family.cells) for g in changed.values()]
-    work = sum(family.cells**3 for family in families)
-    entries = sum(family.cells * family.rows for family in families)
-    few = work <= limits().loose_work and entries <= limits().joined_entries
+    changed = [(own, g) for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old]
+    if public_total:
+        differ = [max(g.families, key=lambda family: family.cells) for g in dict(changed).values()]
+        work = sum(family.cells**3 for family in differ)
+        entries = sum(family.cells * family.rows for family in differ)
+        few = work <= limits().loose_work and entries <= limits().joined_entries
+    else:
+        few = sum(g.rows for _, g in changed) <= limits().loose_rows
     return Workload(workload.schema, groups) if changed and few else workload
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
+from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Again
 from querysmasher.planning.objectives.apart import ApartTable, is_mixed
@@ -75,6 +76,7 @@ class CappedSearch:
         self.best: Plan | None = None
         self.bound = 0.0
         self._table: VarianceTable | None = None
+        self._tried_last: Multipliers | None = None
         self._loss, self._weight = math.inf, 0.0
         self._precision = 1.0
         self._level = 1.0
@@ -88,8 +90,15 @@ class CappedSearch:
 
         The search starts from multipliers of the same search, or of the least largest ratio of queries with
         targets, or from the plan that ignores the targets; these do not go on if they meet no targets, which
-        is close to the least budget.
+        is close to the least budget. It ends where queries of hardly any weight are lost in rounding errors.
         """
+        try:
+            return self._searched(start, most, worst)
+        except OutsideMeasuredSpaceError:
+            return None if self.best is None or self._tried_last is None else self._found(self._tried_last)
+
+    def _searched(self, start: Multipliers | None, most: float, worst: Multipliers | None) -> Found | None:
+        """Return what `run` does."""
         first = None if worst is None else self._following(worst)
         multipliers = start or first or self._first()
         last, rate = 0.0, RATE
@@ -133,6 +142,7 @@ class CappedSearch:
         self._precision = min(
             1.0, max(limits().target_precision / (1 + self._weight), limits().target_finest)
         )
+        self._tried_last = multipliers
         return Trial(multipliers, plan, bound, table, losses)
 
     def _raised(self, multipliers: Multipliers) -> Multipliers:
@@ -143,9 +153,13 @@ class CappedSearch:
 
     def _height(self, multipliers: Multipliers) -> Height:
         """Return the bound at some multipliers, and its derivatives; none if these are far too large."""
+        nowhere = Height(-math.inf, np.zeros(len(self.aims)), [np.zeros(len(u)) for u in multipliers.rows])
         if not float(multipliers.groups.sum()) <= MOST_WEIGHT * self._loss:  # the budget does not suffice
-            return Height(-math.inf, np.zeros(len(self.aims)), [np.zeros(len(u)) for u in multipliers.rows])
-        trial = self._tried(multipliers)
+            return nowhere
+        try:
+            trial = self._tried(multipliers)
+        except OutsideMeasuredSpaceError:  # queries of hardly any weight are lost in rounding errors
+            return nowhere
         by_column = multipliers.by_column(trial.table)
         expected = trial.table.expected(by_column, trial.table.variances)
         groups, weights = np.zeros(len(self.aims)), np.zeros(len(trial.table.entries))

@@ -116,7 +116,8 @@ class Search:
         """Return the best trial."""
         self._search(self._even(), None)
         if self.gap > self.tolerance * limits().worst_gaps[-1][1]:
-            finer = merged_few(self.workload)
+            public = self._kept.plan.budget.unit.total_is_public
+            finer = merged_few(self.workload, public_total=public)
             if finer is not self.workload or self._floor > FIRST_FLOOR:
                 self._search_finer(finer)
         return self._kept
