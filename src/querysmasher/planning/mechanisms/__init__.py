@@ -62,7 +62,8 @@ MECHANISMS = {
             "the queries themselves, not split: the optimum over all mechanisms, found over the cells they "
             "distinguish",
             "queries are few (at most 4,000) and you will ask no others later",
-            "It answers nothing later but what follows from the planned queries, and takes no large tables.",
+            "It answers nothing later but what follows from the planned queries, takes no large tables, and "
+            "makes no use of a total that is public (replace-one neighbours).",
             choose_whole,
             splits=False,
         ),
