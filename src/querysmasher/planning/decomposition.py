@@ -108,6 +108,9 @@ class Decomposer:
         queries, centres = PlacedFamily.on(places, family), [self.centres[p] for p in order]
         square, parts = split_parts(queries, centres, self._next)
         self._next += len(parts)
+        if family.is_symmetric and len(set(centres)) == 1:  # parts are equal, not only up to rounding error
+            first = {len(kept): part for kept, part in reversed(parts.items())}
+            parts = {kept: first[len(kept)] for kept in parts}
         options = [Option((), (), square)] if square else []
         return options + [self._part(tuple(order[a] for a in kept), part) for kept, part in parts.items()]
 

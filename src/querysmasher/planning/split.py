@@ -122,14 +122,9 @@ def split_parts(
         return square, {} if part is None else {(0,): part}
     square = 0.0
     parts: dict[Kept, Part] = {}
-    alike = family.is_symmetric and len(set(centres)) == 1
     for kept, rows in split_rows(queries.weighted, centres).items():
         if not kept:
             square = float(np.vdot(rows, rows))
-            continue
-        same = next((one for one in parts if len(one) == len(kept)), None) if alike else None
-        if same is not None:  # not only up to rounding error
-            parts[kept] = parts[same]
             continue
         thin = are_kept(rows, len(kept))
         spans = partial(lattice_rows, family, queries.order, kept, centres)
