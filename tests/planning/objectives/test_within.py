@@ -46,7 +46,7 @@ def least_loss(workload, plan, centres):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.3, 1.03, 1.008, 1.002])
+@pytest.mark.parametrize("factor", [1.3, 1.02, 1.002])
 @pytest.mark.parametrize(
     ("aimed", "others"), [(HEADLINES, (DETAILS,)), (HEADLINES + TABLE, (DETAILS,)), (HEADLINES + TABLE, ())]
 )
@@ -63,7 +63,7 @@ def test_close_to_the_least_budget_the_mean_error_is_within_one_percent_of_the_o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.0005, 1.002, 1.0035])
+@pytest.mark.parametrize("factor", [1.0005, 1.0035])
 def test_a_hair_above_the_least_budget_the_mean_error_is_certified(factor):
     """The strategies of the best bound miss their targets by less than they are computed to."""
     schema = qs.Schema.of(a=8, b=6)
