@@ -301,7 +301,8 @@ def test_targets_give_way_by_a_hair_if_nothing_is_left_to_other_queries(row, mos
     workload = qs.linear(schema, ["a"], [row]).within(2) + qs.queries(schema, a="range")
     options = {"centering": "uniform" if most > 1 else "optimized"}
     if most > 1:
-        with pytest.raises(PlanError, match="leaves nothing to queries without any"):
+        said = "leaves nothing to queries without any: .* by a factor of (less than )?1\\.000"
+        with pytest.raises(PlanError, match=said):
             qs.plan(workload, COST, **options)
     plan = qs.plan(workload, COST, insufficient="scale", **options)
     assert targeted(plan) <= most

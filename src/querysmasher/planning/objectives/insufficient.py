@@ -38,7 +38,7 @@ class InsufficientError(PlanError):
         certain = f"; no plan of its kind misses by less than {least:.4g}" if least > 1 else ""
         problem = (
             f"budget: it does not suffice for the targets, which the best plan misses by a factor of "
-            f"{factor:.4g}{certain}. Planned without targets, {_listed(missed)}. "
+            f"{said_factor(factor)}{certain}. Planned without targets, {_listed(missed)}. "
         )
         cost = PRINTED * (given * factor**2 if cost is None else cost)
         if cost > limits().most_cost:
@@ -95,3 +95,10 @@ def _in_terms_of(budget: Budget, cost: float) -> str:
     if delta is not None:
         return f"epsilon = {same.epsilon_at(delta) * PRINTED:.6g} at delta = {delta:g}"
     return f"{budget.letter} = {getattr(same, budget.letter):.6g}"
+
+
+def said_factor(factor: float) -> str:
+    """Return a factor above one in four digits, or in as many as show that it is."""
+    if factor < 1 + 1e-6:
+        return "less than 1.000001"
+    return next(text for digits in range(4, 8) if (text := f"{factor:.{digits}g}") != "1")

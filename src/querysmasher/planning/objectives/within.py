@@ -15,11 +15,11 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Again, Fresh, kind_of
 from querysmasher.planning.objectives.found import Found, gap_of
-from querysmasher.planning.objectives.insufficient import InsufficientError, missed_targets
+from querysmasher.planning.objectives.insufficient import InsufficientError, missed_targets, said_factor
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.multipliers import Multipliers
 from querysmasher.planning.objectives.objective import plan_worst, search_worst, targets_of, worst_of
-from querysmasher.planning.objectives.targets import CappedSearch
+from querysmasher.planning.objectives.targets import MET, CappedSearch
 from querysmasher.planning.plan import Plan
 from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload
@@ -55,7 +55,7 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
     if found is None or (movable and found.weight > limits().tight_targets):
         best, multipliers = _least_missed(workload, fresh, even)
         factor = worst_of(best)
-        if found is None and factor > 1:
+        if found is None and factor**2 > MET:
             if insufficient == "refuse":
                 raise InsufficientError(best, factor, missed)
             workload = replace_targets(workload, factor * (1 + limits().scaled_slack * first.tolerance))
@@ -129,7 +129,7 @@ def _rough(workload: Workload, best: Plan, fresh: Fresh, search: CappedSearch, m
             return certified(plan)
     msg = (
         "budget: it suffices for the targets, but leaves nothing to queries without any: beside these, "
-        f"targets are missed by a factor of {missed:.4g}. Use a privacy cost of "
+        f"targets are missed by a factor of {said_factor(missed)}. Use a privacy cost of "
         f"{plan.budget.privacy_cost * missed**2 * 1.002:.6g}, or leave out queries without targets"
     )
     raise LeavesNothingError(msg)
