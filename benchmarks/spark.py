@@ -61,22 +61,28 @@ def run(rows):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def perform(rows):
+def local_session(memory):
+    """Start a Spark of two threads, whose workers are this Python."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    import numpy as np  # noqa: PLC0415 - the parent stays small
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the parent stays small
 
-    session = (
+    return (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "4g")
+        .config("spark.driver.memory", memory)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
     )
+
+
+def perform(rows):
+    import numpy as np  # noqa: PLC0415 - the parent stays small
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    session = local_session("4g")
     generator = np.random.default_rng(0)
     data = pa.table({f"x{i}": generator.integers(0, size, rows) for i, size in enumerate(SIZES)})
     expected = counted(data)

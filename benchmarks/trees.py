@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.report import Table
+from benchmarks.spark import local_session
 
 COUNTIES, TRACTS = [51, 3_143], [51, 3_143, 85_000]
 MILLION = [10, 100, 1_000, 10_000, 100_000, 1_000_000]
@@ -217,12 +218,7 @@ def drill_cell(people, source):
         lap("make up people")
         data = path
         if source == "Spark":
-            from pyspark.sql import SparkSession  # noqa: PLC0415
-
-            session = (
-                SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-            )
-            data = session.read.parquet(str(path))
+            data = local_session("1g").read.parquet(str(path))
             lap("start Spark")
         release = qs.measure(plan, data, progress=False)
         lap("count, add noise")
