@@ -8,12 +8,40 @@ import os
 import platform
 import sys
 import time
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 PARTS = PAGE.with_suffix("")
 """A folder with one page per section, of which the whole page is made."""
+
+
+SECTIONS = {
+    "hybrid": ["accuracy.hybrid"],
+    "comparisons": ["accuracy.comparisons"],
+    "synthetic": ["accuracy.synthetic"],
+    "mixed": ["accuracy.mixed"],
+    "weighted": ["accuracy.weighted"],
+    "timing": ["timing.prefix_times", "timing.mixed_times"],
+    "scale": ["scale.scale"],
+    "mechanisms": ["mechanisms.mechanisms"],
+    "centres": ["centres.errors", "centres.limits"],
+    "worst": ["worst.worst"],
+    "targets": ["worst_tables.caps", "worst_tables.weighing"],
+    "worst_tables": ["worst_tables.worst_tables"],
+    "million": ["million.million", "million.implicit", "million.measured"],
+    "trees": ["trees.trees", "trees.drill"],
+    "cliffs": ["cliffs.cliffs"],
+    "coverage": ["coverage.coverage"],
+    "estimates": ["estimates.estimates", "sums.sums"],
+    "exploring": ["exploring.exploring"],
+    "peers": ["peers.peers"],
+    "measuring": ["measuring.measuring"],
+    "spark": ["spark.spark"],
+    "start_up": ["start_up.start_up"],
+}
+"""The sections of the page, in order, each with the functions that make its tables."""
 
 
 def main():
@@ -27,77 +55,44 @@ def main():
 
         perform(asked.cell)
         return 0
-    from benchmarks import (  # noqa: PLC0415
-        accuracy,
-        centres,
-        cliffs,
-        coverage,
-        estimates,
-        exploring,
-        measuring,
-        mechanisms,
-        million,
-        peers,
-        scale,
-        spark,
-        start_up,
-        sums,
-        timing,
-        trees,
-        worst,
-        worst_tables,
-    )
-    from benchmarks.report import console  # noqa: PLC0415
+    if asked.only and asked.only not in SECTIONS:
+        parser.error(f"--only: expected one of {', '.join(SECTIONS)}, got {asked.only!r}")
+    from benchmarks.report import console  # noqa: PLC0415 - which a cell does not need
 
-    sections = {
-        "hybrid": [accuracy.hybrid],
-        "comparisons": [accuracy.comparisons],
-        "synthetic": [accuracy.synthetic],
-        "mixed": [accuracy.mixed],
-        "weighted": [accuracy.weighted],
-        "timing": [timing.prefix_times, timing.mixed_times],
-        "scale": [scale.scale],
-        "mechanisms": [mechanisms.mechanisms],
-        "centres": [centres.errors, centres.limits],
-        "worst": [worst.worst],
-        "targets": [worst_tables.caps, worst_tables.weighing],
-        "worst_tables": [worst_tables.worst_tables],
-        "million": [million.million, million.implicit, million.measured],
-        "trees": [trees.trees, trees.drill],
-        "cliffs": [cliffs.cliffs],
-        "coverage": [coverage.coverage],
-        "estimates": [estimates.estimates, sums.sums],
-        "exploring": [exploring.exploring],
-        "peers": [peers.peers],
-        "measuring": [measuring.measuring],
-        "spark": [spark.spark],
-        "start_up": [start_up.start_up],
-    }
-    if asked.only and asked.only not in sections:
-        parser.error(f"--only: expected one of {', '.join(sections)}, got {asked.only!r}")
-    start, missed = time.perf_counter(), 0
-    for name, builders in sections.items():
-        if asked.only not in {None, name}:
-            continue
-        tables = []
-        for build in builders:
-            with console.status(f"{build.__doc__}"):
-                tables.append(build(asked.quick))
-            tables[-1].show()
-        missed += sum(len(table.missed) for table in tables)
-        if not asked.quick:
-            PARTS.mkdir(parents=True, exist_ok=True)
-            (PARTS / f"{name}.md").write_text("\n".join(t.markdown() for t in tables), encoding="utf-8")
-            PAGE.write_text(page(sections), encoding="utf-8")
+    chosen = {name: [found(one) for one in SECTIONS[name]] for name in SECTIONS if asked.only in {None, name}}
+    start = time.perf_counter()
+    missed = sum(measure(name, builders, asked.quick) for name, builders in chosen.items())
     minutes = (time.perf_counter() - start) / 60
     console.print(f"{minutes:.1f} minutes, {machine()}; {libraries()}", highlight=False)
     console.print(f"{missed} targets MISSED" if missed else "every target is met", style="bold")
     return 1 if missed else 0
 
 
-def page(sections):
+def found(builder):
+    """Return a function by its module and name."""
+    module, function = builder.split(".")
+    return getattr(import_module(f"benchmarks.{module}"), function)
+
+
+def measure(name, builders, quick):
+    """Show the tables of a section, write its part of the page unless quick, and count the targets missed."""
+    from benchmarks.report import console  # noqa: PLC0415 - which a cell does not need
+
+    tables = []
+    for build in builders:
+        with console.status(f"{build.__doc__}"):
+            tables.append(build(quick))
+        tables[-1].show()
+    if not quick:
+        PARTS.mkdir(parents=True, exist_ok=True)
+        (PARTS / f"{name}.md").write_text("\n".join(t.markdown() for t in tables), encoding="utf-8")
+        PAGE.write_text(page(), encoding="utf-8")
+    return sum(len(table.missed) for table in tables)
+
+
+def page():
     """All sections as one Markdown page."""
-    parts = [PARTS / f"{name}.md" for name in sections]
+    parts = [PARTS / f"{name}.md" for name in SECTIONS]
     texts = [part.read_text(encoding="utf-8") for part in parts if part.exists()]
     missed = sum(text.count("- **MISSED**") for text in texts)
     intro = f"""# Benchmarks
