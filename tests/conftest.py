@@ -5,7 +5,8 @@ import gc
 import os
 import shutil
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -141,9 +142,11 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection():
+def pytest_collection(session):
     """Look for garbage only once the tests are read, and only among what is made from then on."""
     gc.disable()
+    if getattr(session.config, "workerinput", {}).get("workerid") == "gw1":
+        read_from_the_end()
     try:
         return (yield)
     finally:
@@ -151,6 +154,13 @@ def pytest_collection():
         atexit.register(gc.unfreeze)  # libraries complain about what is left at the end
         gc.set_threshold(10_000, 20, 20)
         gc.enable()
+
+
+def read_from_the_end():
+    """Import the last test first: two processes on a fresh clone then compile half of them each."""
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"), reverse=True):
+        with suppress(Exception):  # whatever is wrong with a test is reported when it is collected
+            import_module(".".join(path.relative_to(Path(__file__).parents[1]).with_suffix("").parts))
 
 
 @pytest.hookimpl(tryfirst=True)  # before slow tests are left out

@@ -8,6 +8,7 @@ from functools import partial
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.around import plan_around_best, plan_at
+from querysmasher.planning.arrangement import best_arrangement
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.integer import check_measurable
 from querysmasher.planning.large import within as large_within
@@ -26,7 +27,7 @@ from querysmasher.planning.objectives.within import LeavesNothingError, plan_for
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.unsplit import Planned, best_arrangement, without
+from querysmasher.planning.unsplit import Planned, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 

@@ -1,4 +1,4 @@
-"""What splitting queries would cost at least around uniform centres, without solving anything.
+"""What splitting queries would cost at least around given centres, without solving anything.
 
 On every attribute set the parts of all queries are rows over its cells, or classes of cells that are alike.
 No strategy of unit sensitivity has a root loss below the length of the diagonal of the square root of their
@@ -7,13 +7,12 @@ Gram matrix (`mechanisms.whole`), and the root losses of all sets add up.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.centre import Centre
+from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.mechanisms.whole import independent_root, least_root
 from querysmasher.planning.split import PlacedFamily, split_rows
@@ -25,16 +24,20 @@ Part = tuple[Array, list[Integers]]
 """Rows over classes, and the class of every value, by attribute."""
 
 
-def split_bound(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> float:
-    """Return a lower bound of the root loss at unit cost, given the classes of every group's values."""
+def split_roots(
+    centres: Centres, schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, Integers]]
+) -> dict[Place, float]:
+    """Return lower bounds of the root loss at unit cost on every set, given classes of groups' values."""
     parts: dict[Place, list[Part]] = {}
     for group, classes in zip(groups, maps, strict=True):
-        for place, part in _parts(schema, group, classes):
+        for place, part in _parts(centres, schema, group, classes):
             parts.setdefault(place, []).append(part)
-    return math.fsum(_root(own) for own in parts.values())
+    return {place: _root(own) for place, own in parts.items()}
 
 
-def _parts(schema: Schema, group: Group, classes: Mapping[int, Integers]) -> Iterator[tuple[Place, Part]]:
+def _parts(
+    centres: Centres, schema: Schema, group: Group, classes: Mapping[int, Integers]
+) -> Iterator[tuple[Place, Part]]:
     """Iterate over the attribute sets on which a group leaves something, with its rows, weighted."""
     order: list[int] = []
     rows = np.ones(1)
@@ -49,9 +52,9 @@ def _parts(schema: Schema, group: Group, classes: Mapping[int, Integers]) -> Ite
         order += sorted(positions)
     rows = np.sqrt(group.weight) * rows.transpose(0, *(1 + order.index(a) for a in sorted(order)))
     order.sort()
-    centres = [Centre(np.bincount(classes[a]) / classes[a].size) for a in order]
-    for kept, own in split_rows(rows, centres).items():
-        place, sizes = tuple(order[axis] for axis in kept), (len(centres[axis]) for axis in kept)
+    coarse = [Centre(np.bincount(classes[a], weights=centres[a].weights).astype(float)) for a in order]
+    for kept, own in split_rows(rows, coarse).items():
+        place, sizes = tuple(order[axis] for axis in kept), (len(coarse[axis]) for axis in kept)
         yield place, (own.reshape(len(rows), *sizes), [classes[a] for a in place])
 
 
