@@ -6,11 +6,11 @@ by `querysmasher.measure` too, from records, and must have the same noisy number
 does not depend on the noise (predicted variances, covariances of answers) is computed once.
 """
 
-import time
 from math import erf
 from unittest import mock
 
 import numpy as np
+from joblib import Parallel, delayed, parallel_config
 
 from benchmarks.coverage_statistics import (
     CONSERVATIVE,
@@ -21,7 +21,7 @@ from benchmarks.coverage_statistics import (
     people,
     schema,
 )
-from benchmarks.report import Table, console
+from benchmarks.report import Table
 
 LEVEL = 0.95
 RUNS = 4_500
@@ -102,9 +102,7 @@ def check_public(qs, plan, counts, noise, release, seed):
     import pyarrow as pa  # noqa: PLC0415
 
     cells = np.unravel_index(np.repeat(np.arange(counts.size), counts.ravel()), counts.shape)
-    values = {
-        a.name: np.array(getattr(a, "edges", a.values)) for a in plan.workload.schema
-    }  # of a bin, its left
+    values = {a.name: np.array(a.edges or a.values) for a in plan.workload.schema}  # of a bin, its left
     records = pa.table({name: own[at] for (name, own), at in zip(values.items(), cells, strict=True)})
     public = qs.measure(plan, records, seed=seed, noise=noise, progress=False)
     for number in range(len(public.plan.measured)):
@@ -197,12 +195,12 @@ def coverage(quick):
         "or at least as often where they are conservative",
     )
     kept = 1.0
-    for setting, given in SETTINGS.items():
-        start = time.process_time()
-        found = simulated(runs, *given)
-        console.log(f"{setting}: {time.process_time() - start:.0f} s", highlight=False)
+    work = [delayed(simulated)(runs, *given) for given in SETTINGS.values()]
+    work.append(delayed(large)(20 if quick else FEWER))
+    with parallel_config("loky", inner_max_num_threads=1):
+        results = Parallel(n_jobs=-1)(work)
+    for setting, found in zip([*SETTINGS, "200,000 records, ρ = 0.01"], results, strict=True):
         kept *= _add(table, setting, found, quick)
-    kept *= _add(table, "200,000 records, ρ = 0.01", large(20 if quick else FEWER), quick)
     table.text = (
         "Releases with exact integer noise, as `measure` draws it. *each*: how often "
         f"a {LEVEL:.0%} interval covers what the table itself gives, on average over the figures of a "

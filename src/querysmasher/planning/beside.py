@@ -49,9 +49,10 @@ def partly_split(
     if entries <= limits().split_entries and _are_split_quickly(workload, few):
         return better(planned([]), [own.solved(tolerance, progress) for own in found], planned)
     whole = [place for own in found for place in own.places]
-    roots = _roots(workload, whole, uniform(workload.schema), unit)
-    if math.fsum(roots.values()) <= limits().splits_well * least_whole(found, unit):
-        return planned([])  # what queries leave on sets of tables hardly costs anything there
+    if len(found) > 1:
+        roots = _roots(workload, whole, uniform(workload.schema), unit)
+        if math.fsum(roots.values()) <= limits().splits_well * least_whole(found, unit):
+            return planned([])  # what queries leave on sets of tables hardly costs anything there
     try:
         partly = planned([own.solved(tolerance, progress) for own in found])
     except PlanError:
@@ -78,12 +79,13 @@ def _may_split_better(partly: Plan, few: Sequence[int]) -> bool:
     Not where that takes long: on a large set with parts of tables and of other queries.
     """
     schema, unit = partly.workload.schema, partly.budget.unit
-    queries = _roots(partly.workload, few, partly.centres, unit)
     known = [own for own in partly.measured if not own.whole]
-    tables = {own.attributes: own.root_loss * _change(unit, own.attributes) for own in known}
-    cells = (math.prod(schema.sizes[a] for a in place) for place in queries.keys() & tables.keys())
-    if max(cells, default=0) > limits().tried_cells:
+    asked = [set(schema.positions(partly.workload.groups[place].attributes)) for place in few]
+    shared = (own.attributes for own in known if any(one.issuperset(own.attributes) for one in asked))
+    if max((math.prod(schema.sizes[a] for a in place) for place in shared), default=0) > limits().tried_cells:
         return False
+    queries = _roots(partly.workload, few, partly.centres, unit)
+    tables = {own.attributes: own.root_loss * _change(unit, own.attributes) for own in known}
     roots = (math.hypot(queries.get(place, 0.0), tables.get(place, 0.0)) for place in {*queries, *tables})
     loss = math.sqrt(partly.weighted_loss * partly.budget.privacy_cost)
     return loss > limits().split_gain * math.fsum(roots)
