@@ -134,8 +134,8 @@ class _Penalised:
             H = weight * share * ((power - 1) * second - power * np.outer(mean, mean))
             H += weight * share * power * (1 - share) * np.outer(slope, slope)
             H -= np.outer(r, r) + (1 + weight * share) * np.outer(cost, cost) - 1.0 / len(x)
-            H[np.diag_indices_from(H)] += r + (1 + weight * share) * cost + weight * share * mean + 1e-9
-            H[np.diag_indices_from(H)] += 1e-15 * float(np.trace(H))  # of a weight that dwarfs the loss
+            H.flat[:: len(H) + 1] += r + (1 + weight * share) * cost + weight * share * mean + 1e-9
+            H.flat[:: len(H) + 1] += 1e-15 * float(np.trace(H))  # of a weight that dwarfs the loss
             step = -np.linalg.solve(H, gradient)
             if -float(gradient @ step) < 1e-3 / power:
                 break

@@ -196,7 +196,7 @@ def _solved(
     products = (weights[matter, None] * r)[:, :, None] * r[:, None, :]
     second = np.bincount(pairs.ravel(), products.ravel(), count**2).reshape(count, count)[:-1, :-1]
     H = (power - 1) * second - power * np.outer(mean, mean) - np.outer(cost, cost) + 1.0 / len(mean)
-    H[np.diag_indices_from(H)] += mean + cost + 1e-9
+    H.flat[:: len(H) + 1] += mean + cost + 1e-9
     return np.asarray(np.linalg.solve(H, gradient))
 
 

@@ -39,7 +39,7 @@ def interior_point(
         mu = float(lam @ z) / len(lam)
         H = hessian(design.roots, design.image, single=single)
         K = H.copy()
-        K[np.diag_indices_from(K)] += z / lam
+        K.flat[:: len(K) + 1] += z / lam
         try:
             factor = np.asarray(np.linalg.cholesky(K), dtype=float)
         except np.linalg.LinAlgError:
