@@ -172,3 +172,13 @@ def test_predicates_on_many_sets_beside_tables():
     assert loss == pytest.approx(plan.weighted_loss, rel=1e-9)
     assert plan.weighted_loss < plan_split(asked, centering="uniform").weighted_loss
     assert plan.gap < 0.01
+
+
+def test_where_rounding_hides_what_clusters_answer_queries_are_split(limit_planning, monkeypatch):
+    workload = predicates(12, (5, 4, 3, 4))
+    limit_planning(merged_cells=60, recentred=1.0, class_entries=0)
+    assert qs.plan(workload, COST).whole
+    monkeypatch.setattr("querysmasher.planning.wholes.ROUNDING", 1.0)
+    plan = qs.plan(workload, COST)
+    assert not plan.whole
+    assert plan.weighted_loss == pytest.approx(plan_split(workload).weighted_loss)

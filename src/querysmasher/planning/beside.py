@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from querysmasher.errors import PlanError
 from querysmasher.planning.cells import MergedRows, value_classes
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.clusters import clusters, shares
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.split_bound import split_roots
-from querysmasher.planning.unsplit import Cluster, Planned, better, least_whole, merged_groups
+from querysmasher.planning.unsplit import UNMEASURABLE, Cluster, Planned, better, least_whole, merged_groups
 from querysmasher.planning.whole_rows import Place
 from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family
@@ -55,7 +54,7 @@ def partly_split(
             return planned([])  # what queries leave on sets of tables hardly costs anything there
     try:
         partly = planned([own.solved(tolerance, progress) for own in found])
-    except PlanError:
+    except UNMEASURABLE:
         return planned([])
     if not _may_split_better(partly, whole):
         return partly

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import PlanError
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.cells import MergedRows, are_given, merge
 from querysmasher.planning.clusters import shifted
 from querysmasher.planning.limits import limits
@@ -24,6 +24,9 @@ from querysmasher.workload.workload import Workload
 Planned = Callable[[Sequence[Unsplit]], Plan]
 """Plans the workload with some groups unsplit and the others split."""
 
+UNMEASURABLE = PlanError, OutsideMeasuredSpaceError
+"""Errors of plans that cannot be measured in integers, or of which rounding errors hide what they answer."""
+
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
     """Return the groups that are split, or None if there are none."""
@@ -36,7 +39,7 @@ def if_measurable(unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
     """Return the plan with some groups unsplit or, if these cannot be measured in integers, without."""
     try:
         return planned(unsplit)
-    except PlanError:
+    except UNMEASURABLE:
         return planned([])
 
 
@@ -44,7 +47,7 @@ def better(first: Plan, unsplit: Sequence[Unsplit], planned: Planned) -> Plan:
     """Return the first plan, unless another is clearly better and can be measured."""
     try:
         other = planned(unsplit)
-    except PlanError:
+    except UNMEASURABLE:
         return first
     return other if other.weighted_loss < limits().worthwhile * first.weighted_loss else first
 
