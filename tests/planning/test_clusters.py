@@ -175,10 +175,8 @@ def test_predicates_on_many_sets_beside_tables():
 
 
 def test_where_rounding_hides_what_clusters_answer_queries_are_split(limit_planning, monkeypatch):
-    workload = predicates(12, (5, 4, 3, 4))
-    limit_planning(merged_cells=60, recentred=1.0, class_entries=0)
-    assert qs.plan(workload, COST).whole
+    workload = predicates(8, (3, 3, 2, 3))
+    limit_planning(merged_cells=16, recentred=1.0, class_entries=0)
+    assert len(qs.plan(workload, COST).whole) == len(workload.groups)
     monkeypatch.setattr("querysmasher.planning.wholes.ROUNDING", 1.0)
-    plan = qs.plan(workload, COST)
-    assert not plan.whole
-    assert plan.weighted_loss == pytest.approx(plan_split(workload).weighted_loss)
+    assert not qs.plan(workload, COST).whole
