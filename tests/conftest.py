@@ -49,8 +49,10 @@ def unmeasured(monkeypatch):
     monkeypatch.setattr("querysmasher.comparison.compare.MEASURED_SECONDS", 0)
 
 
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""How Java runs: tests on small tables spend more on compiling well than that gains (a third of the time)."""
+QUICK_START = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""How Java runs: on small tables, compiling well and checking what is loaded take longer than the work."""
 
 
 @pytest.fixture(scope="session")
