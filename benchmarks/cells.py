@@ -7,6 +7,8 @@ import time
 from dataclasses import asdict, dataclass
 from functools import cache
 
+from benchmarks.memory import peak_gigabytes
+
 REPEATS = 3
 ENOUGH = 5.0
 """A cell is planned twice, and a third time if that took less than so many seconds; the least time counts."""
@@ -60,8 +62,6 @@ def run(cell):
 
 def perform(text):
     """Do what `run` asks of the fresh process: print the result as JSON."""
-    import resource  # noqa: PLC0415 - only where a process measures itself
-
     import querysmasher as qs  # noqa: PLC0415 - the parent stays small
     from benchmarks import fourier, schemas  # noqa: PLC0415
 
@@ -84,7 +84,7 @@ def perform(text):
         times.append(time.perf_counter() - start)
         cpu_times.append(time.process_time() - cpu_start)
         if len(times) == 1:  # later runs still hold the plan of the one before
-            gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+            gigabytes = peak_gigabytes()
     result = Result(
         queries=workload.query_count,
         views=len({g.attributes for g in workload}),

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
+from benchmarks.memory import peak_gigabytes
 from benchmarks.report import Table, console
 
 MEMORY = 2.0
@@ -129,8 +130,6 @@ def run(row):
 
 def perform(build, arguments, against, eigh, split, bounded):
     """Plan one row: its error, its time, what that is compared with, and a bound of its own."""
-    import resource  # noqa: PLC0415
-
     import querysmasher as qs  # noqa: PLC0415 - the parent stays small
     from benchmarks import cliff_workloads  # noqa: PLC0415
     from querysmasher.planning.limits import limited  # noqa: PLC0415
@@ -139,7 +138,7 @@ def perform(build, arguments, against, eigh, split, bounded):
     cost = qs.PrivacyCost(1.0)
     qs.plan(qs.affine(qs.Schema.of(a=3, b=3), "a", "b"), cost, progress=False)  # loads all libraries
     plan, seconds = timed(lambda: qs.plan(workload, cost, progress=False))
-    gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    gigabytes = peak_gigabytes()
     if against == "eigh":
         other = cliff_workloads.eigh_seconds(eigh)
     elif against == "tables":

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.memory import peak_gigabytes
 from benchmarks.report import Table
 
 CASES = ("adult", "stream", "noise")
@@ -147,8 +148,6 @@ def noise(size):
 
 
 if __name__ == "__main__":
-    import resource
-
     outcome = {"adult": adult, "stream": stream, "noise": noise}[sys.argv[1]](int(sys.argv[2]))
-    outcome["gigabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    outcome["gigabytes"] = peak_gigabytes()
     print(json.dumps(outcome))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+from benchmarks.memory import peak_gigabytes
 from benchmarks.report import Table, console
 
 SIZES = (4_096, 16_384, 131_072, 1_000_000)
@@ -283,10 +284,8 @@ def perform_measured(n, records):
 
 
 if __name__ == "__main__":
-    import resource
-
     kind, *sizes = sys.argv[1], *map(int, sys.argv[2:])
     done = {"implicit": perform_implicit, "measured": perform_measured}.get(kind)
     result = perform(kind, *sizes) if done is None else done(*sizes)
-    result["gigabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    result["gigabytes"] = peak_gigabytes()
     print(json.dumps(result))

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.memory import peak_gigabytes
 from benchmarks.report import Table
 from benchmarks.spark import local_session
 
@@ -111,11 +111,6 @@ def geography(counts, concentration):
     return levels[::-1]
 
 
-def memory():
-    """Return the peak of this process in GB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
 def plan_cell(counts, crossed, weights):
     """Plan one hierarchy."""
     import querysmasher as qs  # noqa: PLC0415
@@ -141,7 +136,7 @@ def plan_cell(counts, crossed, weights):
         "gap": plan.gap,
         "level": None if crossed else per_level(tree, plan),
         "seconds": seconds,
-        "memory": memory(),
+        "memory": peak_gigabytes(),
     }
 
 
@@ -184,7 +179,7 @@ def drill_cell(people, source):
 
     def lap(step):
         now = time.process_time()
-        steps.append((step, now - clock[0], memory()))
+        steps.append((step, now - clock[0], peak_gigabytes()))
         clock[0] = now
 
     state, county = geography(TRACTS, 2.0)
@@ -229,7 +224,7 @@ def drill_cell(people, source):
         lap("tables of counties, shares by state")
         release.save(Path(folder) / "release.qs")
         lap("save the release")
-    return {"steps": steps, "largest": memory()}
+    return {"steps": steps, "largest": peak_gigabytes()}
 
 
 def _people(count, tracts, popular, groups, generator):
