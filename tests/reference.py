@@ -11,6 +11,7 @@ from functools import reduce
 import numpy as np
 
 from querysmasher.planning.centre import Centre
+from tests.semidefinite import Program
 
 
 def kron(matrices):
@@ -123,21 +124,24 @@ def complement(centre):
 
 
 def optimal_loss(gram, residual):
-    """The optimum of the paper's semidefinite program, by cvxpy and Clarabel.
+    """The optimum of the paper's semidefinite program.
 
     min tr(G V⁻¹) over V = FᵀXF, diag V <= 1, where the rows F span the residual space.
     """
-    import cvxpy as cp  # heavy, and only semidefinite programs need it
-
     K = residual @ gram @ residual.T
     scale = np.trace(K)
     values, vectors = np.linalg.eigh(K / scale)
     root = vectors * np.sqrt(np.maximum(values, 0))
-    X = cp.Variable((len(K), len(K)), symmetric=True)
-    limits = [cp.quad_form(column, X) <= 1 for column in residual.T]
-    problem = cp.Problem(cp.Minimize(cp.matrix_frac(root, X)), limits)
-    problem.solve(solver=cp.CLARABEL)
-    return float(problem.value) * scale
+    program = Program()
+    X, T = program.symmetric(len(K)), program.symmetric(len(K))
+    program.require(X.ravel(), -_squares(residual), 1.0)
+    program.require_semidefinite(X, root, T)  # T >= rootᵀX⁻¹root
+    return program.minimum(np.diagonal(T)) * scale
+
+
+def _squares(rows):
+    """The coefficients of X in bᵀXb, for each column b."""
+    return np.einsum("ic,jc->cij", rows, rows).reshape(rows.shape[1], -1)
 
 
 # --- a plan on the whole domain ----------------------------------------------------------------
@@ -234,21 +238,19 @@ def paper_loss(workload, cost):
 
 
 def optimal_worst(workload, centres, unit, caps=None):
-    """The least largest variance relative to targets² at cost 1, over all strategies, by cvxpy.
+    """The least largest variance relative to targets² at cost 1, over all strategies.
 
     Queries are split around the centres; without any, strategies ask about the whole domain.
     With `caps`, pairs of a row's index and its largest variance at cost 1, it is the least weighted sum of
     variances instead, of queries that stay within their caps.
     """
-    import cvxpy as cp  # heavy, and only semidefinite programs need it
-
-    schema = workload.schema
+    schema, program = workload.schema, Program()
     rows, weights = query_rows(workload)
     squares = np.concatenate(
         [np.full(g.rows, 1.0 if g.target is None else g.target.std**2) for g in workload]
     )
     variances = [[] for _ in rows]
-    constraints, spent = [], []
+    costs, changes = [], []
     for kept in [range(len(schema))] if centres is None else subsets(range(len(schema))):
         parts = rows if centres is None else rows @ split_map(schema, centres, kept)
         change = unit.squared_change(total=not kept)
@@ -256,29 +258,31 @@ def optimal_worst(workload, centres, unit, caps=None):
             continue
         _, values, basis = np.linalg.svd(parts, full_matrices=False)
         basis = basis[values > 1e-9 * values[0]]
-        X, cost = cp.Variable((len(basis), len(basis)), PSD=True), cp.Variable()
-        constraints += [cp.sum(cp.multiply(basis, X @ basis), axis=0) <= cost]
-        spent.append(change * cost)
+        X, cost = program.symmetric(len(basis)), program.variables(1)
+        cells = basis.shape[1]
+        program.require(np.append(X.ravel(), cost), np.c_[-_squares(basis), np.ones(cells)])
+        costs.append(cost)
+        changes.append(change)
         known = {}
         for number, part in enumerate(parts):
             y = basis @ part
             if np.abs(y).max() > 1e-9:
                 key = tuple(np.round(np.abs(y), 10)) if len(y) == 1 else tuple(np.round(y, 10))
                 if key not in known:
-                    known[key] = cp.matrix_frac(y, X)
-                variances[number].append(known[key])
-    constraints.append(cp.sum(cp.hstack(spent)) <= 1)
-    totals = [cp.sum(cp.hstack(own)) if own else 0.0 for own in variances]
-    if caps is None:
-        largest = cp.Variable()
-        constraints += [total <= square * largest for total, square in zip(totals, squares, strict=True)]
-        problem = cp.Problem(cp.Minimize(largest), constraints)
-    else:
-        constraints += [totals[number] <= cap for number, cap in caps]
-        problem = cp.Problem(
-            cp.Minimize(cp.sum(cp.hstack([w * t for w, t in zip(weights, totals, strict=True)]))), constraints
-        )
-    return float(problem.solve(solver=cp.CLARABEL))
+                    known[key] = program.variables(1, 1)
+                    program.require_semidefinite(X, y[:, None], known[key])
+                variances[number].append(known[key].item())
+    program.require(np.concatenate(costs), -np.array(changes), 1.0)
+    if caps is not None:
+        for number, cap in caps:
+            if variances[number]:
+                program.require(variances[number], -1.0, cap)
+        own = [len(one) for one in variances]
+        return program.minimum(np.concatenate(variances).astype(int), np.repeat(weights, own))
+    largest = program.variables(1)
+    for own, square in zip(variances, squares, strict=True):
+        program.require([*own, largest.item()], [*(-1.0 for _ in own), square])
+    return program.minimum(largest)
 
 
 def largest_change(factor, n):

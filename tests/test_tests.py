@@ -13,7 +13,7 @@ from tests import builders
 from tests.conftest import few_examples
 
 FOLDER = Path(__file__).parent
-HEAVY = {"clarabel", "cvxpy", "opendp", "pyspark", "sphinx"}
+HEAVY = {"opendp", "pyspark", "sphinx"}
 """Libraries of which each takes half a second or more to load, and which few tests need."""
 
 

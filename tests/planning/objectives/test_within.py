@@ -36,7 +36,7 @@ def least_cost(workload, centering):
 
 
 def least_loss(workload, plan, centres):
-    """The least weighted loss within the targets at some centres, or of any mechanism, by cvxpy."""
+    """The least weighted loss within the targets at some centres, or of any mechanism."""
     cost = plan.budget.privacy_cost
     squares = np.concatenate(
         [np.full(g.rows, math.inf if g.target is None else g.target.std**2) for g in workload]
