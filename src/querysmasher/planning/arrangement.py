@@ -18,11 +18,11 @@ from querysmasher.arrays import Array
 from querysmasher.planning.beside import partly_split
 from querysmasher.planning.cells import height, value_classes
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.clusters import clusters, shares
+from querysmasher.planning.clusters import clusters, least_clustered, shares
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.whole import root_diagonal, root_of, whole_work
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.split_bound import split_roots
+from querysmasher.planning.split_bound import split_groups, split_roots
 from querysmasher.planning.unsplit import (
     Cluster,
     Planned,
@@ -97,6 +97,11 @@ def _clustered(
     places = None if maps is None else clusters(schema, groups, maps)
     if maps is None or places is None:
         return planned([])
+    parts = split_groups(uniform(schema), schema, groups, maps)
+    roots = split_roots(parts)
+    split = math.fsum(math.sqrt(unit.squared_change(total=not place)) * own for place, own in roots.items())
+    if split <= math.sqrt(unit.squared_change()) * least_clustered(maps, places, parts):
+        return planned([])  # which does not take long to see
     found = [(own, merged_groups(workload, own, math.inf)) for own in places]
     alone = len(places) == 1
     merged = [
@@ -107,8 +112,6 @@ def _clustered(
     if len(merged) < len(places):
         return planned([])
     least = least_whole(merged, unit)
-    roots = split_roots(uniform(schema), schema, groups, maps)
-    split = math.fsum(math.sqrt(unit.squared_change(total=not place)) * own for place, own in roots.items())
     if split <= least:
         return planned([])
     unsplit = [own.solved(tolerance, progress) for own in merged]

@@ -18,7 +18,7 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.clusters import clusters, shares
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.split_bound import split_roots
+from querysmasher.planning.split_bound import split_groups, split_roots
 from querysmasher.planning.unsplit import UNMEASURABLE, Cluster, Planned, better, least_whole, merged_groups
 from querysmasher.planning.whole_rows import Place
 from querysmasher.privacy.unit import Unit
@@ -68,7 +68,7 @@ def _roots(workload: Workload, few: Sequence[int], centres: Centres, unit: Unit)
     maps = value_classes(workload.schema, groups)
     if maps is None:
         return {tuple(range(len(workload.schema))): math.inf}
-    roots = split_roots(centres, workload.schema, groups, maps)
+    roots = split_roots(split_groups(centres, workload.schema, groups, maps))
     return {place: own * _change(unit, place) for place, own in roots.items()}
 
 

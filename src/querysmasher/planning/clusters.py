@@ -19,6 +19,8 @@ from querysmasher.planning.cells import MergedRows
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.whole import root_diagonal, root_of
+from querysmasher.planning.split_bound import Part, Parts
+from querysmasher.planning.whole_rows import Place
 from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
 
@@ -127,6 +129,45 @@ class _Growth:
 
 def _log(limit: float) -> float:
     return math.log(limit) if limit > 0 else -math.inf
+
+
+def least_clustered(
+    maps: Sequence[Mapping[int, Integers]], places: Iterable[Sequence[int]], parts: Sequence[Parts]
+) -> float:
+    """Return a lower bound of the sum of the clusters' root losses at unit cost, whatever their shares α.
+
+    `parts` are what groups leave around uniform centres. A root loss is at least the nuclear norm of W P^½
+    for any weights p of cells, here the same for all, and what is left in other residual spaces than that of
+    the total does not depend on α. If groups of a cluster share such a space, the one with the most
+    attributes keeps it: then they have nothing in common, and their nuclear norms add up.
+    """
+    known: dict[tuple[Part, ...], float] = {}
+    found = 0.0
+    for cluster in places:
+        taken: set[Place] = {()}
+        for own in sorted(cluster, key=lambda place: -len(maps[place])):
+            left = {place: part for place, part in parts[own].items() if place not in taken}
+            key = tuple(left.values())
+            if key not in known:
+                known[key] = _nuclear_norm(left, maps[own])
+            found += known[key]
+            taken.update(left)
+    return found
+
+
+def _nuclear_norm(parts: Parts, classes: Mapping[int, Integers]) -> float:
+    """Return the nuclear norm of the sum of some parts of a group over all its cells, of equal weight."""
+    attributes = sorted(classes)
+    rows = np.zeros((1,) * (1 + len(attributes)))
+    for place, part in parts.items():
+        sizes = iter(part.rows.shape[1:])
+        rows = rows + part.rows.reshape(-1, *(next(sizes) if a in place else 1 for a in attributes))
+    for axis, a in enumerate(reversed(attributes)):
+        share = np.bincount(classes[a]) / len(classes[a])
+        rows = rows * np.sqrt(share).reshape(-1, *(1,) * axis)
+    flat = rows.reshape(len(rows), -1)
+    squares = np.linalg.eigvalsh(flat @ flat.T if len(flat) <= flat.shape[1] else flat.T @ flat)
+    return float(np.sqrt(np.maximum(squares, 0.0)).sum())
 
 
 def shares(merged: MergedRows) -> Array:
