@@ -101,7 +101,7 @@ def _clustered(
     roots = split_roots(parts)
     split = math.fsum(math.sqrt(unit.squared_change(total=not place)) * own for place, own in roots.items())
     if split <= math.sqrt(unit.squared_change()) * least_clustered(maps, places, parts):
-        return planned([])  # which does not take long to see
+        return planned([])  # seen without merging any cluster, which may take minutes
     found = [(own, merged_groups(workload, own, math.inf)) for own in places]
     alone = len(places) == 1
     merged = [
