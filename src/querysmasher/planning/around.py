@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
 from querysmasher.planning.allocation import allocate
 from querysmasher.planning.centre import Centres, uniform
-from querysmasher.planning.centres.search import search_centres
+from querysmasher.planning.centring import search_centres
 from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import Task
@@ -22,6 +21,10 @@ from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
+
+
+WAYS = (1.5, 2.0)
+"""How much further from uniform centres than the best found to try, where the search is not exact."""
 
 
 def plan_around_best(
@@ -40,22 +43,17 @@ def plan_around_best(
     if options.centering == "uniform":
         return at(uniform(workload.schema))
     with Bar("Choosing centres", None, progress):
-        found = search_centres(workload, budget, far_apart=far_apart)
-    last = at(found.centres[-1]) if found.is_proven or found.uniform_bound else None
-    beats = last is not None and math.sqrt(last.weighted_loss * budget.privacy_cost) <= found.uniform_bound
-    best = last if last is not None and (found.is_proven or beats) else _best(map(at, found.centres))
-    return replace(best, stopped_early=True) if found.stopped_early else best
-
-
-def _best(plans: Iterator[Plan]) -> Plan:
-    """Return the best plan; the first has uniform centres, and the others come ever closer to these."""
-    best = first = next(plans)
-    for trial in plans:
-        if trial.weighted_loss < best.weighted_loss:
-            best = trial
-        elif best is not first:
-            break  # a larger step gained more
-    return best
+        found = search_centres(workload, budget.unit)
+    best = at(found.at(1.0))
+    if found.is_exact and not far_apart:
+        return best
+    for way in WAYS:
+        trial = at(found.at(way))
+        if trial.weighted_loss >= best.weighted_loss:
+            break
+        best = trial
+    even = at(found.uniform)
+    return even if even.weighted_loss < best.weighted_loss else best
 
 
 def plan_at(

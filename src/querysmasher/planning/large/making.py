@@ -16,7 +16,7 @@ from dataclasses import replace
 from querysmasher.errors import PlanError
 from querysmasher.planning.allocation import allocate
 from querysmasher.planning.centre import Centres, uniform
-from querysmasher.planning.centres.search import search_centres
+from querysmasher.planning.centring import search_centres
 from querysmasher.planning.integer import check_measurable
 from querysmasher.planning.large.asked import Asked
 from querysmasher.planning.large.layers import Key, Layer, Layers, Places
@@ -102,8 +102,8 @@ class LargePlanner:
             for group in own
             if weights.get(key, 1.0) > 0
         )
-        found = search_centres(Workload(small, groups), self.budget)
-        for candidate in found.centres[::-1]:
+        found = search_centres(Workload(small, groups), self.budget.unit)
+        for candidate in (found.at(1.0),):
             chosen = dict(zip(small.names, candidate, strict=True))
             centres = tuple(
                 chosen.get(name, even) for name, even in zip(schema.names, first.centres, strict=True)

@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.centres.roles import attribute_roles
+from querysmasher.planning.roles import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.workload.family import Family

@@ -1,1 +1,0 @@
-"""The search for the centres that minimise a workload's total error."""
