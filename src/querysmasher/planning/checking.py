@@ -127,7 +127,7 @@ def _check_measured(plan: Planned, measured: Measured, known: set[object]) -> No
             _refuse("a strategy does not fit its attributes")
         centres = [plan.centres[places[a]] for a in axes]
         key = (number, *centres)
-        free = strategy.whole or strategy.unsplit  # these lie in no residual space
+        free = strategy.whole or strategy.own_centre  # these need no centre of the plan
         if key not in known and not (free or strategy.stands_on(centres)):
             _refuse("a strategy is not inside its residual space")
         known.add(key)

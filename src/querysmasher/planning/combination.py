@@ -266,4 +266,4 @@ class CombinedPredictor(QueryByQuery):
         for start in range(0, count, step):
             some = slice(start, min(start + step, count))
             own = {place: part[some] for place, part in parts.items() if set(place) <= set(places)}
-            yield lifted(own.get, places, self.centres, (some.stop - start,))
+            yield lifted(own.get, places, self.schema.sizes, self.centre, (some.stop - start,))

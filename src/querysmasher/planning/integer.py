@@ -10,6 +10,7 @@ is exact. The true number of records plays no role.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -45,7 +46,6 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     patterns: dict[Blocks, Blocks] = {}
     stretch = Fraction(plan.budget.privacy_cost) / Fraction(privacy_cost) * SAFETY
     largest = _largest_variances(plan)
-    measured = []
     for m in plan.measured:
         if m.blocks not in patterns:
             rounder.check(m)
@@ -53,6 +53,9 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
             patterns[m.blocks] = rounder.blocks(
                 m, WORD_BITS - max_records.bit_length(), most, limits().most_bits
             )
+    patterns = rounder.with_one_centre(patterns)
+    measured = []
+    for m in plan.measured:
         blocks = patterns[m.blocks]
         squared = math.prod((rounder.sensitivities[n] for _, n in blocks), start=Fraction(1))
         variance = Fraction(m.variance) * stretch * squared
@@ -146,6 +149,25 @@ class _Rounder:
         )
         raise PlanError(msg)
 
+    def with_one_centre(self, patterns: Mapping[Blocks, Blocks]) -> dict[Blocks, Blocks]:
+        """Return the same blocks, with every strategy that brings a centre rounded only once, most coarsely.
+
+        The centre of an attribute must be the same on all sets that share it.
+        """
+        coarsest: dict[int, int] = {}
+        own = {n for n, solution in enumerate(self.plan.solutions) if solution.strategy.own_centre}
+        for planned, rounded in patterns.items():
+            for (_, solution), (_, number) in zip(planned, rounded, strict=False):  # the total has no solution
+                best = coarsest.get(solution, number)
+                coarsest[solution] = min(best, number, key=self._bits.__getitem__)
+        return {
+            planned: tuple(
+                (axes, coarsest[planned[place][1]] if planned and planned[place][1] in own else number)
+                for place, (axes, number) in enumerate(rounded)
+            )
+            for planned, rounded in patterns.items()
+        }
+
     def _use_up(self, found: list[int], measured: Measured, bits: int, room: int, most: float) -> None:
         """Give the blocks of a set one more bit, one after the other, while there is room."""
         for place, (axes, solution) in enumerate(measured.blocks):
@@ -199,7 +221,7 @@ class _Rounder:
         if number not in self._losses:
             factors = [factor for _, factor in self.strategies[number].factors]
             if not all(
-                f.rank < f.rows or f.unsplit or are_independent(f.distinct_columns()) for f in factors
+                f.rank < f.rows or f.stands_alone or are_independent(f.distinct_columns()) for f in factors
             ):
                 self._losses[number] = math.inf  # answers to lost queries would be arbitrary
             elif self._spread(solution) <= limits().ordinary_ratio:

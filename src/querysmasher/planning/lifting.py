@@ -1,7 +1,7 @@
 """From residuals to tables: a marginal is the sum of what its subsets leave on it.
 
 With r_A the residual on a set A, which sums to zero along each of its axes, the marginal on S is
-Σ_{A⊆S} r_A ⊗ (⊗_{i∈S∖A} w_i), where w_i is the centre of attribute i.
+Σ_{A⊆S} r_A ⊗ (⊗_{i∈S∖A} w_i), where w_i is the centre of attribute i, which may depend on A.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.centre import Centre
 
 
 def subsets(places: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -23,23 +23,25 @@ def subsets(places: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def lifted(
     residual: Callable[[tuple[int, ...]], Array | None],
     attributes: tuple[int, ...],
-    centres: Centres,
+    sizes: Sequence[int],
+    centre: Callable[[int, tuple[int, ...]], Array],
     lead: tuple[int, ...] = (),
 ) -> Array:
     """Return tables over `attributes`, in any order, after the axes `lead`.
 
-    `residual` returns the residuals of a set (increasing indexes) with the axes `lead` first, or None.
+    `residual` returns the residuals of a set (increasing indexes) with the axes `lead` first, or None;
+    `centre` the centre of an attribute that the set does not keep.
     """
     ordered = tuple(sorted(attributes))
-    result = np.zeros((*lead, *(len(centres[a]) for a in ordered)))
+    result = np.zeros((*lead, *(sizes[a] for a in ordered)))
     for kept in subsets(ordered):
         own = residual(kept)
         if own is None:
             continue
-        share = own.reshape((*lead, *(len(centres[a]) if a in kept else 1 for a in ordered)))
+        share = own.reshape((*lead, *(sizes[a] if a in kept else 1 for a in ordered)))
         for axis, attribute in enumerate(ordered, start=len(lead)):
             if attribute not in kept:
-                share = share * _along(centres[attribute], axis, result.ndim)
+                share = share * along(centre(attribute, kept), axis, result.ndim)
         result += share
     order = [len(lead) + ordered.index(a) for a in attributes]
     return result.transpose([*range(len(lead)), *order])
@@ -48,10 +50,10 @@ def lifted(
 def centred(residual: Array, centres: Sequence[Centre], *, first: int = 0) -> Array:
     """Return C r: what sums to zero along every axis from `first` on, each with its centre."""
     for axis, centre in enumerate(centres, start=first):
-        residual = residual - residual.sum(axis=axis, keepdims=True) * _along(centre, axis, residual.ndim)
+        residual = residual - residual.sum(axis=axis, keepdims=True) * along(centre.weights, axis, residual.ndim)
     return residual
 
 
-def _along(centre: Centre, axis: int, axes: int) -> Array:
-    """Return the weights of a centre along one of many axes."""
-    return centre.weights.reshape([-1 if i == axis else 1 for i in range(axes)])
+def along(weights: Array, axis: int, axes: int) -> Array:
+    """Return weights along one of many axes."""
+    return weights.reshape([-1 if i == axis else 1 for i in range(axes)])

@@ -109,7 +109,7 @@ class Making:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
         if self.large:
             best = large_within.plan_least(
-                workload, budget, self._large_again(budget, fine=True), self.options.tolerance
+                workload, budget, self._large_again(budget), self.options.tolerance
             )
             return at_measured_cost(best, self.max_records)
         best = self._measurable(
@@ -120,10 +120,10 @@ class Making:
 
     def _large(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error where some attributes are not split."""
-        again, tolerance = self._large_again(budget, fine=True), self.options.tolerance
+        again, tolerance = self._large_again(budget), self.options.tolerance
         if objective == "worst":
             return large_worst.plan_worst(workload, targets_of(workload), again, tolerance).plan
-        free = self._large_again(budget, fine=False)(workload, None)
+        free = self._large_again(budget)(workload, None)
         if not workload.has_targets or missed_by(as_measured(free, self.max_records)) <= 1:
             return free
         best = large_within.plan_within(workload, again, tolerance, insufficient)
@@ -133,11 +133,11 @@ class Making:
         tighter = replace_targets(workload, 1 / missed)
         return replace(large_within.plan_within(tighter, again, tolerance, insufficient), workload=workload)
 
-    def _large_again(self, budget: Budget, *, fine: bool) -> large_worst.Replan:
+    def _large_again(self, budget: Budget) -> large_worst.Replan:
         """Return what plans with other weights where some attributes are not split."""
 
         def again(asked: Workload, centres: Centres | None) -> Plan:
-            planner = LargePlanner(asked, budget, self.options, self.large, self.progress, fine=fine)
+            planner = LargePlanner(asked, budget, self.options, self.large, self.progress)
             return planner.plan(self.max_records) if centres is None else planner.at(centres)
 
         return again

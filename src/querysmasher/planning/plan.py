@@ -119,7 +119,7 @@ class Plan:
     @cached_property
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
-        if any(solution.strategy.unsplit for solution in self.solutions):
+        if any(solution.strategy.own_centre for solution in self.solutions):
             found = large_extremes(self)
             return None if found is None else tuple(found)
         families = (family for group in self.workload for family in group.families)
@@ -218,10 +218,10 @@ class Plan:
         size, most = dimension(self.workload), limits().limit_dimension
         if len(self.whole) == len(self.workload.groups) and len(self.measured) == 1:
             bound: float | None = self.solutions[0].bound
-        elif size > limits().large_limit_dimension and any(s.strategy.unsplit for s in self.solutions):
-            if len(self.measured) > 1 or not all(s.strategy.unsplit for s in self.solutions):
+        elif size > limits().large_limit_dimension and any(s.strategy.own_centre for s in self.solutions):
+            if len({a for m in self.measured for a in m.attributes}) > 1:
                 return Limit(None, None, "it is not computed for large attributes beside others")
-            # the gap of a single large block is certified for any mechanism
+            # the gap of a single line or tree is certified for any mechanism
             return Limit(self.weighted_rmse / (1 + self.gap), self.gap)
         else:
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)

@@ -16,8 +16,9 @@ from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
-from querysmasher.planning.strategies import AxisRows, Strategy, UnsplitStrategy
-from querysmasher.planning.tied import Share, Tied, tied
+from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
+from querysmasher.planning.lines.gram import square_sum
+from querysmasher.planning.tied import LineRows, Share, Tied, tied
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
@@ -56,12 +57,33 @@ class Predictor:
         self.strategies = strategies
         self.measured = measured
         self.public_total = public_total
+        self._lines: dict[tuple[int, tuple[int, ...]], AxisStrategy] = {}
+        """Strategies that bring the centre of an attribute, by the attribute and the set of others."""
+        for attributes, noises in measured.items():
+            for axes, number in noises[0].blocks:
+                strategy = strategies[number]
+                if has_own_centre(strategy):
+                    place = attributes[axes[0]]
+                    self._lines[place, tuple(a for a in attributes if a != place)] = strategy
+        self.lines = frozenset(attribute for attribute, _ in self._lines)
+        """The attributes that have such strategies: they are split last, in order."""
         self._shares: dict[Hashable, dict[tuple[int, ...], Array]] = {}
         self._known: dict[Hashable, Array] = {}
 
-    def unsplit_strategies(self, attribute: int) -> list[UnsplitStrategy]:  # noqa: ARG002
-        """Return the strategies on an attribute that is measured as it is; none if it is split."""
-        return []
+    def line_strategies(self, attribute: int) -> list[AxisStrategy]:
+        """Return the strategies that bring a centre of an attribute; none if it has one for all sets."""
+        return [strategy for (place, _), strategy in self._lines.items() if place == attribute]
+
+    def line(self, attribute: int, kept: tuple[int, ...]) -> AxisStrategy | None:
+        """Return the strategy that brings the centre of an attribute, given what else is kept."""
+        return self._lines.get((attribute, tuple(sorted(kept))))
+
+    def centre(self, attribute: int, kept: tuple[int, ...]) -> Array:
+        """Return the centre of an attribute that a set does not keep."""
+        if attribute not in self.lines:
+            return self.centres[attribute].weights
+        strategy = self.line(attribute, tuple(a for a in kept if a not in self.lines or a < attribute))
+        return np.zeros(self.schema.sizes[attribute]) if strategy is None else strategy.centre
 
     def prepare(self, groups: Iterable[Group]) -> None:
         """Compute what is quicker to compute for several groups together, before they are asked for."""
@@ -101,16 +123,59 @@ class Predictor:
 
     def all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[Share]]]:
         """Iterate over all attribute sets on which the group leaves something, measured or not."""
-        options = []
+        options, later = [], []
         for place, (names, family) in enumerate(group.parts()):
             places = self.schema.positions(names)
+            if not self.lines.isdisjoint(places):
+                later.append((places, place, family))
+                continue
             key, split = self._split(places, family, summed)
             ordered = sorted(places)
             options.append(
-                [Share(place, tuple(ordered[a] for a in on), rows, (key, on)) for on, rows in split.items()]
+                [Share(place, tuple(ordered[a] for a in on), (key, on), rows) for on, rows in split.items()]
             )
+        later.sort()
         for shares in product(*options):
-            yield tuple(sorted(a for share in shares for a in share.kept)), list(shares)
+            kept = tuple(sorted(a for share in shares for a in share.kept))
+            yield from self._with_lines(group, kept, list(shares), later, summed)
+
+    def _with_lines(
+        self,
+        group: Group,
+        kept: tuple[int, ...],
+        shares: list[Share],
+        later: Sequence[tuple[tuple[int, ...], int, Family]],
+        summed: bool,
+    ) -> Iterator[tuple[tuple[int, ...], list[Share]]]:
+        """Split families on attributes that have a centre for every set of others, one after the other."""
+        if not later:
+            yield tuple(sorted(kept)), sorted(shares, key=lambda share: share.place)
+            return
+        (places, place, family), *rest = later
+        if len(places) > 1:
+            self._refuse(group)
+        strategy = self.line(places[0], kept)
+        if strategy is None:  # nothing is measured there
+            yield tuple(sorted((*kept, *places))), shares
+            return
+        key = (family.key, id(strategy), summed)
+        dropped = self._dropped(family, strategy, summed)
+        yield from self._with_lines(
+            group, kept, [*shares, Share(place, (), (key, ()), dropped)], rest, summed
+        )
+        own = Share(place, places, (key, (0,)), None, LineRows(family, strategy, summed))
+        yield from self._with_lines(group, (*kept, *places), [*shares, own], rest, summed)
+
+    def _dropped(self, family: Family, strategy: AxisStrategy, summed: bool) -> Array:
+        """Return what the queries of a family leave of an attribute that is dropped, as rows of one entry."""
+        key = (family.key, id(strategy), summed, "dropped")
+        if key not in self._known:
+            if summed:
+                found = np.array([math.sqrt(max(square_sum(family, strategy.centre, weighted=False), 0.0))])
+            else:
+                found = family.original.answers(strategy.centre)
+            self._known[key] = found
+        return self._known[key][:, None]
 
     def variances(self, group: Group) -> Array:
         """Return the variance of every query of the group, with an axis per family."""
@@ -198,11 +263,13 @@ class Predictor:
         """Return the variances at σ² = 1 of families that are tied, with an axis for each."""
         key = (own.key, strict)
         if key not in self._known:
-            self._known[key] = (
-                self._joint_variances(own.factors, own.blocks, group, strict=strict)
-                if own.blocks
-                else own.factors[0][1][:, 0] ** 2
-            )
+            if own.line is not None:
+                found = own.line.variances()
+            elif own.blocks:
+                found = self._joint_variances(own.factors, own.blocks, group, strict=strict)
+            else:
+                found = own.factors[0][1][:, 0] ** 2
+            self._known[key] = found
         return self._known[key]
 
     def _joint_variances(

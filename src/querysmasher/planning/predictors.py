@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.combination import CombinedPredictor
-from querysmasher.planning.large.predictor import LargePredictor
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import Strategy
@@ -38,8 +37,6 @@ def new_predictor(
     wholes = [Whole.of(noises, strategies) for noises in whole]
     if whole and not any(residual):
         return WholesPredictor(schema, centres, strategies, residual, public_total, wholes)
-    if any(strategy.unsplit for strategy in strategies):
-        return LargePredictor(schema, centres, strategies, residual, public_total)
     predictor = Predictor(schema, centres, strategies, residual, public_total)
     if not whole:
         return predictor

@@ -18,7 +18,7 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
-from querysmasher.planning.strategies import Strategy, UnsplitStrategy, is_unsplit
+from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.schema import Schema
 from querysmasher.workload.coarse import Coarsening
@@ -74,7 +74,7 @@ def prune(
     """Return the release over nodes of a large attribute's tree, and the same groups of these; else None."""
     schema = coarsening.original
     place = schema.position(coarsening.attribute)
-    own = predictor.unsplit_strategies(place)
+    own = predictor.line_strategies(place)
     parts = _common_parts(own, coarsening.groups) if own else None
     if parts is None:
         return None
@@ -108,10 +108,10 @@ def prune(
 
 
 def _pruned(strategy: Strategy, parts: Integers) -> Strategy | None:
-    return strategy.pruned(parts) if is_unsplit(strategy) else None
+    return strategy.pruned(parts) if has_own_centre(strategy) else None
 
 
-def _common_parts(strategies: Iterable[UnsplitStrategy], groups: Integers) -> Integers | None:
+def _common_parts(strategies: Iterable[AxisStrategy], groups: Integers) -> Integers | None:
     """Return the fewest nodes, in all strategies, of which groups of values consist; None without trees."""
     parts, before = groups, 0
     while int(parts.max()) + 1 > before:

@@ -18,7 +18,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.combination import CombinedPredictor
-from querysmasher.planning.lifting import centred, lifted, subsets
+from querysmasher.planning.lifting import along, lifted, subsets
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.strategies.strategy import Strategy
@@ -84,7 +84,7 @@ class Reconstruction:
         """
         if complete:
             self._check_complete(attributes)
-        return lifted(self.residual, attributes, self.centres)
+        return lifted(self.residual, attributes, self.plan.schema.sizes, self.predictor.centre)
 
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
@@ -123,10 +123,14 @@ class Reconstruction:
         return np.ascontiguousarray(self._centred(residual, measured.attributes))
 
     def _centred(self, residual: Array, attributes: tuple[int, ...]) -> Array:
-        centres = [self.centres[a] for a in attributes]
-        if all(centre.is_uniform for centre in centres):  # with uniform centres C r = r already
-            return residual
-        return centred(residual, centres)
+        """Return C r, which sums to zero along every axis; with uniform centres r does already."""
+        for axis, attribute in enumerate(attributes):
+            line = self.predictor.line(attribute, tuple(a for a in attributes if a != attribute))
+            if line is not None or not self.centres[attribute].is_uniform:
+                weights = self.centres[attribute].weights if line is None else line.balance
+                total = residual.sum(axis=axis, keepdims=True)
+                residual = residual - total * along(weights, axis, residual.ndim)
+        return residual
 
 
 class WholeReconstruction(Reconstruction):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.combination import CombinedPredictor
-from querysmasher.planning.large.predictor import LargePredictor
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.whole import WholePredictor
 from querysmasher.planning.wholes import WholesPredictor
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.release.large import LargeReconstruction
 from querysmasher.release.reconstruction import (
     CombinedReconstruction,
     Reconstruction,
@@ -23,7 +21,6 @@ RECONSTRUCTIONS: dict[str, type[Reconstruction]] = {
     WholePredictor.kind: WholeReconstruction,
     WholesPredictor.kind: WholesReconstruction,
     CombinedPredictor.kind: CombinedReconstruction,
-    LargePredictor.kind: LargeReconstruction,
 }
 """What reconstructs marginals, by the kind of what predicts their errors. A new kind needs a line here."""
 

@@ -12,9 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.large.balance import fair_weights
-from querysmasher.planning.limits import limits
-from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.weighted import weighted
 from querysmasher.workload.workload import Workload
@@ -69,8 +66,8 @@ class Multipliers:
 
     @classmethod
     def first(cls, workload: Workload) -> Multipliers:
-        """Return equal sums, and equal weights within every group, but for all prefixes of many values."""
-        rows = tuple(tuple(Weights.first(_first(f)) for f in group.families) for group in workload)
+        """Return equal sums, and equal weights within every group."""
+        rows = tuple(tuple(Weights.first(np.ones(f.rows)) for f in group.families) for group in workload)
         return cls(Weights.first(np.ones(len(rows))), rows)
 
     def asked(self, workload: Workload, aims: Array, factor: float = 1.0) -> list[Group]:
@@ -93,13 +90,6 @@ class Multipliers:
             means.append(float(own[0].mean(sums[0])) if own else float(ratio))
             rows.append(tuple(w.grown(part) for w, part in zip(own, sums, strict=True)))
         return Multipliers(self.groups.grown(np.array(means)), tuple(rows))
-
-
-def _first(family: Family) -> Array:
-    triangular = limits().dense_values < family.rows <= limits().triangle_values
-    if triangular and len(family.shape) == 1 and family.original.is_growing:
-        return fair_weights(family.rows)
-    return np.ones(family.rows)
 
 
 def _means(ratio: Array, own: Sequence[Weights], axis: int) -> Array:

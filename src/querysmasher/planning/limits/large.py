@@ -9,6 +9,10 @@ from dataclasses import dataclass
 class LargeLimits:
     """Limits on attributes of very many values."""
 
+    line_matrix: int = 400
+    """Maximum number of values of a line whose strategy is written out."""
+    line_gap: float = 2e-4
+    """Gap to which such strategies are solved."""
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
     most_values: int = 1_000_000

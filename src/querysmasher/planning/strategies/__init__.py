@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from querysmasher.errors import PlanError
+from querysmasher.planning.strategies.axis import AxisStrategy, has_own_centre
 from querysmasher.planning.strategies.dense import DenseStrategy
 from querysmasher.planning.strategies.diagonal import DiagonalStrategy
 from querysmasher.planning.strategies.fourier import FourierStrategy
+from querysmasher.planning.strategies.matrix_axis import MatrixAxis
 from querysmasher.planning.strategies.merged import MergedStrategy
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
-from querysmasher.planning.strategies.on_line import LineStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
 from querysmasher.planning.strategies.tree import TreeStrategy
-from querysmasher.planning.strategies.triangle import TriangleStrategy
-from querysmasher.planning.strategies.unsplit import UnsplitStrategy, is_unsplit
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
@@ -23,8 +22,8 @@ KINDS: dict[str, type[Strategy]] = {
     for kind in (
         FourierStrategy,
         MirroredStrategy,
-        TriangleStrategy,
         TreeStrategy,
+        MatrixAxis,
         MergedStrategy,
         DenseStrategy,
         DiagonalStrategy,
@@ -35,17 +34,16 @@ KINDS: dict[str, type[Strategy]] = {
 __all__ = [
     "KINDS",
     "AxisRows",
+    "AxisStrategy",
     "DenseStrategy",
     "DiagonalStrategy",
     "FourierStrategy",
-    "LineStrategy",
+    "MatrixAxis",
     "MergedStrategy",
     "MirroredStrategy",
     "Strategy",
     "TreeStrategy",
-    "TriangleStrategy",
-    "UnsplitStrategy",
-    "is_unsplit",
+    "has_own_centre",
     "strategy_from_data",
     "strategy_of_integers",
 ]

@@ -17,13 +17,12 @@ from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.cuts import crossing
 from querysmasher.planning.strategies.halving import sums_below
-from querysmasher.planning.strategies.on_line import OnLine
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.line import Places
 
 
 @dataclass(frozen=True, eq=False)
-class LineVariances(OnLine):
+class LineVariances:
     """The variances of prefixes, values and ranges of one attribute."""
 
     reflection: Reflection
@@ -47,6 +46,32 @@ class LineVariances(OnLine):
         if self.correction.size:
             image = image - (scaled @ self.correction.T) @ self.correction
         return np.asarray(image / self.diagonal)
+
+    @cached_property
+    def of_total(self) -> Array:
+        """V⁻¹1: the covariance of every value's count with the total."""
+        return self.covary(np.ones(self.size))
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return the variances of any queries, given as rows."""
+        return np.einsum("ij,ij->i", rows, self.covary(rows))
+
+    def of_spans(self, first: Places, last: Places) -> Array:
+        """Return the variances of sums of consecutive values."""
+        around = first > last  # the complement of what lies between: its variance needs two cuts as well
+        before, until = first - 1, last
+        prefixes = np.append(self.prefixes, 0.0)  # index −1: nothing
+        low, high = np.minimum(before, until), np.maximum(before, until)
+        shared = np.zeros(first.shape)
+        single = first == last
+        inner = (low >= 0) & ~single
+        shared[inner] = self.between_prefixes(low[inner], high[inner])
+        result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * shared)
+        if around.any():  # 1 − (high prefix − low prefix)
+            own = around
+            covariance = np.append(np.cumsum(self.of_total), 0.0)
+            result[own] += covariance[self.size - 1] - 2 * (covariance[high[own]] - covariance[low[own]])
+        return np.asarray(result)
 
     @cached_property
     def _inverse_diagonal(self) -> Array:

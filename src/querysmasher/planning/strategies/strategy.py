@@ -44,8 +44,8 @@ class Strategy(ABC):
     whole: ClassVar[bool] = False
     """Whether it measures queries that are not split, and so lies in no residual space."""
 
-    unsplit: ClassVar[bool] = False
-    """Whether it measures one attribute as it is, beside others that are split."""
+    own_centre: ClassVar[bool] = False
+    """Whether it is about one attribute and brings the centre of that attribute on its set."""
 
     shape: tuple[int, ...]
     """The sizes of the block's axes."""

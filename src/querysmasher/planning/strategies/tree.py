@@ -11,7 +11,7 @@ where s_v = 1_vᵀV⁻¹q is the covariance of q with the count of v, and β is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ from querysmasher.planning.strategies.groups import (
     pruned_tree,
 )
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, is_negligible, squared_lengths
-from querysmasher.planning.strategies.unsplit import UnsplitStrategy
+from querysmasher.planning.strategies.axis import AxisStrategy
 from querysmasher.planning.trees.passes import WeightedTree
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Nodes, Partition, Tree
@@ -42,7 +42,7 @@ CHUNK = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class TreeStrategy(UnsplitStrategy):
+class TreeStrategy(AxisStrategy):
     """The count of every node, with its own precision."""
 
     kind = "tree"
@@ -53,6 +53,11 @@ class TreeStrategy(UnsplitStrategy):
     """The parent of every node, -1 for a root, level by level."""
     precisions: Array
     """a: positive for leaves, zero for nodes that are not measured."""
+    moved: Array | None = None
+
+    def scaled(self, factor: float) -> TreeStrategy:
+        """Return the strategy with factor × V."""
+        return replace(self, precisions=self.precisions * factor)
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -81,12 +86,12 @@ class TreeStrategy(UnsplitStrategy):
 
     @property
     def rank(self) -> int:
-        return self.nodes.leaves.size
+        return self.nodes.leaves.size - 1
 
     @property
     def is_complete(self) -> bool:
         """Whether every value has its own leaf, so that all queries can be answered."""
-        return self.rank == self.leaf_of.size
+        return self.nodes.leaves.size == self.leaf_of.size
 
     def covariances(self, of_leaves: Array) -> Array:
         """Return the covariances of queries with the counts of all nodes; both along the first axis."""
@@ -110,21 +115,22 @@ class TreeStrategy(UnsplitStrategy):
         flat = rows.reshape(-1, self.leaf_of.size).T
         return self.partition.sums(flat) / self.partition.sizes[:, None]
 
-    def transform(self, rows: Array) -> Array:
+    def transform_whole(self, rows: Array) -> Array:
         image = self.covariances(self._merged(rows))[self.measured]
         image *= np.sqrt(self.precisions[self.measured])[:, None]
         return image.T.reshape(*rows.shape[:-1], self.measured.size)
 
-    def covary(self, rows: Array) -> Array:
+    def covary_whole(self, rows: Array) -> Array:
         found = self.covariances(self._merged(rows))[self.nodes.leaves]
         return (found / self.partition.sizes[:, None])[self.leaf_of].T.reshape(rows.shape)
 
     def orthonormal(self) -> TreeStrategy:
-        return TreeStrategy(self.leaf_of, np.full(self.rank, -1), 1 / self.partition.sizes)
+        return TreeStrategy(self.leaf_of, np.full(self.rank + 1, -1), 1 / self.partition.sizes)
 
     def written_out(self) -> Array:
-        sums = self.nodes.sums(np.eye(self.rank))[self.measured][:, self.leaf_of]
-        return sums * np.sqrt(self.precisions[self.measured])[:, None]
+        sums = self.nodes.sums(np.eye(self.nodes.leaves.size))[self.measured][:, self.leaf_of]
+        rows = sums * np.sqrt(self.precisions[self.measured])[:, None]
+        return rows - (rows @ self.centre)[:, None]
 
     # --- variances ---
 
@@ -141,10 +147,6 @@ class TreeStrategy(UnsplitStrategy):
         outside = rows - self._merged(rows)[self.leaf_of].T
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
 
-    @cached_property
-    def inverse_ones(self) -> Array:
-        return self.covary(np.ones(self.shape))
-
     @property
     def total_variance(self) -> float:
         return float(self._variances[0][self.nodes.levels[0]].sum())
@@ -154,7 +156,7 @@ class TreeStrategy(UnsplitStrategy):
         """The variance of the count of every value's leaf."""
         return self._variances[2][self.nodes.leaves][self.leaf_of]
 
-    def query_variances(self, family: Family) -> Array:
+    def whole_variances(self, family: Family) -> Array:
         base = family.original
         levels = base.levels()
         if levels is not None:
@@ -168,14 +170,16 @@ class TreeStrategy(UnsplitStrategy):
         rows = base.matrix()
         if not self.contains([((0,), rows)]):
             self._refuse(base)
-        return self.variances([((0,), rows)])
+        step = max(1, CHUNK // len(self.nodes))
+        parts = [self.transform_whole(rows[start : start + step]) for start in range(0, len(rows), step)]
+        return np.concatenate([np.einsum("ij,ij->i", part, part) for part in parts])
 
     def _level_variances(self, groups: Integers | None, size: int) -> Array:
         """Return the variances of the counts of groups that partition the values, or of all values."""
         if groups is None:
             self._check_complete(Identity((size,)))
             return self.value_variances
-        of_leaves = np.empty(self.rank, dtype=np.int64)
+        of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
         of_leaves[self.leaf_of] = groups
         if not np.array_equal(of_leaves[self.leaf_of], groups):
             msg = "the groups of a level cannot be answered: the plan measures coarser groups of values only"
@@ -193,7 +197,7 @@ class TreeStrategy(UnsplitStrategy):
 
         None if a group separates values that the strategy does not.
         """
-        of_leaves = np.empty(self.rank, dtype=np.int64)
+        of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
         of_leaves[self.leaf_of] = groups
         if not np.array_equal(of_leaves[self.leaf_of], groups):
             return None
@@ -205,10 +209,13 @@ class TreeStrategy(UnsplitStrategy):
 
         What is measured at a node and below says as much about its count as one measurement of variance P.
         """
-        of_leaves = np.empty(self.rank, dtype=np.int64)
+        of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
         of_leaves[self.leaf_of] = parts
         found = pruned_tree(self.nodes, self.precisions, self._variances[0], of_leaves)
-        return None if found is None else TreeStrategy(*found)
+        if found is None:
+            return None
+        moved = None if self.moved is None else np.bincount(parts, weights=self.moved).astype(float)
+        return TreeStrategy(*found, moved)
 
     def _check_complete(self, family: Family) -> None:
         if not self.is_complete:
@@ -221,8 +228,8 @@ class TreeStrategy(UnsplitStrategy):
         )
         raise OutsideMeasuredSpaceError(msg)
 
-    def loss(self, family: Family, *, weighted: bool = True) -> float:
-        variances = self.query_variances(family)
+    def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
+        variances = self.whole_variances(family)
         weights = family.weights if weighted else None
         return float(variances.sum() if weights is None else weights @ variances)
 
@@ -243,7 +250,10 @@ class TreeStrategy(UnsplitStrategy):
         planned = self.nodes.path_sums(self.precisions) * scale**2
         left = planned - self.nodes.path_sums(multipliers.astype(float) ** 2)
         multipliers[leaves] = np.clip(np.floor(np.sqrt(np.maximum(left, 0.0)) * (1 + 1e-12)), 1, finest)
-        return IntegerStrategy(self.shape, (((0,), Tree(self.leaf_of, self.parents, multipliers)),))
+        found = TreeStrategy(self.leaf_of, self.parents, multipliers.astype(float) ** 2)
+        sums = self.nodes.sums(self.partition.sums(found.balance[:, None]))[:, 0]
+        shift = np.rint(sums * multipliers).astype(np.int64)
+        return IntegerStrategy(self.shape, (((0,), Tree(self.leaf_of, self.parents, multipliers, shift)),))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         own = type(self).of_integers(rounded)
@@ -258,15 +268,17 @@ class TreeStrategy(UnsplitStrategy):
 
     @classmethod
     def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        forest = strategy.factors[0][1].forest
-        if forest is None:
+        factor = strategy.factors[0][1]
+        if not isinstance(factor, Tree):
             return None
-        leaf_of, parents, multipliers = forest
-        return cls(leaf_of, parents, multipliers.astype(float) ** 2)
+        found = cls(factor.leaf_of, factor.parents, factor.multipliers.astype(float) ** 2)
+        shift = factor.shift[factor.measured].astype(float)
+        ahead = found.covary_whole(factor.plain_transposed(shift))  # ĝ
+        return replace(found, moved=ahead + (1 - float(ahead.sum())) * found.balance)
 
     @property
     def leverage(self) -> float:
-        return float(self.nodes.path_sums(self.precisions).max())
+        return float(self.nodes.path_sums(self.precisions).max()) - 1 / self.total_variance
 
     def is_sound(self) -> bool:
         try:

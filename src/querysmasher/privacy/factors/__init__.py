@@ -8,7 +8,6 @@ from typing import Any
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import WORD, Factor, Integers
 from querysmasher.privacy.factors.filter import Filter
-from querysmasher.privacy.factors.halves import Halves
 from querysmasher.privacy.factors.matrix import Matrix
 from querysmasher.privacy.factors.merged import Merged
 from querysmasher.privacy.factors.mirrored import Mirrored
@@ -16,11 +15,8 @@ from querysmasher.privacy.factors.nodes import Nodes
 from querysmasher.privacy.factors.partition import Partition
 from querysmasher.privacy.factors.reflection import Reflection
 from querysmasher.privacy.factors.tree import Tree
-from querysmasher.privacy.factors.triangle import Triangle
 
-KINDS: dict[str, type[Factor]] = {
-    kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree, Triangle)
-}
+KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree)}
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""
 
 __all__ = [
@@ -28,7 +24,6 @@ __all__ = [
     "WORD",
     "Factor",
     "Filter",
-    "Halves",
     "Integers",
     "Matrix",
     "Merged",
@@ -37,7 +32,6 @@ __all__ = [
     "Partition",
     "Reflection",
     "Tree",
-    "Triangle",
     "factor_from_data",
     "is_factor",
 ]

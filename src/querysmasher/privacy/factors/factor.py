@@ -35,9 +35,6 @@ class Factor(ABC):
     stands_alone: ClassVar[bool] = False
     """Whether it must be the only factor of its strategy, on all axes in order, without noise multipliers."""
 
-    unsplit: ClassVar[bool] = False
-    """Whether it measures an attribute as it is, with its total, and so lies in no residual space."""
-
     @property
     @abstractmethod
     def rows(self) -> int:
@@ -109,21 +106,6 @@ class Factor(ABC):
     @property
     def spectrum(self) -> NDArray[np.complex128] | None:
         """The Fourier transform of the first column if all others are shifts of it, else None."""
-        return None
-
-    @property
-    def forest(self) -> tuple[Integers, Integers, Integers] | None:
-        """The leaf of every value, the parent and the multiplier of every node of a tree, else None."""
-        return None
-
-    @property
-    def line(self) -> tuple[str, Array, Array, Array, Array | None] | None:
-        """The ends, eigenvalues, diagonal and further rows of a mirrored filter F, and the lags of F⁻²."""
-        return None
-
-    @property
-    def triangle(self) -> tuple[Integers, Integers, Integers] | None:
-        """The near blocks, far blocks and ranks of a triangle, else None."""
         return None
 
     @cached_property

@@ -1,10 +1,11 @@
 """Mirrored filters: an integer filter on a line, and perhaps a few more rows, times an integer diagonal.
 
-B = [F; U]·diag(d), where F is a filter that reflects at the ends of the line (`reflection`) and U has few
-rows. With F symmetric, BᵀB = diag(d)(F² + UᵀU)diag(d), and F² is a filter of the same kind. Its diagonal is
-known exactly: with t₂ the lags of F², t₂(0) is a sum of squares, and the first column of F², a product of
-integers, gives the others one after the other. So the squared length of column j is d_j²(t₂(0) ±
-t₂(2j+shift) + Σ_k U_kj²), an exact integer, at any number of values.
+B = [F; U]·diag(d) − g1ᵀ, where F is a filter that reflects at the ends of the line (`reflection`), U has few
+rows, and g shifts every row by a constant. Write A = [F; U]·diag(d). With F symmetric, AᵀA = diag(d)(F² +
+UᵀU)diag(d), and F² is a filter of the same kind. Its diagonal is known exactly: with t₂ the lags of F², t₂(0)
+is a sum of squares, and the first column of F², a product of integers, gives the others one after the other. So
+the squared length of column j of A is d_j²(t₂(0) ± t₂(2j+shift) + Σ_k U_kj²), and that of B is less by
+2(Aᵀg)_j − ‖g‖², with Aᵀg = diag(d)(Fg₁ + Uᵀg₂) a product of integers too: exact integers, at any number of values.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.convolution import exact_product
-from querysmasher.privacy.factors.factor import Factor, Integers, largest_of, words
+from querysmasher.privacy.factors.factor import WORD, Factor, Integers, largest_of, words
 from querysmasher.privacy.factors.reflection import Reflection
 
 NEAR = 1e-6
@@ -38,7 +39,6 @@ class Mirrored(Factor):
 
     kind = "mirrored"
     stands_alone = True
-    unsplit = True
 
     ends: str
     """How the filter continues beyond the ends: a name of `reflection`."""
@@ -48,6 +48,8 @@ class Mirrored(Factor):
     """Positive multiples of the values."""
     extra: Integers
     """Further rows, before the diagonal multiplies them: possibly none."""
+    shift: Integers
+    """What is subtracted from every entry of each row."""
 
     def __post_init__(self) -> None:
         """Check the integers, and keep read-only copies."""
@@ -64,8 +66,12 @@ class Mirrored(Factor):
             msg = f"strategy: expected at most {MOST_ROWS} further rows over the values of a mirrored filter"
             raise PrivacyError(msg)
         object.__setattr__(self, "extra", extra)
+        object.__setattr__(self, "shift", words("strategy: the shift of a mirrored filter", self.shift, 1))
+        if self.shift.size != self.rows:
+            msg = "strategy: expected a shift for every row of a mirrored filter"
+            raise PrivacyError(msg)
         largest = max(map(largest_of, (self.kernel, self.diagonal, *([extra] if extra.size else []))))
-        if self.diagonal.min() < 1 or largest >= LARGEST:
+        if self.diagonal.min() < 1 or largest >= LARGEST or largest_of(self.shift) >= LARGEST**2 // 2:
             msg = "strategy: a mirrored filter has too large integers, or a diagonal that is not positive"
             raise PrivacyError(msg)
 
@@ -89,7 +95,7 @@ class Mirrored(Factor):
         if self.reflection.sign:
             entry = max(entry, 2 * others)
         further = largest_of(self.extra) if self.extra.size else 0
-        return max(entry, further, 1) * largest_of(self.diagonal)
+        return max(entry, further, 1) * largest_of(self.diagonal) + largest_of(self.shift)
 
     @cached_property
     def squares(self) -> Integers:
@@ -125,18 +131,40 @@ class Mirrored(Factor):
         return np.asarray(reflection.diagonal(free))
 
     def squared_column(self) -> int:
+        # Errors in floating point are below 2⁻⁴⁰ of the largest of all terms, far below NEAR of it, so that no
+        # column but those nearly as long can be the longest.
         further = np.square(self.extra.astype(float)).sum(axis=0)
-        rough = self.diagonal.astype(float) ** 2 * (self.squares + further)
-        nearly = np.flatnonzero(
-            rough >= (1 - NEAR) * rough.max()
-        )  # others are shorter: errors are below 2⁻⁴⁰
+        across = self._across()
+        squares = self.diagonal.astype(float) ** 2 * (self.squares + further)
+        change = 2 * self.diagonal.astype(float) * across.astype(float)
+        rough = squares - change
+        nearly = np.flatnonzero(rough >= rough.max() - NEAR * (squares.max() + np.abs(change).max()))
         columns = zip(
             self.diagonal[nearly].tolist(),
             self.squares[nearly].tolist(),
+            across[nearly].tolist(),
             self.extra[:, nearly].T.tolist(),
             strict=True,
         )
-        return max(d**2 * (s + sum(u**2 for u in own)) for d, s, own in columns)
+        constant = sum(g**2 for g in self.shift.tolist()) if self.shift.any() else 0
+        return max(d**2 * (s + sum(u**2 for u in own)) - 2 * d * a for d, s, a, own in columns) + constant
+
+    def _across(self) -> Integers:
+        """Return Fg₁ + Uᵀg₂, exactly."""
+        first, further = self.shift[: self.cells], self.shift[self.cells :]
+        if not self.shift.any():
+            return np.zeros(self.cells, dtype=np.int64)
+        bound = int(np.abs(first.astype(object)).sum())
+        reach = (bound + int(np.abs(further.astype(object)).sum())) * 2 * max(
+            largest_of(self.kernel), largest_of(self.extra) if self.extra.size else 0
+        )
+        if reach >= WORD:
+            msg = "strategy: the shift of a mirrored filter is too large"
+            raise PrivacyError(msg)
+        image = exact_product(self.reflection, self.kernel, first[None], bound)[0]
+        for row, multiple in zip(self.extra, further.tolist(), strict=True):
+            image = image + multiple * row
+        return np.asarray(image)
 
     def exact_answers(self, tables: Numbers, bound: int) -> Integers:
         x = np.asarray(tables).astype(np.int64) * self.diagonal[:, None]
@@ -145,9 +173,20 @@ class Mirrored(Factor):
         result[: self.cells] = exact_product(self.reflection, self.kernel, np.ascontiguousarray(x.T), bound).T
         for place, row in enumerate(self.extra, start=self.cells):  # sums stay below `bound` × `largest`
             result[place] = row @ x
-        return result
+        total = np.asarray(tables).astype(np.int64).sum(axis=0)
+        return result - self.shift[:, None] * total
 
     def transposed(self, answers: Array) -> Array:
+        return self.plain_transposed(answers) - self.shift.astype(float) @ answers
+
+    def plain_answers(self, table: Array) -> Array:
+        """Return A·x in floating point, before the shift."""
+        scaled = table * self.diagonal
+        image = self.reflection.apply(self.kernel.astype(float), scaled)
+        return np.concatenate([image, self.extra.astype(float) @ scaled])
+
+    def plain_transposed(self, answers: Array) -> Array:
+        """Return Aᵀz, before the shift."""
         image = self.reflection.apply(
             self.kernel.astype(float), np.ascontiguousarray(answers[: self.cells].T)
         )
@@ -159,11 +198,6 @@ class Mirrored(Factor):
     def amplitudes(self) -> Array:
         """The eigenvalues of F."""
         return self.reflection.eigenvalues(self.kernel.astype(float))
-
-    @property
-    def line(self) -> tuple[str, Array, Array, Array, Array | None]:
-        inverse = self.inverse_kernel if self.rank else None
-        return self.ends, self.amplitudes, self.diagonal.astype(float), self.extra.astype(float), inverse
 
     @property
     def rank(self) -> int:
@@ -203,11 +237,12 @@ class Mirrored(Factor):
             "kernel": self.kernel,
             "diagonal": self.diagonal,
             "extra": self.extra,
+            "shift": self.shift,
         }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        return cls(data["ends"], data["kernel"], data["diagonal"], data["extra"])
+        return cls(data["ends"], data["kernel"], data["diagonal"], data["extra"], data["shift"])
 
 
 def _sums_of_squares(integers: Integers) -> Integers:

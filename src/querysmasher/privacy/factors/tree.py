@@ -1,9 +1,10 @@
-"""Trees: every row counts the values below one node, times an integer of that node.
+"""Trees: every row counts the values below one node, times an integer of that node, less a multiple of all.
 
-The column of a value has the integers m_v of the nodes v on the path from a root to its leaf. So its squared
-length is the sum of m_v² along that path: integers, added exactly. Answers are m_v times sums of counts.
-Every partial sum is at most the bound on the table in absolute value, and every product at most
-bound × max m, which the caller keeps below 2⁶²: 64-bit integers hold them exactly.
+Row v is m_v·1_v − g_v·1. The column of a value has m_v − g_v for the nodes v on the path from a root to its leaf,
+and −g_v for the others. So its squared length is the sum of m_v² − 2m_v g_v along that path, plus Σg²: integers,
+added exactly. Answers are m_v times sums of counts, less g_v times the number of records. Every partial sum is at
+most the bound on the table in absolute value, and every product at most bound × (max m + max |g|), which the
+caller keeps below 2⁶²: 64-bit integers hold them exactly.
 
 What follows the noise is generalised least squares by two passes. With P_v the variance of the best estimate
 of node v from its own answer and those below it, and u_v the sum of P over its children,
@@ -22,7 +23,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy.factors.factor import Factor, Integers, words
+from querysmasher.privacy.factors.factor import Factor, Integers, largest_of, words
 from querysmasher.privacy.factors.nodes import Nodes, Tables
 from querysmasher.privacy.factors.partition import Partition
 
@@ -32,7 +33,7 @@ class Tree(Factor):
     """Row k is multipliers[v] times the sum over the values below node v, for the k-th node measured."""
 
     kind = "tree"
-    unsplit = True
+    stands_alone = True
 
     leaf_of: Integers
     """The number of every value's leaf, among the nodes without children: each is used."""
@@ -40,6 +41,8 @@ class Tree(Factor):
     """The parent of every node, -1 for a root, level by level (`nodes`)."""
     multipliers: Integers
     """A positive integer for every leaf, zero for a node that is not measured."""
+    shift: Integers
+    """What is subtracted from every entry of each row, a number for every node: zero where it is not measured."""
     _partition: Partition = field(init=False, repr=False)
     _nodes: Nodes = field(init=False, repr=False)
 
@@ -55,10 +58,15 @@ class Tree(Factor):
         if multipliers.min() < 0 or not multipliers[nodes.leaves].all():
             msg = "strategy: expected positive multipliers for the leaves of a tree, and no negative ones"
             raise PrivacyError(msg)
+        shift = words("strategy: the shift of a tree", self.shift, 1)
+        if shift.shape != multipliers.shape or shift[multipliers == 0].any():
+            msg = "strategy: expected a shift for every node of a tree that is measured"
+            raise PrivacyError(msg)
         for name, value in (
             ("leaf_of", partition.maps[0]),
             ("parents", nodes.parents),
             ("multipliers", multipliers),
+            ("shift", shift),
             ("_partition", partition),
             ("_nodes", nodes),
         ):
@@ -84,21 +92,27 @@ class Tree(Factor):
 
     @cached_property
     def largest(self) -> int:
-        return int(self.multipliers.max())
+        return int(self.multipliers.max()) + largest_of(self.shift)
 
     def squared_column(self) -> int:
-        fits = self.largest**2 * len(self._nodes.levels) < 2**62
-        squares = self.multipliers**2 if fits else self.multipliers.astype(object) ** 2
-        return int(self._nodes.path_sums(squares).max())
+        fits = 3 * self.largest**2 * len(self._nodes.levels) < 2**62
+        m, g = (own if fits else own.astype(object) for own in (self.multipliers, self.shift))
+        return int(self._nodes.path_sums(m**2 - 2 * m * g).max()) + sum(own**2 for own in self.shift.tolist())
 
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:  # noqa: ARG002 - the caller keeps to it
-        sums = self._nodes.sums(self._partition.sums(tables.astype(np.int64)))
+        whole = tables.astype(np.int64)
+        sums = self._nodes.sums(self._partition.sums(whole))
         if self.rows < len(self._nodes):
             sums = sums[self.measured]
         sums *= self.multipliers[self.measured][:, None]
+        sums -= self.shift[self.measured][:, None] * whole.sum(axis=0)
         return sums
 
     def transposed(self, answers: Array) -> Array:
+        return self.plain_transposed(answers) - self.shift[self.measured].astype(float) @ answers
+
+    def plain_transposed(self, answers: Array) -> Array:
+        """Return Aᵀz, before the shift."""
         return self._nodes.path_sums(self._scaled(answers))[self.leaf_of]
 
     def _scaled(self, answers: Tables) -> Tables:
@@ -113,17 +127,7 @@ class Tree(Factor):
 
     def distinct_columns(self) -> Array:
         sums = self._nodes.sums(np.eye(self._nodes.leaves.size))[self.measured]
-        return sums * self.multipliers[self.measured][:, None]
-
-    def weighted_squares(self, weights: Array) -> Array:
-        squares = np.zeros((len(self._nodes), *weights.shape[1:]))
-        own = self.multipliers[self.measured].astype(float) ** 2
-        squares[self.measured] = weights * own.reshape(-1, *[1] * (weights.ndim - 1))
-        return np.moveaxis(self._nodes.path_sums(squares)[self.leaf_of], 0, -1)
-
-    @property
-    def forest(self) -> tuple[Integers, Integers, Integers]:
-        return self.leaf_of, self.parents, self.multipliers
+        return sums * self.multipliers[self.measured][:, None] - self.shift[self.measured][:, None]
 
     @property
     def rank(self) -> int:
@@ -153,8 +157,13 @@ class Tree(Factor):
         return values[self.leaf_of].T.reshape(*answers.shape[1:], self.cells)
 
     def to_data(self) -> dict[str, Any]:
-        return {"leaf_of": self.leaf_of, "parents": self.parents, "multipliers": self.multipliers}
+        return {
+            "leaf_of": self.leaf_of,
+            "parents": self.parents,
+            "multipliers": self.multipliers,
+            "shift": self.shift,
+        }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        return cls(data["leaf_of"], data["parents"], data["multipliers"])
+        return cls(data["leaf_of"], data["parents"], data["multipliers"], data["shift"])

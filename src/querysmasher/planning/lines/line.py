@@ -18,83 +18,75 @@ diagonal determines D: a few rounds converge.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.large.balance import balanced
-from querysmasher.planning.large.gram import LineGram
-from querysmasher.planning.large.path import best_weights
-from querysmasher.planning.large.rough import Modes
+from querysmasher.planning.lines.gram import LineGram
+from querysmasher.planning.lines.path import best_weights
 from querysmasher.planning.limits import limits
-from querysmasher.planning.strategies import MirroredStrategy, UnsplitStrategy
+from querysmasher.planning.solvers.design import Design
+from querysmasher.planning.solvers.fixed_point import fixed_point
+from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 
-FAINT = 1e-3
-"""The eigenvalue of constants, relative to the next, where others measure the total."""
+SLIGHT = 1e-10
+"""Weight of every single value, relative to the mean: it makes all values known."""
 
 
 @dataclass(frozen=True, eq=False)
 class LineSolution:
     """A strategy on one attribute, with its loss at unit cost and a lower bound on that of every strategy."""
 
-    strategy: UnsplitStrategy
+    strategy: AxisStrategy
     loss: float
     bound: float
-    start: Array | None = None
-    """Weights of the values that suit the strategy, for other bounds."""
-    rest: float = 0.0
-    """A lower bound on √loss of what the queries ask beside the total, if known."""
 
 
-def solve_line(gram: LineGram, *, fine: bool = False) -> LineSolution:
-    """Return the best strategy found, with a certificate.
+def whole_loss(gram: LineGram, strategy: AxisStrategy) -> float:
+    """Return the sum of weight × q V⁻¹ qᵀ over all queries, and over the total."""
+    own = math.fsum(coefficient * strategy.whole_loss(family) for family, coefficient in gram.asked)
+    return own + (gram.total * strategy.total_variance if gram.total else 0.0)
 
-    A filter is enough if its loss is near the bound, unless `fine`: it may answer a few queries less well.
-    """
-    rough = _rough(gram, 0.0 if fine else limits().rough_change)
-    if rough is not None and rough.loss <= limits().line_enough * rough.bound:
-        return rough
+
+def solve_line(gram: LineGram) -> LineSolution:
+    """Return the best strategy found, with a certificate."""
+    if gram.size <= limits().line_matrix:
+        return _solved_written_out(gram)
     found = [
-        (strategy, gram.loss(strategy), bound)
+        (strategy, whole_loss(gram, strategy), bound)
         for strategy, bound in map(partial(_closed, gram), _closed_forms(gram))
     ]
     bound = max((bound for *_, bound in found), default=0.0)
     best = min(found, key=itemgetter(1), default=None)
     if best is not None and best[1] <= limits().line_enough * bound:
-        return LineSolution(best[0], best[1], min(bound, best[1]), value_weights(gram, best[0]))
-    found += [(own, gram.loss(own), 0.0) for own in (adapted(gram, ends) for ends in _bases(gram))]
+        return LineSolution(best[0], best[1], min(bound, best[1]))
+    found += [(own, whole_loss(gram, own), 0.0) for own in (adapted(gram, ends) for ends in _bases(gram))]
     best = min(found, key=itemgetter(1))
-    start = value_weights(gram, best[0])
-    bound = max(bound, lower_bound(gram, start, limits().path_steps))
-    if rough is None and best[1] > limits().line_enough * bound:
-        rough = _rough(gram, 0.0)
-    if rough is not None:
-        bound = max(bound, rough.bound)
-        if rough.loss < best[1]:
-            return replace(rough, bound=min(bound, rough.loss))
-    return LineSolution(best[0], best[1], min(bound, best[1]), start)
+    bound = max(bound, lower_bound(gram, value_weights(gram, best[0]), limits().path_steps))
+    return LineSolution(best[0], best[1], min(bound, best[1]))
 
 
-def _rough(gram: LineGram, least: float) -> LineSolution | None:
-    """Return the strategy that follows the weight of every prefix, if neighbours differ enough."""
-    path = gram.path(merged=False)
-    if gram.others or path is None or not gram.size <= limits().triangle_values:
-        return None
-    weights = path.prefixes
-    if weights.size < 2 or np.abs(np.diff(weights[:-1])).sum() < least * weights.sum():
-        return None
-    found = balanced(path, np.sqrt(weights), limits().balance_steps)
-    try:
-        strategy = Modes.of(path, found.best).triangle()
-    except np.linalg.LinAlgError:  # beyond double precision
-        return None
-    bound = lower_bound(gram, found.proof, 1)
-    loss = gram.loss(strategy)
-    return LineSolution(strategy, loss, min(bound, loss), found.proof)
+def _solved_written_out(gram: LineGram) -> LineSolution:
+    """Return a strategy near the optimum by matrices."""
+    whole = np.full((gram.size, gram.size), gram.total)
+    for family, coefficient in gram.asked:
+        whole += coefficient * family.gram()
+    diagonal = np.diagonal(whole)
+    whole.flat[:: gram.size + 1] += SLIGHT * float(diagonal.mean())  # values that no query distinguishes
+    values, vectors = np.linalg.eigh(whole)
+    root = np.square(vectors) @ np.sqrt(np.maximum(values, 0.0))
+    design = fixed_point(
+        lambda p: Design.of_gram(whole, gram.size, p), root**2, limits().line_gap, limits().own_steps
+    )
+    strategy = MatrixAxis(np.ascontiguousarray(design.strategy()))
+    loss = whole_loss(gram, strategy)
+    surplus = math.sqrt(SLIGHT * float(diagonal.sum()))  # tr (A + B)^½ ≤ tr A^½ + tr B^½
+    return LineSolution(strategy, loss, min(max(0.0, design.value - surplus) ** 2, loss))
 
 
 def _closed_forms(gram: LineGram) -> list[str]:
@@ -215,14 +207,12 @@ def value_weights(gram: LineGram, strategy: MirroredStrategy) -> Array:
     return np.asarray((local if local.any() else np.ones(gram.size)) / strategy.diagonal**4)
 
 
-def adapted(gram: LineGram, ends: str, *, beside_total: bool = False) -> MirroredStrategy:
-    """Return a filter with adapted low frequencies; with `beside_total`, it hardly measures a constant."""
+def adapted(gram: LineGram, ends: str) -> MirroredStrategy:
+    """Return a filter with adapted low frequencies."""
     n = gram.size
     count = max(1, min(limits().waves, n // 4, int(limits().wave_entries // n)))
     spectrum = np.sqrt(_spectrum(gram, ends))
     spectrum[:count] = spectrum[min(count, n - 1)]
-    if beside_total:
-        spectrum[:count] *= FAINT
     reflection = Reflection(ends, n)
     low = np.stack([reflection.waves(k)[0] for k in range(count)])
     plain = reflection.diagonal(reflection.kernel(spectrum))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.large.path import EASY, Path
-from querysmasher.planning.strategies import UnsplitStrategy
+from querysmasher.planning.lines.path import EASY, Path
 from querysmasher.workload.family import Family
 from querysmasher.workload.line import LineSums
 
@@ -137,10 +136,13 @@ class LineGram:
         middle += self.circular * n**2 * np.array([[(n + 1) / (2 * n) - 2, 0, 1], [0, -2, 0], [1, 0, 0]])
         return Path(weights, self.values, rows, middle, added)
 
-    def loss(self, strategy: UnsplitStrategy) -> float:
-        """Return the sum of weight × variance under a strategy at unit cost."""
-        own = sum(coefficient * strategy.loss(family) for family, coefficient in self.asked)
-        return own + (self.total * strategy.total_variance if self.total else 0.0)
+
+def square_sum(family: Family, centre: Array, *, weighted: bool = True) -> float:
+    """Return the sum over the family's queries q of (weight ×) (q·centre)², without listing all queries."""
+    if not weighted and family.original.weights is not None:
+        return float(np.square(family.original.answers(centre)).sum())
+    gram = LineGram.of(centre.size, [(family if weighted else family.original, 1.0)])
+    return float(gram.times(centre[None])[0] @ centre)
 
 
 def _backwards(rows: Array) -> Array:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.large.asked import is_implicit
-from querysmasher.planning.large.gram import LineGram
-from querysmasher.planning.large.line import LineSolution
+from querysmasher.planning.lines.gram import LineGram
+from querysmasher.planning.lines.line import LineSolution, whole_loss
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.tree import solve_tree
 from querysmasher.planning.trees.nested import is_nested, nested
@@ -31,5 +31,5 @@ def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None
         )
         raise TooLargeError(msg)
     found = solve_tree(asked, limits().forest_gap)
-    loss = found.reached**2 if len(families) == len(gram.asked) else gram.loss(found.strategy)
-    return LineSolution(found.strategy, loss, found.bound**2, rest=found.rest)
+    loss = found.reached**2 if len(families) == len(gram.asked) else whole_loss(gram, found.strategy)
+    return LineSolution(found.strategy, loss, min(found.bound**2, loss))
