@@ -55,7 +55,7 @@ def remembering(release, kept):
     """Make the releases of one plan share covariances and standard errors, which do not depend on noise."""
     from querysmasher.release.answers import Answers  # noqa: PLC0415
 
-    known, predict = release.covariance, release.predictor.variances
+    known, predict = release.covariance, release.estimator.variances
 
     def remembered(make, name, *asked):
         key = (
@@ -139,7 +139,7 @@ def simulated(runs, records, rho, tiny, noise, first_seed=0):
             if seed < first_seed + PUBLIC:
                 check_public(qs, plan, counts, noise, release, seed)
             first = first or release
-            release.__dict__["predictor"] = first.predictor  # which knows no data
+            release.__dict__["predictor"] = first.estimator  # which knows no data
             remembering(release, kept)
             for name, ask in STATISTICS.items():
                 if name in COSTLY and seed % 2:
@@ -176,7 +176,7 @@ def large(runs):
         for seed in range(20_000, 20_000 + runs):
             release = simulate(plan, counts, seed, "rounded", integers)
             first = first or release
-            release.__dict__["predictor"] = first.predictor
+            release.__dict__["predictor"] = first.estimator
             remembering(release, kept)
             found = release.quantile("income", DECILES, by="region")
             hits.append(covered(found, truth, simultaneous=False))

@@ -14,7 +14,7 @@ from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.centres.model import CentreModel
 from querysmasher.planning.centres.products import Products
-from querysmasher.planning.centres.roles import Coefficient, RoleTerm, SetClass, Use, find_roles
+from querysmasher.planning.roles import Coefficient, RoleTerm, SetClass, Use, find_roles
 from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.options import Options
 from tests.builders import COST, cps, cube, pairs, plan_split

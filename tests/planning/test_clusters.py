@@ -231,7 +231,7 @@ def test_predicates_on_many_sets_beside_tables():
         plan = qs.plan(asked, COST)
     assert len([m for m in plan.measured if m.whole]) > 1
     assert plan.whole == tuple(range(len(tables.groups), len(asked.groups)))
-    loss = sum(float(group.query_weights() @ plan.predictor.variances(group).ravel()) for group in asked)
+    loss = sum(float(group.query_weights() @ plan.estimator.variances(group).ravel()) for group in asked)
     assert loss == pytest.approx(plan.weighted_loss, rel=1e-9)
     assert plan.weighted_loss < plan_split(asked, centering="uniform").weighted_loss
     assert plan.gap < 0.01

@@ -169,7 +169,7 @@ def loss(planned, max_records=10**8, noise="discrete"):
     """The relative excess of the RMSE of the integer plan, with or without the rounding of noise."""
     integers = whole(planned, max_records=max_records)
     release = Release(integers, planned.workload, planned.centres, NoiseRecord(noise, "", seeded=False), {})
-    total = sum(float(release.predictor.total(g)) for g in planned.workload)
+    total = sum(float(release.estimator.total(g)) for g in planned.workload)
     return math.sqrt(total / len(planned.workload)) / planned.rmse - 1
 
 

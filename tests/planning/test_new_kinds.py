@@ -105,7 +105,7 @@ class HalvingReconstruction(Reconstruction):
     """A toy: halves every table."""
 
     def marginal(self, attributes, *, complete=True):
-        assert self.predictor.kind == "doubling"
+        assert self.estimator.kind == "doubling"
         return super().marginal(attributes, complete=complete) / 2
 
 
@@ -117,12 +117,12 @@ def test_a_new_predictor_and_its_reconstruction_need_one_line(monkeypatch):
     plain = qs.measure(qs.plan(workload, COST), table, seed=1)
     usual = plain.answer(workload)
 
-    def new_predictor(schema, centres, strategies, measured, *, public_total):
+    def new_estimator(schema, centres, strategies, measured, *, public_total):
         own = {noises[0].attributes: noises for noises in measured}
         return DoublingPredictor(schema, centres, strategies, own, public_total)
 
     monkeypatch.setitem(RECONSTRUCTIONS, DoublingPredictor.kind, HalvingReconstruction)
-    monkeypatch.setattr(measurements, "new_predictor", new_predictor)
+    monkeypatch.setattr(measurements, "new_estimator", new_estimator)
     release = qs.measure(qs.plan(workload, COST), table, seed=1)
     answers = release.answer(workload)
     np.testing.assert_allclose(answers.values, usual.values / 2)

@@ -14,7 +14,7 @@ from querysmasher.planning.centre import Centre, uniform
 from querysmasher.planning.centres import search
 from querysmasher.planning.centres.model import CentreModel
 from querysmasher.planning.centres.own import own_centres
-from querysmasher.planning.centres.roles import find_roles
+from querysmasher.planning.roles import find_roles
 from querysmasher.planning.centres.search import Candidates, search_centres
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from tests.builders import COST, cube, plan_split

@@ -138,7 +138,7 @@ def test_images_give_variances_and_covariances(data):
     workload = qs.Workload(SCHEMA, (data.draw(groups(SCHEMA)),))
     assume(len(workload) <= 200)
     plan = planned(data.draw(st.sampled_from(["prefix", "mixed", "structured", "tied"])))
-    images = list(plan.predictor.images(workload.groups[0]))
+    images = list(plan.estimator.images(workload.groups[0]))
     found = sum((m.variance * image @ image.T for m, image in images), np.zeros((len(workload),) * 2))
     rows, _ = query_rows(workload)
     image = rows @ np.linalg.pinv(mechanism(plan), rcond=1e-10)
@@ -288,4 +288,4 @@ def test_the_largest_variance_of_groups_that_name_their_attributes_in_another_or
         workload = workload + 8 * energy[other] * qs.queries(schema, {name: family})
     plan = qs.plan(workload, qs.PrivacyCost(1.0), centering="uniform")
     for group in workload:
-        assert plan.predictor.largest(group) == pytest.approx(plan.predictor.variances(group).max())
+        assert plan.estimator.largest(group) == pytest.approx(plan.estimator.variances(group).max())

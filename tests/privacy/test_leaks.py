@@ -172,7 +172,7 @@ def test_no_object_says_an_exact_count(plan, table, release, secrets):
         release.noise,
         release.guarantee,
         release.reconstruction,
-        release.predictor,
+        release.estimator,
         answers,
         counter,
         tally,

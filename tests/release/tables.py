@@ -170,7 +170,7 @@ def simulations(plan, counts, seeds):
         releases = [simulate(plan, counts, seed, integers=integers) for seed in seeds]
     for release in releases:
         if predictor is None:
-            predictor = release.predictor
+            predictor = release.estimator
             predictor.variances = cache(predictor.variances)
         release.__dict__["predictor"] = predictor
         yield release

@@ -82,7 +82,7 @@ def released(plan, integers, noise, place=None):
 
 
 def exact_covariance(plan, integers, noise, workload):
-    predictor = released(plan, integers, noise).predictor  # only to save time: it has no part in the values
+    predictor = released(plan, integers, noise).estimator  # only to save time: it has no part in the values
     predictor.variances = cache(predictor.variances)
 
     def answers(number, place):

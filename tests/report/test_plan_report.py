@@ -29,7 +29,7 @@ def check_rows(plan, rows, rtol=1e-9):
     for row, summary in zip(rows, plan.summary(), strict=True):
         assert row.queries == summary.queries
         assert row.rmse == pytest.approx(summary.rmse, rel=rtol)
-        own = np.sqrt(plan.predictor.variances(summary.group).ravel())
+        own = np.sqrt(plan.estimator.variances(summary.group).ravel())
         exact = np.quantile(own, QUANTILES, method="inverted_cdf")
         np.testing.assert_allclose(row.spread, exact, rtol=max(rtol, 1e-9))
 

@@ -17,7 +17,7 @@ from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.evidence import Noisy, Place
 from querysmasher.estimate.nonnegative import centred
-from querysmasher.planning.lifting import subsets
+from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.measurements import Measurements
 from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
@@ -67,19 +67,19 @@ class ReleasedResiduals:
     def _is_stored(self, attributes: Place) -> bool:
         """Return whether the release stores the whole residual around uniform centres."""
         even = all(self._even[a] for a in attributes)
-        return even and self.release.predictor.is_split and self.release.reconstruction.is_whole(attributes)
+        return even and self.release.estimator.is_split and self.release.reconstruction.is_whole(attributes)
 
     def _stored_error(self, attributes: Place) -> float:
         """Return the expected squared error of a stored residual."""
         return math.fsum(
             m.variance * math.prod(self._trace(number) for _, number in m.blocks)
-            for m in self.release.predictor.measured[attributes]
+            for m in self.release.estimator.measured[attributes]
         )
 
     def _trace(self, number: int) -> float:
         """Return the expected squared error that a strategy leaves at unit variance."""
         if number not in self._traces:
-            strategy = self.release.predictor.strategies[number]
+            strategy = self.release.estimator.strategies[number]
             centring = [((axis,), np.eye(n) - 1 / n) for axis, n in enumerate(strategy.shape)]
             self._traces[number] = float(strategy.variances(centring).sum())
         return self._traces[number]
@@ -87,7 +87,7 @@ class ReleasedResiduals:
     def _marginal(self, attributes: Place) -> Array | None:
         """Return the unbiased marginal, or None if there is none."""
         reconstruction = self.release.reconstruction
-        if self.release.predictor.is_split and not reconstruction.is_whole(attributes):
+        if self.release.estimator.is_split and not reconstruction.is_whole(attributes):
             return None  # at once: most sets were not measured
         if attributes in self._outside:
             return None
@@ -108,5 +108,5 @@ class ReleasedResiduals:
                 for some in subsets(attributes)
                 if some != attributes
             )
-            self._errors[attributes] = self.release.predictor.total(group) - below
+            self._errors[attributes] = self.release.estimator.total(group) - below
         return self._errors[attributes]

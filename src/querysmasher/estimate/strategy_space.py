@@ -35,7 +35,6 @@ from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.measurements import Measurements
 from querysmasher.release.reconstruction import Reconstruction
-from querysmasher.release.reconstructions import new_reconstruction
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
@@ -200,9 +199,9 @@ class ShrunkStore:
         if attribute not in self._singles:
             release, single = self._release, self._model.single(attribute)
             numbers = [i for i, m in enumerate(release.plan.measured) if m.attributes == (attribute,)]
-            if len(numbers) == 1 and release.predictor.is_split:
-                reconstruction = new_reconstruction(
-                    release.plan, release.centres, self, release.public_total, release.predictor
+            if len(numbers) == 1 and release.estimator.is_split:
+                reconstruction = Reconstruction(
+                    release.plan, release.centres, self, release.public_total, release.estimator
                 )
                 values = reconstruction.marginal((attribute,), complete=False)
                 sums = np.minimum(plausible(np.cumsum(values), [0]), self._model.total)
@@ -229,15 +228,13 @@ class Shrunken:
                 asked.update(wanted)
                 return found
         store = ShrunkStore(release, self._model, wanted)
-        made = new_reconstruction(
-            release.plan, release.centres, store, release.public_total, release.predictor
-        )
+        made = Reconstruction(release.plan, release.centres, store, release.public_total, release.estimator)
         self._known.append((wanted, made))
         return made
 
     def _wanted(self, group: Group) -> dict[int, Family | None]:
         """Return the family of each attribute of a group, or None where it is not to be written out."""
-        split = self._release.predictor.is_split
+        split = self._release.estimator.is_split
         found: dict[int, Family | None] = {}
         for names, family in group.parts():
             small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST
@@ -248,7 +245,7 @@ class Shrunken:
     def answer(self, group: Group) -> Array | None:
         """Return the answers to a group, with an axis per family, or None if it was not measured."""
         try:
-            self._release.predictor.check(group)
+            self._release.estimator.check(group)
         except OutsideMeasuredSpaceError:
             return None
         return _answered(self._release, self._reconstruction(group), group)

@@ -22,7 +22,6 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
-
 WAYS = (1.5, 2.0)
 """How much further from uniform centres than the best found to try, where the search is not exact."""
 

@@ -16,11 +16,11 @@ import numpy as np
 from querysmasher.planning.cells import MergedRows, value_classes
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.clusters import clusters, shares
+from querysmasher.planning.estimator.whole import Place
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.split_bound import split_groups, split_roots
 from querysmasher.planning.unsplit import UNMEASURABLE, Cluster, Planned, better, least_whole, merged_groups
-from querysmasher.planning.whole_rows import Place
 from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload

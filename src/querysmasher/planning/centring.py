@@ -26,7 +26,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.planning.centre import Centre, Centres, uniform
-from querysmasher.planning.lifting import subsets
+from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.limits import limits
 from querysmasher.planning.roles import RoleFamily, Roles, few_roles
 from querysmasher.planning.solvers.circulant import is_circulant_gram
@@ -138,9 +138,7 @@ class _Axis:
         whole = kept + total
         start = np.full(self.size, 1.0 / self.size) if self.start is None else self.start
         gap = limits().search_gap if self.size <= limits().light_cells else limits().own_gap
-        design = fixed_point(
-            lambda p: Design.of_gram(whole, self.size, p), start, gap, limits().own_steps
-        )
+        design = fixed_point(lambda p: Design.of_gram(whole, self.size, p), start, gap, limits().own_steps)
         V = (design.image.T / design.roots) @ design.image
         scale = 1 / np.sqrt(np.diagonal(V))
         self.measure(V * np.outer(scale, scale))

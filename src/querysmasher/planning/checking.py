@@ -83,9 +83,9 @@ def _check_loss(plan: Planned) -> None:
         return
     total = 0.0
     try:
-        plan.predictor.prepare(workload)
+        plan.estimator.prepare(workload)
         for group in workload:
-            variances = plan.predictor.variances(group)
+            variances = plan.estimator.variances(group)
             for axis, family in enumerate(group.families):
                 if family.weights is not None:
                     spread = [-1 if a == axis else 1 for a in range(variances.ndim)]

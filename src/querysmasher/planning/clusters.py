@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.planning.cells import MergedRows
+from querysmasher.planning.estimator.whole import Place
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.whole import root_diagonal, root_of
 from querysmasher.planning.split_bound import Part, Parts
-from querysmasher.planning.whole_rows import Place
 from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
 

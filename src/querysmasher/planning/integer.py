@@ -157,7 +157,9 @@ class _Rounder:
         coarsest: dict[int, int] = {}
         own = {n for n, solution in enumerate(self.plan.solutions) if solution.strategy.own_centre}
         for planned, rounded in patterns.items():
-            for (_, solution), (_, number) in zip(planned, rounded, strict=False):  # the total has no solution
+            for (_, solution), (_, number) in zip(
+                planned, rounded, strict=False
+            ):  # the total has no solution
                 best = coarsest.get(solution, number)
                 coarsest[solution] = min(best, number, key=self._bits.__getitem__)
         return {

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, square_root
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.roles import find_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import minimize
+from querysmasher.planning.roles import find_roles
 from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload

@@ -15,13 +15,11 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.combination import CombinedPredictor
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.whole_rows import Whole
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
@@ -133,7 +131,7 @@ def _with_loss(plan: Plan, loss: float) -> Plan:
 
 def _loss(plan: Plan) -> float:
     """Return the weighted loss of the combined answers, query by query."""
-    variances = ((group, plan.predictor.variances(group)) for group in plan.workload)
+    variances = ((group, plan.estimator.variances(group)) for group in plan.workload)
     return math.fsum(float(group.query_weights() @ own.ravel()) for group, own in variances)
 
 
@@ -152,7 +150,7 @@ def _shared(plan: Plan, split: Plan, unsplit: Sequence[Unsplit]) -> Plan:
 class Mixture:
     """The loss of a workload, as a function of the noise of residual and of whole measurements."""
 
-    predictor: CombinedPredictor
+    estimator: Estimator
     base: float
     """The loss of the groups that are split, from what residual measurements know."""
     gram: Array
@@ -172,47 +170,50 @@ class Mixture:
         """Return the mixture of groups that are split and others that are not."""
         count = len(plan.measured) - len(unsplit)
         strategies = [solution.strategy for solution in plan.solutions]
-        known = {m.attributes: (m,) for m in plan.measured[:count]}
-        predictor = CombinedPredictor(
-            Predictor(
-                plan.workload.schema, plan.centres, strategies, known, plan.budget.unit.total_is_public
-            ),
-            [Whole.of((m,), strategies) for m in plan.measured[count:]],
+        estimator = Estimator(
+            plan.workload.schema,
+            plan.centres,
+            strategies,
+            [(m,) for m in plan.measured],
+            public_total=plan.budget.unit.total_is_public,
         )
-        gram = np.zeros((predictor.count, predictor.count))
-        for group in split if predictor.corrects_known else ():
-            gram += predictor.known_gram(group)
+        rows = estimator.whole_rows
+        gram = np.zeros((rows.count, rows.count))
+        for group in split if rows.corrects_known else ():
+            gram += estimator.known_gram(group)
         total = Group((), ())
-        variance = float(predictor.residual.known_variances(total))
+        variance = float(estimator.residual.variances(total, known=True))
         lost = sum(own.total_loss for own in unsplit)
         base = math.fsum(m.variance * m.root_loss**2 for m in plan.measured[:count]) - lost * variance
-        queries = np.zeros((sum(len(own.queries) for own in unsplit), predictor.count))
+        queries = np.zeros((sum(len(own.queries) for own in unsplit), rows.count))
         start = stop = 0
         for own in unsplit:
-            rows, columns = own.queries.shape
-            queries[start : start + rows, stop : stop + columns] = own.queries
-            start, stop = start + rows, stop + columns
+            height, width = own.queries.shape
+            queries[start : start + height, stop : stop + width] = own.queries
+            start, stop = start + height, stop + width
         alpha = [np.zeros(len(own.rows)) if own.alpha is None else own.alpha for own in unsplit]
         return cls(
-            predictor,
+            estimator,
             base,
             gram,
             queries,
             np.concatenate([own.weights for own in unsplit]),
             np.concatenate(alpha),
-            predictor.covariances(total)[0],
+            rows.known(total),
             variance,
         )
 
     def loss(self, residual: float = 1.0, whole: float = 1.0) -> float:
         """Return the weighted loss if the noise variances were these multiples of theirs."""
-        weights = self.predictor.weights(residual, whole)
+        weights = self.estimator.whole_rows.weights_at(residual, whole)
         gain = np.einsum("ir,ij,jr->", weights.root, self.gram, weights.root, optimize=True)
         loss = residual * self.base - residual**2 * float(gain)
-        known = residual * (self.queries @ self.predictor.spread + np.outer(self.alpha, self.covariances))
+        known = residual * (
+            self.queries @ self.estimator.whole_rows.spread + np.outer(self.alpha, self.covariances)
+        )
         variances = np.einsum("ij,ij->i", known, self.queries)
         variances += residual * self.alpha * (self.queries @ self.covariances + self.alpha * self.variance)
-        change = weights.change(known, self.queries @ self.predictor.gram)
+        change = weights.change(known, self.queries @ self.estimator.whole_rows.gram)
         return loss + float(self.weights @ (variances + change))
 
     def shared(self, share: float) -> tuple[float, float, float]:

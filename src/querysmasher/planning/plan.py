@@ -15,6 +15,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.large.extremes import large_extremes
 from querysmasher.planning.limit import Limit, dimension, root_loss_bound
 from querysmasher.planning.limits import limits
@@ -24,8 +25,6 @@ from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.objectives.extremes import extremes
-from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.product_limit import product_bound
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
@@ -91,8 +90,8 @@ class Plan:
         weights = {g.weight for g in self.workload}
         if len(weights) == 1 and all(f.weights is None for g in self.workload for f in g.families):
             return self.weighted_rmse / math.sqrt(weights.pop())
-        self.predictor.prepare(self.workload)
-        total = math.fsum(self.predictor.total(g) for g in self.workload)
+        self.estimator.prepare(self.workload)
+        total = math.fsum(self.estimator.total(g) for g in self.workload)
         return math.sqrt(total / self.workload.query_count)
 
     @property
@@ -158,13 +157,13 @@ class Plan:
         return math.fsum(self._change(m) / m.variance for m in self.measured)
 
     @cached_property
-    def predictor(self) -> Predictor:
-        """The predictor of the variance of any query under this plan."""
-        return self.new_predictor()
+    def estimator(self) -> Estimator:
+        """The estimator of the variance of any query under this plan."""
+        return self.new_estimator()
 
-    def new_predictor(self) -> Predictor:
-        """Return a predictor that shares no memory with the plan's own."""
-        return new_predictor(
+    def new_estimator(self) -> Estimator:
+        """Return a estimator that shares no memory with the plan's own."""
+        return Estimator(
             self.workload.schema,
             self.centres,
             [s.strategy for s in self.solutions],
@@ -186,9 +185,9 @@ class Plan:
             raise TooLargeError(msg)
         result = np.empty(workload.query_count)
         start = 0
-        self.predictor.prepare(workload)
+        self.estimator.prepare(workload)
         for group in workload:
-            own = self.predictor.variances(group)
+            own = self.estimator.variances(group)
             result[start : start + own.size] = own.ravel()
             start += own.size
         return result

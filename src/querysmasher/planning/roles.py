@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
-from querysmasher.planning.lifting import subsets
+from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.split import Kept, PlacedFamily
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload

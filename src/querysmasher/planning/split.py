@@ -1,6 +1,6 @@
 """Splitting queries around centres: q⇒A = q · ⊗(Cᵢ for kept axes i, wᵢ for the others).
 
-The planner, the search for centres, the predictor and the limit all split families of queries here.
+The planner, the search for centres, the estimator and the limit all split families of queries here.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.estimator.whole import Place
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.mechanisms.whole import independent_root, least_root
 from querysmasher.planning.split import Kept, PlacedFamily, split_rows
-from querysmasher.planning.whole_rows import Place, on_values
 from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
 
@@ -92,6 +92,13 @@ def _parts(
     for kept, left in split_rows(rows, coarse).items():
         sizes = (len(coarse[axis]) for axis in kept)
         yield kept, Part(left.reshape(len(rows), *sizes), [own[axis] for axis in kept])
+
+
+def on_values(rows: Array, maps: Sequence[Integers]) -> Array:
+    """Return rows over classes on the values of these classes."""
+    for place, own in enumerate(maps, start=1):
+        rows = rows.take(own, axis=place)
+    return rows
 
 
 def _root(*parts: Part) -> float:

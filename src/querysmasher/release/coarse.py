@@ -9,7 +9,7 @@ from typing import Protocol
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
-from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.release.answers import Answers
 from querysmasher.release.covariance import covariance
 from querysmasher.release.pruned import Pruned, prune
@@ -26,7 +26,7 @@ class Answering(Protocol):
     """What a release offers to its views."""
 
     @property
-    def predictor(self) -> Predictor: ...
+    def estimator(self) -> Estimator: ...
     @property
     def reconstruction(self) -> Reconstruction: ...
     def answer(self, workload: Workload) -> Answers: ...
@@ -60,14 +60,14 @@ class CoarseRelease(Statistical):
     @cached_property
     def _pruned(self) -> tuple[Pruned, Coarsening] | None:
         """The release over nodes of a tree, if the attribute is large; else None."""
-        return prune(self.release.predictor, self.release.reconstruction, self.coarsening)
+        return prune(self.release.estimator, self.release.reconstruction, self.coarsening)
 
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariances of answers on the coarser schema; see `Release.covariance`."""
         if self._pruned is not None:
             pruned, coarsening = self._pruned
             both = coarsening.fine(workload), None if other is None else coarsening.fine(other)
-            return covariance(pruned.predictor, *both)
+            return covariance(pruned.estimator, *both)
         fine = self.coarsening.fine
         return self.release.covariance(fine(workload), None if other is None else fine(other))
 

@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
@@ -19,7 +18,6 @@ from querysmasher.release.exploration import Exploration
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.reconstruction import Reconstruction
-from querysmasher.release.reconstructions import new_reconstruction
 from querysmasher.release.repeats import combined_noise, repeats
 from querysmasher.release.store import Store
 from querysmasher.report.guarantees import record_words, remarks
@@ -72,7 +70,7 @@ class Measurements:
         return sum(map(self.plan.count, self.plan.measured))
 
     @cached_property
-    def predictor(self) -> Predictor:
+    def estimator(self) -> Estimator:
         """Computes the variance of any query under the noise that was added."""
         strategies = [strategy_of_integers(s) for s in self.plan.strategies]
         twins: dict[int, int] = {}  # the same rows, each with noise of the same variance
@@ -83,7 +81,7 @@ class Measurements:
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
         measured = [tuple(self._noises(own, twins)) for own in repeats(self.plan)]
-        return new_predictor(
+        return Estimator(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
 
@@ -100,4 +98,4 @@ class Measurements:
     @cached_property
     def reconstruction(self) -> Reconstruction:
         """Reconstructs marginals."""
-        return new_reconstruction(self.plan, self.centres, self.store, self.public_total, self.predictor)
+        return Reconstruction(self.plan, self.centres, self.store, self.public_total, self.estimator)

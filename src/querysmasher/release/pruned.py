@@ -14,10 +14,9 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.attributes import Ordinal
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.schema import Schema
@@ -28,10 +27,10 @@ from querysmasher.workload.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class Pruned:
-    """Nodes in place of the values of one attribute: schema, predictor and marginals."""
+    """Nodes in place of the values of one attribute: schema, estimator and marginals."""
 
     schema: Schema
-    predictor: Predictor
+    estimator: Estimator
     reconstruction: Reconstruction
     place: int
     """Index of the attribute."""
@@ -41,7 +40,7 @@ class Pruned:
 
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""
-        std = np.sqrt(self.predictor.variances(group))
+        std = np.sqrt(self.estimator.variances(group))
         table = self._marginal(self.schema.positions(group.attributes))
         for _, family in group.parts():
             table = np.moveaxis(family.answers(table), 0, -1)
@@ -69,26 +68,26 @@ class Pruned:
 
 
 def prune(
-    predictor: Predictor, reconstruction: Reconstruction, coarsening: Coarsening
+    estimator: Estimator, reconstruction: Reconstruction, coarsening: Coarsening
 ) -> tuple[Pruned, Coarsening] | None:
     """Return the release over nodes of a large attribute's tree, and the same groups of these; else None."""
     schema = coarsening.original
     place = schema.position(coarsening.attribute)
-    own = predictor.line_strategies(place)
+    own = estimator.residual.line_strategies(place)
     parts = _common_parts(own, coarsening.groups) if own else None
     if parts is None:
         return None
     size = int(parts.max()) + 1
-    strategies: list[Strategy] = list(predictor.strategies)
+    strategies: list[Strategy] = list(estimator.strategies)
     numbers: dict[int, int] = {}
     measured: list[tuple[Measured, ...]] = []
-    for attributes, noises in predictor.measured.items():
+    for attributes, noises in estimator.measured.items():
         changed = []
         for noise in noises:
             blocks = []
             for axes, number in noise.blocks:
                 if attributes[axes[0]] == place and number not in numbers:
-                    small = _pruned(predictor.strategies[number], parts)
+                    small = _pruned(estimator.strategies[number], parts)
                     if small is None:
                         return None
                     numbers[number] = len(strategies)
@@ -98,8 +97,8 @@ def prune(
         measured.append(tuple(changed))
     coarse = Ordinal(coarsening.attribute, range(size))
     inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
-    centres = tuple(Centre.uniform(size) if i == place else c for i, c in enumerate(predictor.centres))
-    found = new_predictor(inner, centres, strategies, measured, public_total=predictor.public_total)
+    centres = tuple(Centre.uniform(size) if i == place else c for i, c in enumerate(estimator.centres))
+    found = Estimator(inner, centres, strategies, measured, public_total=estimator.public_total)
     groups = np.empty(size, dtype=np.int64)
     groups[parts] = coarsening.groups
     return Pruned(inner, found, reconstruction, place, parts), replace(

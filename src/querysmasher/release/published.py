@@ -81,7 +81,7 @@ def _other_plan(release: Release, plan: Plan, file: Path) -> str:
         return ""
     fresh = replace(release, plan=rounded, entry=None)
     if [m.attributes for m in rounded.measured] == [m.attributes for m in release.plan.measured] and all(
-        math.isclose(fresh.predictor.total(group), release.predictor.total(group), rel_tol=ALIKE)
+        math.isclose(fresh.estimator.total(group), release.estimator.total(group), rel_tol=ALIKE)
         for group in release.workload
     ):
         return ""

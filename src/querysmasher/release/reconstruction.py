@@ -1,15 +1,15 @@
-"""Consistent, unbiased marginals reconstructed from noisy residuals.
+"""Consistent, unbiased marginals reconstructed from noisy answers.
 
-With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table on exactly A,
-and the marginal on S is Σ_{A⊆S} (⊗_{i∈A} C_i) ⊗ (⊗_{i∈S∖A} w_i) · r_A. All marginals come from
-the same residuals, so they agree wherever they overlap.
+With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table on exactly A. The estimator
+corrects residuals by what was measured of queries that are not split, and adds them up to tables. All marginals
+come from the same residuals, so they agree wherever they overlap.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,12 +17,8 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.combination import CombinedPredictor
-from querysmasher.planning.lifting import along, lifted, subsets
-from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.strategies import strategy_of_integers
-from querysmasher.planning.strategies.strategy import Strategy
-from querysmasher.planning.wholes import WholesPredictor
+from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.lifting import along, subsets
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.repeats import combined_answers, repeats
 from querysmasher.release.store import Store
@@ -36,7 +32,7 @@ KEPT = 30_000_000
 class Reconstruction:
     """Reconstructs residuals and marginals on demand; caches recently used residuals."""
 
-    predictor: Predictor
+    estimator: Estimator
 
     def __init__(
         self,
@@ -44,14 +40,14 @@ class Reconstruction:
         centres: Centres,
         store: Store,
         public_total: int | None,
-        predictor: Predictor,
+        estimator: Estimator,
     ) -> None:
         """Take what was measured, and what predicts its errors."""
         self.plan = plan
         self.centres = centres
         self.store = store
         self.public_total = public_total
-        self.predictor = predictor
+        self.estimator = estimator
         self._numbers: Mapping[tuple[int, ...], tuple[int, ...]] = {
             plan.measured[own[0]].attributes: own
             for own in repeats(plan)
@@ -84,10 +80,42 @@ class Reconstruction:
         """
         if complete:
             self._check_complete(attributes)
-        return lifted(self.residual, attributes, self.plan.schema.sizes, self.predictor.centre)
+        if self.estimator.single is not None:
+            return self._of_single(attributes)
+        return self.estimator.table(attributes, self.residual, self._whole_answers)
+
+    def _whole_answers(self) -> Array:
+        """Return the answers to all queries that are not split."""
+        numbers = [i for i, m in enumerate(self.plan.measured) if _is_of_whole_queries(self.plan, m)]
+        return np.concatenate([self.store[number].astype(float) for number in numbers])
+
+    def _of_single(self, attributes: tuple[int, ...]) -> Array:
+        """Return the marginal from the only measurement, right for what follows from its queries."""
+        (measured,) = self.plan.measured
+        if not set(attributes) <= set(measured.attributes):
+            names = ", ".join(self.plan.schema.names[a] for a in attributes)
+            msg = f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
+            raise OutsideMeasuredSpaceError(msg)
+        others = tuple(axis for axis, a in enumerate(measured.attributes) if a not in attributes)
+        ordered = [a for a in measured.attributes if a in attributes]
+        return self._table.sum(axis=others).transpose([ordered.index(a) for a in attributes])
+
+    @cached_property
+    def _table(self) -> Array:
+        """An estimate of the counts of all cells, from which answers to the only measurement's queries follow."""
+        (measured,) = self.plan.measured
+        ((_, number),) = measured.blocks
+        ((_, factor),) = self.plan.strategies[number].factors
+        sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
+        return factor.undone(self.store[0].astype(float)).reshape(sizes)
 
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
+        if not self.estimator.is_split:
+            names = tuple(self.plan.schema.names[a] for a in attributes)
+            families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
+            self.estimator.check(Group(names, families))
+            return
         ordered = sorted(attributes)
         self._refuse_unless_measured([kept for kept in subsets(ordered) if not self.is_whole(kept)])
 
@@ -125,109 +153,12 @@ class Reconstruction:
     def _centred(self, residual: Array, attributes: tuple[int, ...]) -> Array:
         """Return C r, which sums to zero along every axis; with uniform centres r does already."""
         for axis, attribute in enumerate(attributes):
-            line = self.predictor.line(attribute, tuple(a for a in attributes if a != attribute))
+            line = self.estimator.residual.line(attribute, tuple(a for a in attributes if a != attribute))
             if line is not None or not self.centres[attribute].is_uniform:
                 weights = self.centres[attribute].weights if line is None else line.balance
                 total = residual.sum(axis=axis, keepdims=True)
                 residual = residual - total * along(weights, axis, residual.ndim)
         return residual
-
-
-class WholeReconstruction(Reconstruction):
-    """Reconstructs marginals from queries that were measured as they are, as far as they follow."""
-
-    def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
-        """Return the marginal on attributes in any order, right for what follows from the measured queries.
-
-        With `complete`, refuse a marginal whose cells do not all follow from them.
-        """
-        (measured,) = self.plan.measured
-        if not set(attributes) <= set(measured.attributes) or (complete and not self._follows(attributes)):
-            names = ", ".join(self.plan.schema.names[a] for a in attributes)
-            msg = f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
-            raise OutsideMeasuredSpaceError(msg)
-        table = self._table
-        others = tuple(axis for axis, a in enumerate(measured.attributes) if a not in attributes)
-        ordered = [a for a in measured.attributes if a in attributes]
-        return table.sum(axis=others).transpose([ordered.index(a) for a in attributes])
-
-    @cached_property
-    def _table(self) -> Array:
-        """An estimate of the counts of all cells, from which answers to the measured queries follow."""
-        (measured,) = self.plan.measured
-        ((_, number),) = measured.blocks
-        ((_, factor),) = self.plan.strategies[number].factors
-        sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
-        return factor.undone(self.store[0].astype(float)).reshape(sizes)
-
-    def _follows(self, attributes: tuple[int, ...]) -> bool:
-        """Return whether every cell of a marginal is a combination of the measured queries."""
-        (measured,) = self.plan.measured
-        if math.prod(self.plan.schema.sizes[a] for a in attributes) > self.plan.count(measured):
-            return False  # cells are independent of each other: there must be as many queries
-        sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
-        factors = [
-            ((axis,), np.eye(n) if a in attributes else np.ones((1, n)))
-            for axis, (a, n) in enumerate(zip(measured.attributes, sizes, strict=True))
-        ]
-        return self._strategy.contains(factors)
-
-    @cached_property
-    def _strategy(self) -> Strategy:
-        """What was measured, which knows what follows from it."""
-        (measured,) = self.plan.measured
-        ((_, number),) = measured.blocks
-        return strategy_of_integers(self.plan.strategies[number])
-
-
-class PartlyWhole(Reconstruction):
-    """Reconstructs marginals from queries that were measured as they are, and others or the total."""
-
-    @property
-    def _whole_answers(self) -> list[Array]:
-        """The answers to queries that are not split, one array for each measurement."""
-        numbers = [i for i, m in enumerate(self.plan.measured) if _is_of_whole_queries(self.plan, m)]
-        return [self.store[number].astype(float) for number in numbers]
-
-    def _check_complete(self, attributes: tuple[int, ...]) -> None:
-        """Refuse a marginal of which some cells cannot be estimated."""
-        names = [self.plan.schema.names[a] for a in attributes]
-        families = tuple(Identity.of(self.plan.schema.sizes[a]) for a in attributes)
-        self.predictor.check(Group(tuple(names), families))
-
-
-class CombinedReconstruction(PartlyWhole):
-    """Reconstructs marginals from residuals, corrected by what was measured of queries that are not split."""
-
-    predictor: CombinedPredictor
-
-    def residual(self, attributes: tuple[int, ...]) -> Array | None:
-        """Return the corrected residual of a set, or None if nothing is measured of it."""
-        own, change = super().residual(attributes), self._correction(attributes)
-        return change if own is None else own if change is None else own + change
-
-    @cached_property
-    def _correction(self) -> Callable[[tuple[int, ...]], Array | None]:
-        """Returns what the whole answers add to a residual."""
-        said = self.predictor.known_answers(super().residual)
-        differences = np.concatenate(self._whole_answers) - said
-        return self.predictor.correction(differences)
-
-
-class WholesReconstruction(PartlyWhole):
-    """Reconstructs marginals from queries that were measured as they are, in several parts."""
-
-    predictor: WholesPredictor
-
-    def marginal(self, attributes: tuple[int, ...], *, complete: bool = True) -> Array:
-        """Return the marginal on attributes in any order, right for what follows from these queries."""
-        if complete:
-            self._check_complete(attributes)
-        total = self.residual(())
-        answers = [*self._whole_answers, *([] if total is None else [total.reshape(1)])]
-        ordered = tuple(sorted(attributes))
-        table = self.predictor.marginal(ordered, np.concatenate(answers))
-        return table.transpose([ordered.index(a) for a in attributes])
 
 
 def _is_of_whole_queries(plan: IntegerPlan, measured: IntegerMeasured) -> bool:

@@ -78,7 +78,7 @@ class Release(Measurements, Statistical):
         values, std = np.empty(workload.query_count), np.empty(workload.query_count)
         start = 0
         with one_core():
-            self.predictor.prepare(workload)
+            self.estimator.prepare(workload)
             for group in workload:
                 stop = start + group.rows
                 own_values, own_std = self.answer_group(group)
@@ -88,7 +88,7 @@ class Release(Measurements, Statistical):
 
     def answer_group(self, group: Group) -> tuple[Array, Array]:
         """Return values and standard errors of one group, with an axis per family."""
-        std = np.sqrt(self.predictor.variances(group))  # also refuses what cannot be answered
+        std = np.sqrt(self.estimator.variances(group))  # also refuses what cannot be answered
         table = self.reconstruction.marginal(self.plan.schema.positions(group.attributes), complete=False)
         for _, family in group.parts():  # each answers the first axes, and its queries go to the end
             table = np.moveaxis(family.answers(table), 0, -1)
@@ -97,15 +97,15 @@ class Release(Measurements, Statistical):
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""
         self._check(workload)
-        self.predictor.prepare(workload)
-        return np.concatenate([self.predictor.variances(group).ravel() for group in workload])
+        self.estimator.prepare(workload)
+        return np.concatenate([self.estimator.variances(group).ravel() for group in workload])
 
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariance matrix of the answers to a small workload, or with those to another one."""
         self._check(workload)
         if other is not None:
             self._check(other)
-        return covariance(self.predictor, workload, other)
+        return covariance(self.estimator, workload, other)
 
     def write(
         self,

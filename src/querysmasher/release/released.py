@@ -6,7 +6,7 @@ from typing import Protocol
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.prediction import Predictor
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.exploration import Exploration
@@ -54,6 +54,6 @@ class Released(Measured, Protocol):
     @property
     def measurements(self) -> int: ...
     @property
-    def predictor(self) -> Predictor: ...
+    def estimator(self) -> Estimator: ...
     def marginal(self, *attributes: str) -> Array: ...
     def answer_group(self, group: Group) -> tuple[Array, Array]: ...

@@ -45,9 +45,9 @@ def write_answers(
     ending = check_ending(path, ENDINGS)
     if ending == ".xlsx":
         check_excel()
-    release.predictor.prepare(workload)
+    release.estimator.prepare(workload)
     for group in workload:
-        release.predictor.check(group)  # before anything is written
+        release.estimator.check(group)  # before anything is written
     safe = cell if ending.startswith(".csv") else str
     queries = workload.query_count <= MAX_QUERIES
     tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=safe)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, error, share
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.prediction import Predictor
 from querysmasher.report.guarantees import promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.workload.groups import Group
@@ -92,7 +92,7 @@ def expect(
     plan: Planned,
     workload: Workload | None = None,
     *,
-    predictor: Predictor | None = None,
+    estimator: Estimator | None = None,
     max_entries: float = math.inf,
 ) -> Iterator[Expectation]:
     """Predict the error of every group of the planned (or another) workload, one at a time.
@@ -101,17 +101,17 @@ def expect(
     to `max_entries` numbers; the error of a group with a larger one is left open.
     """
     workload = plan.workload if workload is None else workload
-    predictor = plan.predictor if predictor is None else predictor
+    estimator = plan.estimator if estimator is None else estimator
     position = workload.schema.position
     shares, of_group = plan.budget_shares(), _shares_of_whole(plan) if workload is plan.workload else {}
-    own_queries = workload is plan.workload and predictor is plan.predictor
-    predictor.prepare(group for group in workload if _is_quick(group, max_entries))
+    own_queries = workload is plan.workload and estimator is plan.estimator
+    estimator.prepare(group for group in workload if _is_quick(group, max_entries))
     extremes = largest_errors(plan) if own_queries and max_entries == math.inf else None
     for place, group in enumerate(workload):
         own = shares.get(tuple(sorted(group.attributes, key=position)), 0.0)
         extreme = None if extremes is None else extremes[place]
         largest = None if extreme is None else extreme.std
-        rmse = _rmse(group, predictor, max_entries)
+        rmse = _rmse(group, estimator, max_entries)
         row = Expectation(_label(group, workload), (group,), rmse, own, largest=largest, extreme=extreme)
         yield replace(row, budget_share=of_group[place], is_whole=True) if place in of_group else row
 
@@ -280,11 +280,11 @@ def _is_quick(group: Group, max_entries: float) -> bool:
     return all(f.closed_form or f.rows * f.cells <= max_entries for f in group.families)
 
 
-def _rmse(group: Group, predictor: Predictor, max_entries: float) -> float | None:
+def _rmse(group: Group, estimator: Estimator, max_entries: float) -> float | None:
     if not _is_quick(group, max_entries):
         return None
     try:
-        return math.sqrt(predictor.total(group) / group.rows)
+        return math.sqrt(estimator.total(group) / group.rows)
     except TooLargeError:
         return None
 

@@ -15,9 +15,9 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count
-from querysmasher.planning.lifting import subsets
+from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.prediction import Predictor
 from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.expectations import Expectation, by_kind, expect, largest_errors
 from querysmasher.report.guarantees import delta_of
@@ -49,9 +49,9 @@ def error_rows(plan: Planned) -> tuple[list[Expectation], list[Expectation]]:
 
 
 def _error_rows(plan: Planned) -> tuple[list[Expectation], list[Expectation]]:
-    predictor = plan.new_predictor()  # its memory is freed with it
-    errors = _Errors(predictor)
-    rows = list(expect(plan, predictor=predictor, max_entries=MAX_ENTRIES))
+    estimator = plan.new_estimator()  # its memory is freed with it
+    errors = _Errors(estimator)
+    rows = list(expect(plan, estimator=estimator, max_entries=MAX_ENTRIES))
     extremes = largest_errors(plan)
     if extremes is not None:
         rows = [replace(row, largest=one.std) for row, one in zip(rows, extremes, strict=True)]
@@ -140,8 +140,8 @@ def epsilon_curve(budget: Budget) -> tuple[float, list[float], list[float]] | No
 class _Errors:
     """Standard errors of the queries of groups, sampled where a group is large."""
 
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor = predictor
+    def __init__(self, estimator: Estimator) -> None:
+        self.estimator = estimator
 
     def sample(self, group: Group) -> Array | None:
         """Return the standard errors of a group's queries, or of a sample of them."""
@@ -155,7 +155,7 @@ class _Errors:
                 return None
             group = chosen
         try:
-            return np.sqrt(self.predictor.variances(group).ravel())
+            return np.sqrt(self.estimator.variances(group).ravel())
         except TooLargeError:
             return None
 
@@ -163,8 +163,8 @@ class _Errors:
         """Return whether every attribute is measured separately, so that variances are sums of products."""
         if any(len(f.shape) > 1 or f.rows * f.cells > MAX_ENTRIES for f in group.families):
             return False
-        sets = subsets(sorted(self.predictor.schema.positions(group.attributes)))
-        measured = (m for s in sets for m in self.predictor.measured.get(s, ()))
+        sets = subsets(sorted(self.estimator.schema.positions(group.attributes)))
+        measured = (m for s in sets for m in self.estimator.measured.get(s, ()))
         return all(len(axes) <= 1 for m in measured for axes, _ in m.blocks)
 
 

@@ -85,7 +85,7 @@ def planned_answers(release: Released) -> tuple[list[Answer], int]:
     groups.sort(key=lambda g: len(g.attributes))
     answers: list[Answer] = []
     with one_core():
-        release.predictor.prepare(groups[:LISTED])
+        release.estimator.prepare(groups[:LISTED])
         for group in groups:
             if len(answers) >= LISTED:
                 break
@@ -119,7 +119,7 @@ def own_table(release: Released, places: tuple[int, ...]) -> list[Table]:
     )
     try:
         values = release.marginal(*names)
-        variances = release.predictor.variances(group)
+        variances = release.estimator.variances(group)
     except (OutsideMeasuredSpaceError, TooLargeError):
         return []
     return [Table(places, values.ravel(), np.sqrt(np.maximum(variances, 0)).ravel())]

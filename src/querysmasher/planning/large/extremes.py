@@ -32,7 +32,7 @@ def large_extremes(plan: Planned) -> list[Extreme] | None:
         return None
     found = []
     for group in plan.workload:
-        variances = plan.predictor.variances(group)
+        variances = plan.estimator.variances(group)
         place = int(variances.argmax())
         rows = np.unravel_index(place, variances.shape)
         found.append(Extreme(group, math.sqrt(variances.flat[place]), tuple(map(int, rows))))

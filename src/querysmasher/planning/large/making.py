@@ -128,9 +128,7 @@ class LargePlanner:
                 if strategy not in numbers:
                     numbers[strategy] = len(solutions)
                     solutions.append(Solution(strategy, 1.0, own.quality, strategy.kind))
-        factors = [
-            self.budget.unit.squared_change(total=not (kept or own.strategies)) for kept, own in sets
-        ]
+        factors = [self.budget.unit.squared_change(total=not (kept or own.strategies)) for kept, own in sets]
         reached = [choice.reached for choice in choices]
         bounds = [choice.bound * own.quality for (_, own), choice in zip(sets, choices, strict=True)]
         variances = allocate(reached, factors, self.budget.privacy_cost).tolist()

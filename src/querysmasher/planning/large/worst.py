@@ -58,14 +58,14 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float
 
 def ratios_of(plan: Plan, groups: Sequence[Group] | Workload, aims: Array) -> list[Array]:
     """Return the variance of every query relative to the square of its group's aim."""
-    return [plan.predictor.variances(group) / aim**2 for group, aim in zip(groups, aims, strict=True)]
+    return [plan.estimator.variances(group) / aim**2 for group, aim in zip(groups, aims, strict=True)]
 
 
 def for_workload(plan: Plan, workload: Workload) -> Plan:
     """Return a plan for queries with other weights as one for a workload: only its losses change."""
     total = 0.0
     for group in workload:
-        own = plan.predictor.variances(group)
+        own = plan.estimator.variances(group)
         for family in reversed(group.families):
             own = own.sum(axis=-1) if family.weights is None else own @ family.weights
         total += group.weight * float(own)

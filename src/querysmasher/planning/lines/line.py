@@ -26,9 +26,9 @@ from operator import itemgetter
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.lines.path import best_weights
-from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy

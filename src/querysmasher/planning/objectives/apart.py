@@ -13,15 +13,12 @@ from collections.abc import Hashable
 import numpy as np
 
 from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.objectives.entry import Entry
 from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.whole import WholePredictor
-from querysmasher.planning.whole_rows import Whole
-from querysmasher.planning.wholes import WholesPredictor
 from querysmasher.workload.groups import Group
 
 
@@ -44,14 +41,15 @@ def can_combine(plan: Planned) -> bool:
 class ApartTable(VarianceTable):
     """The variances if every group is answered from its own measurement."""
 
-    def _predictor(self, plan: Planned) -> Predictor:
+    def _predictor(self, plan: Planned) -> Estimator:
         self._strategies = [solution.strategy for solution in plan.solutions]
         self._schema, self._unit = plan.workload.schema, plan.budget.unit
         self._whole = {place: index for index, m in enumerate(plan.measured) for place in m.whole}
         self._measured = plan.measured
         self._places = {id(m): index for index, m in enumerate(plan.measured)}
-        split = {m.attributes: (m,) for m in plan.measured if not m.whole}
-        return Predictor(self._schema, plan.centres, self._strategies, split, self._unit.total_is_public)
+        split = [(m,) for m in plan.measured if not m.whole]
+        public = self._unit.total_is_public
+        return Estimator(self._schema, plan.centres, self._strategies, split, public_total=public)
 
     def _classify(self, plan: Planned, like: list[list[int]] | None) -> None:
         super()._classify(plan, like)
@@ -71,26 +69,25 @@ class ApartTable(VarianceTable):
         }
         return self._written_out(group, members, scopes, squares)
 
-    def _own(self, measured: Measured, group: Group) -> Predictor:
+    def _own(self, measured: Measured, group: Group) -> Estimator:
         """Return what predicts variances from one whole measurement, and the total if queries are centred."""
-        centres, public = self.predictor.centres, self._unit.total_is_public
-        only = {measured.attributes: (measured,)}
-        alone = WholePredictor(self._schema, centres, self._strategies, only, public)
+        centres, public = self.estimator.centres, self._unit.total_is_public
+        alone = Estimator(self._schema, centres, self._strategies, [(measured,)], public_total=public)
         try:
             alone.check(group)
         except OutsideMeasuredSpaceError:
-            total = {place: own for place, own in self.predictor.measured.items() if not place}
-            whole = [Whole.of((measured,), self._strategies)]
-            return WholesPredictor(self._schema, centres, self._strategies, total, public, whole)
+            total = [tuple(own) for place, own in self.estimator.measured.items() if not place]
+            both = [*total, (measured,)]
+            return Estimator(self._schema, centres, self._strategies, both, public_total=public)
         return alone
 
 
 class CombinedTable(VarianceTable):
     """The variances with the estimators that are best under the plan's noise, for any noise."""
 
-    def _predictor(self, plan: Planned) -> Predictor:
+    def _predictor(self, plan: Planned) -> Estimator:
         self._index = {id(m): index for index, m in enumerate(plan.measured)}
-        return plan.predictor
+        return plan.estimator
 
     def _kind(self, index: int) -> Hashable:
         return index
@@ -109,6 +106,6 @@ class CombinedTable(VarianceTable):
     def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
         squares = {
             self._index[id(measured)]: (image**2).sum(axis=1)
-            for measured, image in self.predictor.images(group)
+            for measured, image in self.estimator.images(group)
         }
         return self._written_out(group, members, scopes, squares)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.tied import Tied
+from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.shares import Tied
 from querysmasher.workload.groups import Group
 
 
@@ -19,11 +19,11 @@ class SingleColumn:
     rows: Array
     strategy: int | None
 
-    def values(self, predictor: Predictor) -> Array:
+    def values(self, estimator: Estimator) -> Array:
         """Return the variances at σ² = 1, or the squares of rows on no attribute."""
         if self.strategy is None:
             return np.asarray(self.rows[:, 0] ** 2)
-        return np.maximum(predictor.strategies[self.strategy].variances([((0,), self.rows)]), 0.0)
+        return np.maximum(estimator.strategies[self.strategy].variances([((0,), self.rows)]), 0.0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -35,11 +35,11 @@ class JointColumn:
     shape: tuple[int, ...]
     inside: tuple[Tied, ...]
 
-    def values(self, predictor: Predictor) -> Array:
+    def values(self, estimator: Estimator) -> Array:
         """Return the variances at σ² = 1 of all combinations of rows."""
         values = np.ones(self.shape)
         for one in self.inside:
-            own = predictor.tied_variances(one, self.group)
+            own = estimator.residual.tied_variances(one, self.group)
             order = sorted(range(len(one.places)), key=one.places.__getitem__)
             spread = [
                 size if place in one.places else 1

@@ -27,7 +27,7 @@ def extremes(plan: Planned) -> list[Extreme]:
 
 def own_table(plan: Planned) -> VarianceTable:
     """Return the variances of a plan's own workload."""
-    plan.predictor.prepare(plan.workload)
+    plan.estimator.prepare(plan.workload)
     numbers: dict[Hashable, int] = {}
     scopes = [
         tuple(numbers.setdefault(f.key, len(numbers)) for f in group.families) for group in plan.workload

@@ -19,7 +19,9 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.lifting import subsets
+from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.lifting import subsets
+from querysmasher.planning.estimator.shares import Share, Tied, tied
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.objectives.cluster_fronts import ClusterFronts, Integers
@@ -28,8 +30,6 @@ from querysmasher.planning.objectives.entry import Clusters, Entry, Term, joined
 from querysmasher.planning.objectives.front import peak, peaks
 from querysmasher.planning.objectives.singles import Singles
 from querysmasher.planning.planned import Planned
-from querysmasher.planning.prediction import Predictor
-from querysmasher.planning.tied import Share, Tied, tied
 from querysmasher.workload.groups import Group
 
 
@@ -44,8 +44,8 @@ class VarianceTable:
         Groups are equivalent only if they have the same scopes. The table of another plan for the same groups
         and scopes, if it has the same structure, makes this one quick to build.
         """
-        self.predictor = self._predictor(plan)
-        self.is_linear = self.predictor.is_split
+        self.estimator = self._predictor(plan)
+        self.is_linear = self.estimator.is_split
         """Whether variances are sums over attribute sets, so that these can share the budget anew."""
         self._numbers: dict[Hashable, int] = {}
         blocks = tuple((m.attributes, m.blocks) for m in plan.measured)
@@ -60,7 +60,7 @@ class VarianceTable:
         self.entries: list[Entry] = []
         if like is not None and like.recipes is not None and like.structure == self.structure:
             self.entries, self.kinds, self.recipes = like.entries, like.kinds, like.recipes
-            self.columns = [recipe.values(self.predictor) for recipe in like.recipes]
+            self.columns = [recipe.values(self.estimator) for recipe in like.recipes]
         else:
             self.entries += [self._entry(*found) for found in self._equivalent(plan, scopes)]
         self.classes, self.column_of = padded(self.entries, len(self.columns), len(self.sets))
@@ -68,9 +68,9 @@ class VarianceTable:
         self._singles: Singles | None = None
         self._most = np.array([*(c.max() for c in self.columns), 1.0])
 
-    def _predictor(self, plan: Planned) -> Predictor:
+    def _predictor(self, plan: Planned) -> Estimator:
         """Return what predicts the variances."""
-        return plan.predictor
+        return plan.estimator
 
     def _kind(self, index: int) -> Hashable:
         """Return what equivalent groups have in common besides, given the index of one."""
@@ -141,8 +141,8 @@ class VarianceTable:
 
     def _entry(self, group: Group, members: list[int], scopes: tuple[int, ...]) -> Entry:
         if not self.is_linear:
-            return self._written_out(group, members, scopes, {0: self.predictor.variances(group)})
-        terms = list(self.predictor.shares(group))
+            return self._written_out(group, members, scopes, {0: self.estimator.variances(group)})
+        terms = list(self.estimator.residual.shares(group))
         if all(len(axes) == 1 for m, _ in terms for axes, _ in m.blocks) and all(
             len(names) == 1 for names, _ in group.parts()
         ):
@@ -202,7 +202,7 @@ class VarianceTable:
 
     def _computed(self, key: Hashable, recipe: Recipe, kind: tuple[int, ...]) -> None:
         """Add a column that other plans can compute anew."""
-        self._column(key, recipe.values(self.predictor), kind)
+        self._column(key, recipe.values(self.estimator), kind)
         if self.recipes is not None:
             self.recipes.append(recipe)
 

@@ -48,7 +48,7 @@ def interior_point(
             single = False
             continue
         dual = 1 - v - z
-        # predictor, then corrector (Mehrotra)
+        # estimator, then corrector (Mehrotra)
         step = solve_cholesky(factor, v - 1)
         slack_step = H @ step + dual
         predicted = (lam + _length(lam, step) * step) @ (z + _length(z, slack_step) * slack_step)

@@ -22,6 +22,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLarg
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
+from querysmasher.planning.strategies.axis import AxisStrategy
 from querysmasher.planning.strategies.groups import (
     group_variances,
     groups_as_nodes,
@@ -29,7 +30,6 @@ from querysmasher.planning.strategies.groups import (
     pruned_tree,
 )
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, is_negligible, squared_lengths
-from querysmasher.planning.strategies.axis import AxisStrategy
 from querysmasher.planning.trees.passes import WeightedTree
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Nodes, Partition, Tree

@@ -155,8 +155,10 @@ class Mirrored(Factor):
         if not self.shift.any():
             return np.zeros(self.cells, dtype=np.int64)
         bound = int(np.abs(first.astype(object)).sum())
-        reach = (bound + int(np.abs(further.astype(object)).sum())) * 2 * max(
-            largest_of(self.kernel), largest_of(self.extra) if self.extra.size else 0
+        reach = (
+            (bound + int(np.abs(further.astype(object)).sum()))
+            * 2
+            * max(largest_of(self.kernel), largest_of(self.extra) if self.extra.size else 0)
         )
         if reach >= WORD:
             msg = "strategy: the shift of a mirrored filter is too large"

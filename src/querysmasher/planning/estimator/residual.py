@@ -1,24 +1,25 @@
-"""The variance of any query under a plan, before any data is touched."""
+"""Residual measurements: what they know of any query. Their errors are independent, so that variances add up."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from itertools import product
-from typing import ClassVar
 
 import numpy as np
 
 from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres, complement
+from querysmasher.planning.estimator.shares import LineRows, Share, Tied, tied
 from querysmasher.planning.grading import are_far_apart, graded_root
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.gram import square_sum
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
-from querysmasher.planning.lines.gram import square_sum
-from querysmasher.planning.tied import LineRows, Share, Tied, tied
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
@@ -31,14 +32,8 @@ def _reduced(rows: Array) -> Array:
     return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
 
 
-class Predictor:
-    """Predicts variances, and caches results: equivalent queries recur in thousands of groups."""
-
-    kind: ClassVar[str] = "split"
-    """The name of this kind, by which a release finds what reconstructs tables from the same measurements."""
-
-    is_split: ClassVar[bool] = True
-    """Whether everything is measured as residuals, whose errors are independent and add up."""
+class Residuals:
+    """Predicts variances from residual measurements, and caches them: equivalent queries recur."""
 
     def __init__(
         self,
@@ -85,9 +80,6 @@ class Predictor:
         strategy = self.line(attribute, tuple(a for a in kept if a not in self.lines or a < attribute))
         return np.zeros(self.schema.sizes[attribute]) if strategy is None else strategy.centre
 
-    def prepare(self, groups: Iterable[Group]) -> None:
-        """Compute what is quicker to compute for several groups together, before they are asked for."""
-
     def shares(self, group: Group, *, summed: bool = False) -> Iterator[tuple[Measured, list[Share]]]:
         """Iterate over the attribute sets on which the group leaves something.
 
@@ -116,10 +108,23 @@ class Predictor:
             )
             raise OutsideMeasuredSpaceError(msg)
 
-    def check(self, group: Group) -> None:
-        """Refuse a group of which some attribute sets are not measured."""
-        for _ in self.shares(group):
-            break
+    def known_shares(self, group: Group) -> Iterator[tuple[Measured, list[Share]]]:
+        """Iterate over the measured attribute sets on which the group leaves something."""
+        for attributes, shares in self.all_shares(group, summed=False):
+            for measured in self.measured.get(attributes, ()):
+                yield measured, shares
+
+    def knows(self, group: Group) -> bool:
+        """Return whether everything is measured of the group's queries."""
+        return all(
+            self.is_full(attributes) if attributes in self.measured else not attributes and self.public_total
+            for attributes, _ in self.all_shares(group, summed=False)
+        )
+
+    def is_full(self, attributes: tuple[int, ...]) -> bool:
+        """Return whether a measured set's strategies span its whole residual space."""
+        ranks = [self.strategies[number].rank for _, number in self.measured[attributes][0].blocks]
+        return math.prod(ranks) == math.prod(self.schema.sizes[a] - 1 for a in attributes)
 
     def all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[Share]]]:
         """Iterate over all attribute sets on which the group leaves something, measured or not."""
@@ -177,11 +182,14 @@ class Predictor:
             self._known[key] = found
         return self._known[key][:, None]
 
-    def variances(self, group: Group) -> Array:
-        """Return the variance of every query of the group, with an axis per family."""
+    def variances(self, group: Group, *, known: bool = False) -> Array:
+        """Return the variance of every query of the group, with an axis per family.
+
+        With `known`, what is not measured counts as zero; else it is refused.
+        """
         result = np.zeros(group.shape)
-        for measured, shares in self.shares(group):
-            result += self.variances_on(measured, shares, group, strict=True)
+        for measured, shares in self.known_shares(group) if known else self.shares(group):
+            result += self.variances_on(measured, shares, group, strict=not known)
         return result
 
     def variances_on(self, measured: Measured, shares: list[Share], group: Group, *, strict: bool) -> Array:
@@ -282,13 +290,13 @@ class Predictor:
     ) -> Array:
         """Return the variances of the products of factors under the Kronecker product of strategies."""
         if len(blocks) > 1:
-            return np.asarray((self._image(factors, blocks, group, strict=strict) ** 2).sum(axis=-1))
+            return np.asarray((self.image(factors, blocks, group, strict=strict) ** 2).sum(axis=-1))
         strategy = self.strategies[blocks[0][1]]
         if strict and not strategy.contains(factors):
             self._refuse(group)
         return strategy.variances(factors)
 
-    def _image(
+    def image(
         self,
         factors: Sequence[AxisRows],
         blocks: Sequence[tuple[tuple[int, ...], int]],
@@ -326,20 +334,62 @@ class Predictor:
             left = [-1, *(a for a in left if a not in axes)]
         return tensor.reshape(*counts, -1)
 
+    def covary(self, attributes: tuple[int, ...], rows: Array) -> Array:
+        """Return q C for tensors q over a measured set's cells, with C the covariance of its residual."""
+        return sum(
+            (m.variance * self._covary(m, rows, self.strategies) for m in self.measured[attributes]),
+            start=np.zeros(rows.shape),
+        )
+
+    @staticmethod
+    def _covary(measured: Measured, rows: Array, strategies: Sequence[Strategy]) -> Array:
+        for axes, number in measured.blocks:
+            at, last = [1 + a for a in axes], range(rows.ndim - len(axes), rows.ndim)
+            rows = np.moveaxis(strategies[number].covary(np.moveaxis(rows, at, last)), last, at)
+        return rows
+
+    def outside(self, attributes: tuple[int, ...], rows: Array) -> Array | None:
+        """Return what is left of tensors outside a measured set's strategies; None if these span all."""
+        if self.is_full(attributes):
+            return None
+        return rows - self._covary(self.measured[attributes][0], rows, self._projector.strategies)
+
+    def outside_squares(self, attributes: tuple[int, ...], shares: list[Share], group: Group) -> Array:
+        """Return the squared lengths of what product queries leave outside a measured set's strategies."""
+        if self.is_full(attributes):
+            return np.zeros((1,) * len(shares))
+        length = np.ones((1,) * len(shares))
+        for place, share in enumerate(shares):
+            spread = [-1 if i == place else 1 for i in range(len(shares))]
+            length = length * (share.rows**2).sum(axis=1).reshape(spread)
+        (projector,) = self._projector.measured[attributes]
+        return np.maximum(length - self._projector.variances_on(projector, shares, group, strict=False), 0.0)
+
+    @cached_property
+    def _projector(self) -> Residuals:
+        """The same sets measured by orthonormal rows, with noise of variance 1."""
+        return Residuals(
+            self.schema,
+            self.centres,
+            [strategy.orthonormal() for strategy in self.strategies],
+            {attributes: (replace(own[0], variance=1.0),) for attributes, own in self.measured.items()},
+            self.public_total,
+        )
+
     def images(
-        self, group: Group, only: Collection[tuple[int, ...]] | None = None
+        self, group: Group, only: Collection[tuple[int, ...]] | None = None, *, known: bool = False
     ) -> Iterator[tuple[Measured, Array]]:
         """Iterate over the attribute sets, with q B† for every query of the group, as rows.
 
-        With `only`, other attribute sets may be left out.
+        With `only`, other attribute sets may be left out; with `known`, what is not measured counts as zero.
         """
-        for measured, shares in self.shares(group):
+        for measured, shares in self.known_shares(group) if known else self.shares(group):
             if only is not None and measured.attributes not in only:
                 continue
             axis_of = {attribute: axis for axis, attribute in enumerate(measured.attributes)}
             kept = [s for s in shares if s.kept]
             factors = [(tuple(axis_of[a] for a in s.kept), s.rows) for s in kept]
-            image = self._image(factors, measured.blocks, group)
+            image = self.image(factors, measured.blocks, group, strict=not known)
             spread = [len(s.rows) if s.kept else 1 for s in shares]
             image = image.reshape(*spread, image.shape[-1])
             for share in shares:

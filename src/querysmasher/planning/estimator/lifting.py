@@ -50,7 +50,9 @@ def lifted(
 def centred(residual: Array, centres: Sequence[Centre], *, first: int = 0) -> Array:
     """Return C r: what sums to zero along every axis from `first` on, each with its centre."""
     for axis, centre in enumerate(centres, start=first):
-        residual = residual - residual.sum(axis=axis, keepdims=True) * along(centre.weights, axis, residual.ndim)
+        residual = residual - residual.sum(axis=axis, keepdims=True) * along(
+            centre.weights, axis, residual.ndim
+        )
     return residual
 
 

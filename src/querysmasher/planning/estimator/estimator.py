@@ -1,0 +1,338 @@
+"""The best linear unbiased estimate of any query, from everything that a plan or a release measures.
+
+Residual measurements are independent of each other, so that their part is a sum (`residual`). Rows that are measured
+whole are one Schur complement on top (`whole`). One measurement of whole rows by itself answers what lies in its
+span (`single`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.planning.cells import height
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.estimator.least_squares import is_outside
+from querysmasher.planning.estimator.lifting import lifted
+from querysmasher.planning.estimator.residual import Residuals
+from querysmasher.planning.estimator.whole import Place, Whole, WholeRows, answer_gram, answered
+from querysmasher.planning.limits import limits
+from querysmasher.planning.measured import Measured
+from querysmasher.planning.split import PlacedFamily
+from querysmasher.planning.strategies import AxisRows, Strategy
+from querysmasher.schema import Schema
+from querysmasher.workload.groups import Group
+
+CHUNK = 20_000_000
+"""Maximum number of entries of the tables that are answered at once."""
+
+
+class Estimator:
+    """Variances, covariances and tables under given measurements."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        centres: Centres,
+        strategies: Sequence[Strategy],
+        measured: Iterable[tuple[Measured, ...]],
+        *,
+        public_total: bool,
+    ) -> None:
+        """Take the measurements, each given by its independent noises, whose variances add up."""
+        residual: dict[Place, tuple[Measured, ...]] = {}
+        wholes: list[tuple[Measured, ...]] = []
+        for noises in measured:
+            if any(strategies[number].whole for _, number in noises[0].blocks):
+                wholes.append(noises)
+            else:
+                residual[noises[0].attributes] = noises
+        self.residual = Residuals(schema, centres, strategies, residual, public_total)
+        self.single = wholes[0] if len(wholes) == 1 and not residual else None
+        self.whole: WholeRows | None = None
+        if wholes and self.single is None:
+            self.whole = WholeRows(self.residual, [Whole.of(noises, strategies) for noises in wholes])
+        self._known: dict[Hashable, Array] = {}
+
+    @property
+    def schema(self) -> Schema:
+        """The schema."""
+        return self.residual.schema
+
+    @property
+    def centres(self) -> Centres:
+        """The centre of every attribute, where it does not depend on the set."""
+        return self.residual.centres
+
+    @property
+    def strategies(self) -> Sequence[Strategy]:
+        """The strategies of all measurements."""
+        return self.residual.strategies
+
+    @property
+    def measured(self) -> Mapping[Place, Sequence[Measured]]:
+        """The residual measurements, by attribute set."""
+        return self.residual.measured
+
+    @property
+    def public_total(self) -> bool:
+        """Whether the number of records is known."""
+        return self.residual.public_total
+
+    @property
+    def is_split(self) -> bool:
+        """Whether everything is measured as residuals."""
+        return self.whole is None and self.single is None
+
+    @property
+    def whole_rows(self) -> WholeRows:
+        """The rows that are measured whole, where there are some beside others."""
+        assert self.whole is not None  # noqa: S101 - callers know
+        return self.whole
+
+    # --- variances ---
+
+    def prepare(self, groups: Iterable[Group]) -> None:
+        """Compute what is quicker to compute for several groups together, before they are asked for."""
+        if self.single is None:
+            return
+        new = {
+            _key(group): group
+            for group in groups
+            if group.rows <= limits().kept_queries and all(height(f) == f.rows for f in group.families)
+        }
+        new = {key: group for key, group in new.items() if key not in self._known and self._covers(group)}
+        every = self._strategy.variances_if_contained(self._axis_rows(group) for group in new.values())
+        self._known |= {key: own for key, own in zip(new, every, strict=True) if own is not None}
+
+    def variances(self, group: Group) -> Array:
+        """Return the variance of every query of the group, with an axis per family; refuse what is unknown."""
+        if self.single is not None:
+            noise = math.fsum(m.variance for m in self.single)
+            known = self._known.get(_key(group))
+            own = self._strategy.variances(self._factors(group)) if known is None else known
+            return noise * own.reshape(group.shape)
+        if self.whole is None:
+            return self.residual.variances(group)
+        base = self.residual.variances(group, known=True)
+        if self.residual.knows(group):
+            for tables in self._tables(group, self._gains):
+                own = answered(group, tables)
+                base -= np.einsum("...r,...r->...", own, own)
+            return np.maximum(base, 0.0)
+        known, unknown = self._checked(group)
+        return np.maximum(base + self.whole_rows.weights.change(known, unknown), 0.0)
+
+    def largest(self, group: Group) -> float:
+        """Return the largest variance of the group's queries."""
+        return self.residual.largest(group) if self.is_split else float(self.variances(group).max())
+
+    def total(self, group: Group) -> float:
+        """Return the sum of the variances of the group's queries, not written out if all is known."""
+        if self.is_split:
+            return self.residual.total(group)
+        if self.whole is None or not self.residual.knows(group):
+            return float(self.variances(group).sum())
+        gains = (
+            np.trace(answer_gram(group, own, weighted=False)) for own in self._tables(group, self._gains)
+        )
+        return self.residual.total(group) - float(sum(gains))
+
+    def check(self, group: Group) -> None:
+        """Refuse a group that has queries outside what is measured."""
+        if self.single is not None:
+            self._factors(group)
+        elif self.whole is None:
+            for _ in self.residual.shares(group):
+                break
+        elif not self.residual.knows(group):
+            self._checked(group)
+
+    def images(self, group: Group, only: Collection[Place] | None = None) -> Iterator[tuple[Measured, Array]]:
+        """Iterate over the measurements, with the coefficients of their answers for every query, as rows.
+
+        With `only`, residual measurements of other attribute sets may be left out.
+        """
+        if self.single is not None:
+            image = self.residual.image(self._factors(group), self.single[0].blocks, group)
+            for measured in self.single:
+                yield measured, image.reshape(group.rows, -1)
+            return
+        if self.whole is None:
+            yield from self.residual.images(group, only)
+            return
+        known, unknown = self._checked(group)
+        a = self.whole_rows.weights.coefficients(known, unknown).reshape(group.rows, -1)
+        own = {id(measured): image for measured, image in self.residual.images(group, known=True)}
+        for place, noises in self.residual.measured.items():
+            for measured in noises:
+                image = own.get(id(measured))
+                if place in self.whole_rows.parts:
+                    taken = a @ self._image_of_rows(place, measured, group)
+                    image = -taken if image is None else image - taken
+                if image is not None:
+                    yield measured, image
+        for whole, at in zip(self.whole_rows.wholes, self.whole_rows.slices, strict=True):
+            for measured in whole.noises:
+                yield measured, a[:, at]
+
+    # --- whole rows beside residuals ---
+
+    def _checked(self, group: Group) -> tuple[Array, Array | None]:
+        """Return c and ⟨q_u, R_u⟩ of every query; refuse queries of which something is left."""
+        known = self.whole_rows.known(group)
+        if self.residual.knows(group):
+            return known, None
+        unknown, left, lengths = self.whole_rows.unknown(group)
+        a = self.whole_rows.weights.coefficients(known, unknown)
+        if is_outside(a, unknown, self.whole_rows.gram, left, lengths):
+            msg = (
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan does not "
+                "measure them, nor what they follow from. Add these queries to the planned workload"
+            )
+            raise OutsideMeasuredSpaceError(msg)
+        return known, unknown
+
+    def _image_of_rows(self, place: Place, measured: Measured, group: Group) -> Array:
+        """Return R B† on one set."""
+        rows = self._written_out(place)
+        factors = [(tuple(range(len(place))), rows.reshape(len(rows), -1))]
+        return self.residual.image(factors, measured.blocks, group, strict=False).reshape(len(rows), -1)
+
+    def _written_out(self, place: Place, *, covaried: bool = False) -> Array:
+        """Return what all whole rows leave on a set."""
+        parts = self.whole_rows.parts[place]
+        result = np.zeros((self.whole_rows.count, *parts[0].rows.shape[1:]))
+        for part in parts:
+            result[part.at] += part.covaried if covaried else part.rows
+        return result
+
+    @property
+    def _gains(self) -> dict[Place, Array]:
+        """The known parts, combined so that each by itself lowers the variance of a query that is known."""
+        if not self.whole_rows.corrects_known:
+            return {}
+        root = self.whole_rows.weights.root
+        return {place: np.tensordot(root.T, own, axes=1) for place, own in self.covaried().items()}
+
+    def covaried(self) -> dict[Place, Array]:
+        """Return C Rᵀ on every known set, as residuals."""
+        found = {}
+        for place in self.whole_rows.parts:
+            rows = self._written_out(place, covaried=True)
+            for axis, attribute in enumerate(place, start=1):
+                weights = self.residual.centres[attribute].weights
+                shape = [-1 if i == axis else 1 for i in range(rows.ndim)]
+                rows = rows - rows.sum(axis=axis, keepdims=True) * weights.reshape(shape)
+            found[place] = rows
+        return found
+
+    def _tables(self, group: Group, parts: Mapping[Place, Array], most: int = 0) -> Iterator[Array]:
+        """Iterate over tables on the group's attributes made of the parts, some numbers of them at a time."""
+        places = self.schema.positions(group.attributes)
+        count = max((len(part) for part in parts.values()), default=0) or most
+        cells = int(np.prod([self.schema.sizes[a] for a in places], dtype=float))
+        step = max(most, 1, CHUNK // max(cells, group.rows))
+        for start in range(0, count, step):
+            some = slice(start, min(start + step, count))
+            own = {place: part[some] for place, part in parts.items() if set(place) <= set(places)}
+            yield lifted(own.get, places, self.schema.sizes, self.residual.centre, (some.stop - start,))
+
+    def known_gram(self, group: Group) -> Array:
+        """Return the sum of weight × (c outer c) over the group's queries, of which all is known."""
+        places = set(self.schema.positions(group.attributes))
+        known = {own: rows for own, rows in self.covaried().items() if set(own) <= places}
+        (tables,) = self._tables(group, known, most=self.whole_rows.count)
+        return answer_gram(group, tables, weighted=True)
+
+    # --- tables ---
+
+    def table(
+        self,
+        attributes: Place,
+        residual: Callable[[Place], Array | None],
+        answers: Callable[[], Array],
+    ) -> Array:
+        """Return a marginal on attributes in any order, right for every query that can be answered.
+
+        `residual` returns the estimated residual of a set, or None; `answers` those to all whole rows.
+        """
+        if self.whole is None:
+            return lifted(residual, attributes, self.schema.sizes, self.residual.centre)
+        known, unknown = self._corrections(residual, answers)
+
+        def corrected(place: Place) -> Array | None:
+            own = residual(place)
+            change = self.whole_rows.correction(place, known, unknown)
+            if change is None:
+                return own
+            for axis, attribute in enumerate(place):
+                weights = self.residual.centres[attribute].weights
+                shape = [-1 if i == axis else 1 for i in range(change.ndim)]
+                change = change - change.sum(axis=axis, keepdims=True) * weights.reshape(shape)
+            return change if own is None else own + change
+
+        table = lifted(corrected, attributes, self.schema.sizes, self.residual.centre)
+        ordered = tuple(sorted(attributes))
+        rest = self.whole_rows.unknown_table(ordered, unknown)
+        return np.asarray(table + rest.transpose([ordered.index(a) for a in attributes]))
+
+    def _corrections(
+        self, residual: Callable[[Place], Array | None], answers: Callable[[], Array]
+    ) -> tuple[Array, Array]:
+        """Return the weights of the known and of the unknown parts of all rows."""
+        return self.whole_rows.weights.corrections(answers() - self.whole_rows.known_answers(residual))
+
+    # --- one measurement of whole rows ---
+
+    @property
+    def _strategy(self) -> Strategy:
+        """The strategy of the single measurement."""
+        assert self.single is not None  # noqa: S101 - callers know
+        ((_, number),) = self.single[0].blocks
+        return self.strategies[number]
+
+    def _covers(self, group: Group) -> bool:
+        assert self.single is not None  # noqa: S101 - callers know
+        return set(self.schema.positions(group.attributes)) <= set(self.single[0].attributes)
+
+    def _factors(self, group: Group) -> list[AxisRows]:
+        """Return the group's families on the axes of the measured set, if it can be answered."""
+        covers = self._covers(group)
+        factors = self._axis_rows(group) if covers else []
+        if _key(group) in self._known:
+            return factors
+        spanning = [
+            (axes, np.eye(family.cells)) if height(family) < family.rows else (axes, rows)
+            for (axes, rows), family in zip(factors, group.families, strict=False)
+        ]
+        if not covers or not self._strategy.contains(spanning + factors[len(spanning) :]):
+            msg = (
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures other "
+                "queries, from which they do not follow. Add these queries to the planned workload"
+            )
+            raise OutsideMeasuredSpaceError(msg)
+        return factors
+
+    def _axis_rows(self, group: Group) -> list[AxisRows]:
+        """Return the group's families on the axes of the measured set, and ones on the others."""
+        assert self.single is not None  # noqa: S101 - callers know
+        axis_of = {attribute: axis for axis, attribute in enumerate(self.single[0].attributes)}
+        factors: list[AxisRows] = []
+        for names, family in group.parts():
+            places = self.schema.positions(names)
+            rows = PlacedFamily.on(places, family).tensor(weighted=False).reshape(family.rows, -1)
+            factors.append((tuple(axis_of[p] for p in sorted(places)), np.ascontiguousarray(rows)))
+        rest = sorted(set(axis_of.values()) - {a for axes, _ in factors for a in axes})
+        if rest:
+            cells = math.prod(self._strategy.shape[a] for a in rest)
+            factors.append((tuple(rest), np.ones((1, cells))))
+        return factors
+
+
+def _key(group: Group) -> Hashable:
+    return group.attributes, tuple(family.key for family in group.families)

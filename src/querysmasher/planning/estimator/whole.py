@@ -1,0 +1,394 @@
+"""Rows that are measured whole, not split, beside residual measurements: one Schur complement on top of these.
+
+Let residual measurements know some coordinates of a query q, with covariance C, and let y be the answers to rows
+R that were measured as they are, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ on what is
+known, with ẑ the estimates of the known coordinates and a any coefficients with aR_u = q_u on the unknown ones. Its
+variance is
+
+    Var = q C qᵀ − 2 a·c + a K aᵀ,   c = q C Rᵀ,   K = R C Rᵀ + Σ,
+
+and the best coefficients are linear in q (`least_squares`), so that answers are consistent with each other.
+
+Nothing is written out over the cells of all attributes. Rows and queries are functions on the whole domain. With ν
+the product of the attributes' centres, what a function leaves on different sets is orthogonal in ⟨f, g⟩ = E_ν[fg].
+So the inner products of unknown parts are those of the rows, less those of their parts on known sets,
+
+    ⟨R_u, R_u⟩ = ⟨R, R⟩ − Σ_A ⟨R_A, R_A⟩,
+
+and likewise for queries. (What residual strategies leave out of a known set is added again, as plain sums of
+products over its cells.) Rows are constant on classes of values. Where nothing is known but the total, ν gives all
+classes of an attribute the same weight: rare combinations of values stay visible beside the total.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.estimator.least_squares import Weights, eliminated
+from querysmasher.planning.estimator.lifting import along
+from querysmasher.planning.estimator.residual import Residuals
+from querysmasher.planning.estimator.shares import Share
+from querysmasher.planning.lattice import Integers
+from querysmasher.planning.measured import Measured
+from querysmasher.planning.split import PlacedFamily, split_axis
+from querysmasher.planning.strategies import Strategy
+from querysmasher.workload.groups import Group
+
+Place = tuple[int, ...]
+"""An attribute set: increasing indexes in the schema."""
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Rows that are measured as they are on one attribute set."""
+
+    attributes: Place
+    maps: tuple[Integers, ...]
+    """For every attribute, the class of each value: the rows do not distinguish values of one class."""
+    rows: Array
+    """One axis for the rows, then one axis of classes per attribute."""
+    noises: tuple[Measured, ...]
+    """Independent noises on the answers to the rows, whose variances add up."""
+
+    @classmethod
+    def of(cls, noises: tuple[Measured, ...], strategies: Sequence[Strategy]) -> Whole:
+        """Return the rows of a measurement that is not split."""
+        ((_, number),) = noises[0].blocks
+        return cls(noises[0].attributes, *strategies[number].on_classes(), noises)
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise on the answer to every row."""
+        return sum(noise.variance for noise in self.noises)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What the rows of one measurement leave on a known set, over values."""
+
+    at: slice
+    """Where the rows are among all."""
+    rows: Array
+    covaried: Array
+    """R_A C."""
+    outside: Array | None
+    """What the residual strategies leave out of R_A; None if that is nothing."""
+
+
+class WholeRows:
+    """All rows that are measured whole, and what residual measurements know of them."""
+
+    def __init__(self, residual: Residuals, wholes: Sequence[Whole]) -> None:
+        """Take the rows, and what predicts from residual measurements."""
+        self.residual, self.wholes = residual, wholes
+        stops = np.cumsum([len(whole.rows) for whole in wholes]).tolist()
+        self.slices = [slice(stop - len(own.rows), stop) for stop, own in zip(stops, wholes, strict=True)]
+        self.count = stops[-1]
+        self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
+        self._means: dict[tuple[int, Place], Array] = {}
+
+    @cached_property
+    def measure(self) -> tuple[Array, ...]:
+        """ν: the weight of every value, by attribute."""
+        if any(self.residual.measured):
+            return tuple(centre.weights for centre in self.residual.centres)
+        found: list[list[Integers]] = [[np.zeros(n, dtype=np.int64)] for n in self.residual.schema.sizes]
+        for whole in self.wholes:
+            for attribute, own in zip(whole.attributes, whole.maps, strict=True):
+                found[attribute].append(own)
+        joint = (np.unique(np.stack(own), axis=1, return_inverse=True)[1].ravel() for own in found)
+        return tuple(1 / (np.bincount(own)[own] * (int(own.max()) + 1)) for own in joint)
+
+    # --- inner products of rows ---
+
+    def _masses(self, whole: Whole, attribute: int) -> Array:
+        """Return the weight of every class of an attribute."""
+        own = whole.maps[whole.attributes.index(attribute)]
+        return np.bincount(own, weights=self.measure[attribute]).astype(float)
+
+    def mean(self, number: int, kept: Place) -> Array:
+        """Return the means of a measurement's rows over all attributes but some of its own, over classes."""
+        key = number, kept
+        if key not in self._means:
+            whole = self.wholes[number]
+            rows = whole.rows
+            for axis, attribute in reversed(list(enumerate(whole.attributes, start=1))):
+                if attribute not in kept:
+                    rows = np.tensordot(rows, self._masses(whole, attribute), axes=(axis, 0))
+            self._means[key] = rows
+        return self._means[key]
+
+    def _products(self, number: int, other: int) -> Array:
+        """Return the inner products of all rows of two measurements."""
+        first, second = self.wholes[number], self.wholes[other]
+        kept = tuple(a for a in first.attributes if a in second.attributes)
+        mine, theirs = self.mean(number, kept), self.mean(other, kept)
+        for axis, attribute in enumerate(kept, start=1):
+            own = first.maps[first.attributes.index(attribute)]
+            there = second.maps[second.attributes.index(attribute)]
+            common = np.zeros((mine.shape[axis], theirs.shape[axis]))
+            np.add.at(common, (own, there), self.measure[attribute])
+            theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
+        return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
+
+    @cached_property
+    def _every(self) -> Array:
+        """⟨R, R⟩."""
+        gram = np.empty((self.count, self.count))
+        for number, at in enumerate(self.slices):
+            for other, there in enumerate(self.slices):
+                if at.start <= there.start:
+                    gram[at, there] = self._products(number, other)
+                    gram[there, at] = gram[at, there].T
+        return gram
+
+    @cached_property
+    def parts(self) -> dict[Place, list[_Part]]:
+        """What all rows leave on every known set."""
+        known = [*self.residual.measured, *([()] if self.residual.public_total else [])]
+        found: dict[Place, list[_Part]] = {}
+        for number, (whole, at) in enumerate(zip(self.wholes, self.slices, strict=True)):
+            for place in known:
+                if set(place) <= set(whole.attributes):
+                    rows = self._part(number, place)
+                    exact = not place and self.residual.public_total
+                    covaried = np.zeros_like(rows) if exact else self.residual.covary(place, rows)
+                    outside = None if exact else self.residual.outside(place, rows)
+                    found.setdefault(place, []).append(_Part(at, rows, covaried, outside))
+        return found
+
+    def _part(self, number: int, place: Place) -> Array:
+        """Return what a measurement's rows leave on a set, over its values."""
+        whole = self.wholes[number]
+        rows = self.mean(number, place)
+        for axis, attribute in enumerate(place, start=1):
+            rows = split_axis(rows, Centre(self._masses(whole, attribute)), axis, keep=True)
+        for axis, attribute in enumerate(place, start=1):
+            rows = rows.take(whole.maps[whole.attributes.index(attribute)], axis=axis)
+        return rows
+
+    def _weighed(self, rows: Array, place: Place) -> Array:
+        """Return rows over the values of a set times ν."""
+        for axis, attribute in enumerate(place, start=rows.ndim - len(place)):
+            rows = rows * along(self.measure[attribute], axis, rows.ndim)
+        return rows
+
+    @cached_property
+    def _grams(self) -> tuple[Array, Array]:
+        """⟨R_u, R_u⟩ and R C Rᵀ."""
+        unknown, spread = self._every.copy(), np.zeros((self.count, self.count))
+        for place, parts in self.parts.items():
+            for part in parts:
+                flat = part.rows.reshape(len(part.rows), -1)
+                weighed = self._weighed(part.rows, place).reshape(flat.shape)
+                for other in parts:
+                    theirs = other.rows.reshape(len(other.rows), -1)
+                    unknown[part.at, other.at] -= weighed @ theirs.T
+                    spread[part.at, other.at] += part.covaried.reshape(flat.shape) @ theirs.T
+                    if part.outside is not None and other.outside is not None:
+                        left, right = (p.outside.reshape(len(p.outside), -1) for p in (part, other))
+                        unknown[part.at, other.at] += left @ right.T
+        return unknown, spread
+
+    @property
+    def gram(self) -> Array:
+        """⟨R_u, R_u⟩."""
+        return self._grams[0]
+
+    @property
+    def spread(self) -> Array:
+        """R C Rᵀ."""
+        return self._grams[1]
+
+    @cached_property
+    def _eliminated(self) -> tuple[Array, Array]:
+        return eliminated(self.gram, np.maximum(np.diagonal(self._every), np.diagonal(self.gram)))
+
+    def weights_at(self, residual: float = 1.0, whole: float = 1.0) -> Weights:
+        """Return the best weights if the residual and the whole noise variances were multiples of theirs."""
+        return Weights.of(*self._eliminated, residual * self.spread + np.diag(whole * self.noise))
+
+    @cached_property
+    def weights(self) -> Weights:
+        """How much the answers to the rows count."""
+        return self.weights_at()
+
+    @property
+    def corrects_known(self) -> bool:
+        """Whether the answers say anything about what residual measurements know."""
+        return len(self._eliminated[1]) > 0
+
+    # --- queries ---
+
+    def known(self, group: Group) -> Array:
+        """Return c for every query of the group: the last axis runs over the rows."""
+        result = np.zeros((*group.shape, self.count))
+        for place, shares in self.residual.all_shares(group, summed=False):
+            for part in self.parts.get(place, ()):
+                result[..., part.at] += with_shares(part.covaried, place, shares)
+        return result
+
+    def unknown(self, group: Group) -> tuple[Array, Array, Array]:
+        """Return ⟨q_u, R_u⟩ of every query, and the squared lengths of q_u and of q."""
+        products = np.concatenate(
+            [self._with_queries(group, number) for number in range(len(self.wholes))], axis=-1
+        )
+        lengths = self._lengths(group)
+        left = lengths.copy()
+        for place, shares in self.residual.all_shares(group, summed=False):
+            exact = not place and self.residual.public_total
+            if place not in self.residual.measured and not exact:
+                continue
+            for part in self.parts.get(place, ()):
+                products[..., part.at] -= with_shares(self._weighed(part.rows, place), place, shares)
+                if part.outside is not None:
+                    products[..., part.at] += with_shares(part.outside, place, shares)
+            left -= self._share_lengths(place, shares)
+            if not exact:
+                left += self.residual.outside_squares(place, shares, group)
+        return products, np.maximum(left, 0.0), lengths
+
+    def _share_lengths(self, place: Place, shares: Sequence[Share]) -> Array:
+        """Return ⟨q_A, q_A⟩ of what product queries leave on a set."""
+        result = np.ones((1,) * len(shares))
+        for number, share in enumerate(shares):
+            sizes = [self.residual.schema.sizes[a] for a in share.kept]
+            tensor = share.rows.reshape(len(share.rows), *sizes)
+            own = (self._weighed(tensor, share.kept) * tensor).reshape(len(tensor), -1).sum(axis=1)
+            result = result * own.reshape([-1 if i == number else 1 for i in range(len(shares))])
+        return result
+
+    def _tensors(self, group: Group) -> Iterator[tuple[Place, Array]]:
+        """Iterate over the group's families, with their increasing attributes and an axis for each."""
+        for names, family in group.parts():
+            positions = self.residual.schema.positions(names)
+            yield tuple(sorted(positions)), PlacedFamily.on(positions, family).tensor(weighted=False)
+
+    def _lengths(self, group: Group) -> Array:
+        """Return ⟨q, q⟩ of every query."""
+        result: Array = np.ones(())
+        for places, rows in self._tensors(group):
+            own = (self._weighed(rows, places) * rows).reshape(len(rows), -1).sum(axis=1)
+            result = np.multiply.outer(result, own)
+        return result
+
+    def _with_queries(self, group: Group, number: int) -> Array:
+        """Return ⟨q, R⟩ of every query with the rows of one measurement."""
+        whole = self.wholes[number]
+        asked = set(self.residual.schema.positions(group.attributes))
+        kept = tuple(a for a in whole.attributes if a in asked)
+        found, left = self.mean(number, kept), list(kept)
+        for places, rows in self._tensors(group):  # each takes its axes away, and puts its queries at the end
+            folded = self._weighed(rows, places)
+            for axis, attribute in reversed(list(enumerate(places, start=1))):
+                if attribute in kept:
+                    classes = whole.maps[whole.attributes.index(attribute)]
+                    folded = class_sums(folded, classes, axis)
+                else:
+                    folded = folded.sum(axis=axis)
+            axes = [1 + left.index(a) for a in places if a in kept]
+            found = np.tensordot(found, folded, axes=(axes, list(range(1, folded.ndim))))
+            left = [a for a in left if a not in places]
+        return np.moveaxis(found, 0, -1)
+
+    # --- tables ---
+
+    def known_answers(self, residual: Callable[[Place], Array | None]) -> Array:
+        """Return what given residuals say of the rows."""
+        answers = np.zeros(self.count)
+        for place, parts in self.parts.items():
+            own = residual(place)
+            if own is not None:
+                for part in parts:
+                    answers[part.at] += part.rows.reshape(len(part.rows), -1) @ own.ravel()
+        return answers
+
+    def correction(self, place: Place, known: Array, unknown: Array) -> Array | None:
+        """Return what to add to the residual of a known set, given the weights of all rows' parts."""
+        result: Array | None = None
+        for part in self.parts.get(place, ()):
+            own = np.tensordot(known[part.at], part.covaried, axes=1)
+            if part.outside is not None:
+                own = own + np.tensordot(unknown[part.at], part.outside, axes=1)
+            result = own if result is None else result + own
+        return result
+
+    def unknown_table(self, attributes: Place, unknown: Array) -> Array:
+        """Return what is not known of a table on increasing attributes, given the weights of all rows."""
+        sizes = [self.residual.schema.sizes[a] for a in attributes]
+        table = np.zeros(sizes)
+        for number, (whole, at) in enumerate(zip(self.wholes, self.slices, strict=True)):
+            kept = tuple(a for a in whole.attributes if a in attributes)
+            own = np.tensordot(unknown[at], self.mean(number, kept), axes=1)
+            for axis, attribute in enumerate(kept):
+                own = own.take(whole.maps[whole.attributes.index(attribute)], axis=axis)
+            table = table + own.reshape(
+                [n if a in kept else 1 for a, n in zip(attributes, sizes, strict=True)]
+            )
+        for place, parts in self.parts.items():
+            if set(place) <= set(attributes):
+                for part in parts:
+                    own = np.tensordot(unknown[part.at], part.rows, axes=1)
+                    table = table - own.reshape(
+                        [n if a in place else 1 for a, n in zip(attributes, sizes, strict=True)]
+                    )
+        return self._weighed(table, attributes)
+
+
+def with_shares(rows: Array, place: Place, shares: Sequence[Share]) -> Array:
+    """Return the inner products of rows on a set with what product queries leave: the rows come last."""
+    found, left = rows, list(place)
+    for share in shares:  # each takes its axes away, and puts its queries at the end
+        axes = [1 + left.index(a) for a in share.kept]
+        folded = share.rows.reshape(len(share.rows), *(rows.shape[1 + place.index(a)] for a in share.kept))
+        found = np.tensordot(found, folded, axes=(axes, list(range(1, folded.ndim))))
+        left = [a for a in left if a not in share.kept]
+    return np.moveaxis(found, 0, -1)
+
+
+def class_sums(rows: Array, classes: Integers, axis: int) -> Array:
+    """Return the sums over the members of every class along an axis."""
+    counts = np.bincount(classes)
+    ordered = np.take(rows, np.argsort(classes, kind="stable"), axis=axis)
+    return np.asarray(np.add.reduceat(ordered, np.cumsum(counts) - counts, axis=axis))
+
+
+def answered(group: Group, tables: Array) -> Array:
+    """Answer the group's queries on tables, whose first axis numbers them; it becomes the last."""
+    result = np.moveaxis(tables, 0, -1)
+    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+        result = np.moveaxis(family.answers(result), 0, -1)
+    return np.moveaxis(result, 0, -1)
+
+
+def answer_gram(group: Group, tables: Array, *, weighted: bool) -> Array:
+    """Return Σ_q (q·T) outer (q·T) over the group's queries, for tables T along the first axis."""
+    left = right = np.moveaxis(tables, 0, -1)
+    for _, family in group.parts():
+        axes = len(family.shape)
+        if family.closed_form:
+            flat = right.reshape(family.cells, -1)
+            right = (family.gram() @ flat).reshape(right.shape)
+        else:
+            roots = np.sqrt(family.weights) if weighted and family.weights is not None else None
+            left, right = (
+                own if roots is None else own * roots.reshape(-1, *[1] * (own.ndim - 1))
+                for own in (family.answers(left), family.answers(right))
+            )
+            axes = 1
+        ends = range(left.ndim - axes, left.ndim)
+        left, right = (np.moveaxis(own, range(axes), ends) for own in (left, right))
+    left, right = (own.reshape(own.shape[0], -1) for own in (left, right))
+    return (group.weight if weighted else 1.0) * (left @ right.T)
+
+
+def cells_of(sizes: Sequence[int], places: Sequence[int]) -> int:
+    """Return the number of cells of a set."""
+    return math.prod(sizes[a] for a in places)
