@@ -16,7 +16,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.predictors import new_estimator
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.subworkload import Part, Piece, Term, separate
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity
@@ -333,4 +333,4 @@ def rounded_predictor(plan, integers):
         blocks = tuple(b for b in m.blocks if b[0])
         measured.append((Measured(m.attributes, blocks, float(variance), 0.0),))
     strategies = [strategy_of_integers(s) for s in integers.strategies]
-    return new_estimator(plan.workload.schema, plan.centres, strategies, measured, public_total=False)
+    return Estimator.of(plan.workload.schema, plan.centres, strategies, measured, public_total=False)

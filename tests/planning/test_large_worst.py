@@ -26,7 +26,7 @@ def implicitly(make, *args, **options):
 def test_the_largest_error_is_nearly_least(workload):
     plan = implicitly(qs.plan, workload, COST, objective="worst")
     reference = qs.plan(workload, COST, objective="worst")
-    assert any(solution.strategy.unsplit for solution in plan.solutions)
+    assert any(solution.strategy.own_centre for solution in plan.solutions)
     assert plan.objective == "worst"
     assert plan.privacy_cost == pytest.approx(1.0)
     assert plan.worst == pytest.approx(np.sqrt(plan.variances(workload).max()))

@@ -18,7 +18,6 @@ from querysmasher.planning.strategies import (
     MergedStrategy,
     MirroredStrategy,
     TreeStrategy,
-    TriangleStrategy,
     strategy_from_data,
     strategy_of_integers,
 )
@@ -106,33 +105,7 @@ def mirrored(extra):
     return MirroredStrategy.normalised("prefix", 1 + rng.random(5), rows)
 
 
-def triangle(size, width, ranks):
-    """Random near and far blocks, of unit leverage."""
-    rng = np.random.default_rng(4)
-    near = 0.2 * rng.standard_normal((size, width))
-    place = np.arange(size)
-    near[place[:, None] % width < np.arange(width)] = 0.0
-    near[place, place % width] = 1 + rng.random(size)
-    made = TriangleStrategy(near, 0.3 * rng.standard_normal((size, sum(ranks))), ranks)
-    return TriangleStrategy(near / made.leverage**0.5, made.far / made.leverage**0.25, ranks)
-
-
-def triangle_rows(strategy):
-    """The rows of a triangle by its definition, entry by entry."""
-    n, width = strategy.near.shape
-    rows = np.zeros((n, n))
-    for i in range(n):
-        for j in range(i + 1):
-            level = (i // width ^ j // width).bit_length() - 1
-            own = slice(sum(strategy.ranks[: max(level, 0)]), sum(strategy.ranks[: level + 1]))
-            near = i // width == j // width
-            rows[i, j] = strategy.near[i, j % width] if near else strategy.far[i, own] @ strategy.far[j, own]
-    return rows
-
-
 EVERY = {
-    "triangle": triangle(11, 3, (2, 1)),
-    "triangle, one block": triangle(4, 4, ()),
     "mirrored": mirrored(0),
     "mirrored, extra": mirrored(2),
     "dense": dense(6),

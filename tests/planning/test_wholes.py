@@ -13,7 +13,8 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.limits import limited, limits
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.wholes import WholesPredictor
+from querysmasher.planning.estimator.estimator import Estimator
+from querysmasher.planning.estimator.residual import Residuals
 from tests.planning.test_combination import over_cells, whole, whole_rows, wholes
 from tests.profiles import fewer
 from tests.reference import marginal_map, query_rows
@@ -25,7 +26,7 @@ KNOWN = 1e-9
 
 def predictor_of(schema, own, total, public_total):
     measured = {} if total is None else {(): (Measured((), (), total, 1.0),)}
-    return WholesPredictor(schema, uniform(schema), [], measured, public_total, own)
+    return Estimator(Residuals(schema, uniform(schema), [], measured, public_total), own)
 
 
 @st.composite

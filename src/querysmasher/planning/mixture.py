@@ -170,7 +170,7 @@ class Mixture:
         """Return the mixture of groups that are split and others that are not."""
         count = len(plan.measured) - len(unsplit)
         strategies = [solution.strategy for solution in plan.solutions]
-        estimator = Estimator(
+        estimator = Estimator.of(
             plan.workload.schema,
             plan.centres,
             strategies,

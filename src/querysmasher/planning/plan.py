@@ -163,7 +163,7 @@ class Plan:
 
     def new_estimator(self) -> Estimator:
         """Return a estimator that shares no memory with the plan's own."""
-        return Estimator(
+        return Estimator.of(
             self.workload.schema,
             self.centres,
             [s.strategy for s in self.solutions],

@@ -81,7 +81,7 @@ class Measurements:
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
         measured = [tuple(self._noises(own, twins)) for own in repeats(self.plan)]
-        return Estimator(
+        return Estimator.of(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
 

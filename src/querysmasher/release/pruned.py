@@ -98,7 +98,7 @@ def prune(
     coarse = Ordinal(coarsening.attribute, range(size))
     inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
     centres = tuple(Centre.uniform(size) if i == place else c for i, c in enumerate(estimator.centres))
-    found = Estimator(inner, centres, strategies, measured, public_total=estimator.public_total)
+    found = Estimator.of(inner, centres, strategies, measured, public_total=estimator.public_total)
     groups = np.empty(size, dtype=np.int64)
     groups[parts] = coarsening.groups
     return Pruned(inner, found, reconstruction, place, parts), replace(

@@ -36,27 +36,37 @@ class Estimator:
 
     def __init__(
         self,
+        residual: Residuals,
+        wholes: Sequence[Whole] = (),
+        single: tuple[Measured, ...] | None = None,
+    ) -> None:
+        """Take residual measurements and those of whole rows; or a `single` one, given by its noises."""
+        self.residual, self.single = residual, single
+        self.whole = WholeRows(residual, wholes) if wholes else None
+        self._known: dict[Hashable, Array] = {}
+
+    @classmethod
+    def of(
+        cls,
         schema: Schema,
         centres: Centres,
         strategies: Sequence[Strategy],
         measured: Iterable[tuple[Measured, ...]],
         *,
         public_total: bool,
-    ) -> None:
-        """Take the measurements, each given by its independent noises, whose variances add up."""
-        residual: dict[Place, tuple[Measured, ...]] = {}
+    ) -> Estimator:
+        """Return the estimator from measurements, each given by its independent noises, which add up."""
+        split: dict[Place, tuple[Measured, ...]] = {}
         wholes: list[tuple[Measured, ...]] = []
         for noises in measured:
             if any(strategies[number].whole for _, number in noises[0].blocks):
                 wholes.append(noises)
             else:
-                residual[noises[0].attributes] = noises
-        self.residual = Residuals(schema, centres, strategies, residual, public_total)
-        self.single = wholes[0] if len(wholes) == 1 and not residual else None
-        self.whole: WholeRows | None = None
-        if wholes and self.single is None:
-            self.whole = WholeRows(self.residual, [Whole.of(noises, strategies) for noises in wholes])
-        self._known: dict[Hashable, Array] = {}
+                split[noises[0].attributes] = noises
+        residual = Residuals(schema, centres, strategies, split, public_total)
+        if len(wholes) == 1 and not split:
+            return cls(residual, single=wholes[0])
+        return cls(residual, [Whole.of(noises, strategies) for noises in wholes])
 
     @property
     def schema(self) -> Schema:

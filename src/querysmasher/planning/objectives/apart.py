@@ -49,7 +49,7 @@ class ApartTable(VarianceTable):
         self._places = {id(m): index for index, m in enumerate(plan.measured)}
         split = [(m,) for m in plan.measured if not m.whole]
         public = self._unit.total_is_public
-        return Estimator(self._schema, plan.centres, self._strategies, split, public_total=public)
+        return Estimator.of(self._schema, plan.centres, self._strategies, split, public_total=public)
 
     def _classify(self, plan: Planned, like: list[list[int]] | None) -> None:
         super()._classify(plan, like)
@@ -72,13 +72,13 @@ class ApartTable(VarianceTable):
     def _own(self, measured: Measured, group: Group) -> Estimator:
         """Return what predicts variances from one whole measurement, and the total if queries are centred."""
         centres, public = self.estimator.centres, self._unit.total_is_public
-        alone = Estimator(self._schema, centres, self._strategies, [(measured,)], public_total=public)
+        alone = Estimator.of(self._schema, centres, self._strategies, [(measured,)], public_total=public)
         try:
             alone.check(group)
         except OutsideMeasuredSpaceError:
             total = [tuple(own) for place, own in self.estimator.measured.items() if not place]
             both = [*total, (measured,)]
-            return Estimator(self._schema, centres, self._strategies, both, public_total=public)
+            return Estimator.of(self._schema, centres, self._strategies, both, public_total=public)
         return alone
 
 
