@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from querysmasher.planning.allocation import allocate
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
-from querysmasher.planning.decomposition import Decomposer
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.lines.splitting import Places, SplitSet, split_sets, without_lines
+from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.mechanisms import Task
 from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget
 from querysmasher.progress import Bar
@@ -33,24 +34,27 @@ def plan_around_best(
     bases: Sequence[Solution],
     far_apart: bool,
     progress: bool | None,
+    lines: Places = (),
 ) -> Plan:
-    """Plan with the best centres found."""
+    """Plan with the best centres found; `lines` are attributes that bring centres of their own."""
 
     def at(centres: Centres) -> Plan:
-        return plan_at(centres, workload, budget, options, bases, progress)
+        return plan_at(centres, workload, budget, options, bases, progress, lines)
 
     if options.centering == "uniform":
         return at(uniform(workload.schema))
     with Bar("Choosing centres", None, progress):
-        found = search_centres(workload, budget.unit)
+        found = search_centres(without_lines(workload, lines), budget.unit)
     best = at(found.at(1.0))
-    if found.is_exact and not far_apart:
+    if found.is_exact and not far_apart and not lines:
         return best
-    for way in WAYS:
+    for way in WAYS if not lines else ():
         trial = at(found.at(way))
         if trial.weighted_loss >= best.weighted_loss:
             break
         best = trial
+    if found.at(1.0) == found.uniform:
+        return best
     even = at(found.uniform)
     return even if even.weighted_loss < best.weighted_loss else best
 
@@ -62,26 +66,39 @@ def plan_at(
     options: Options,
     bases: Sequence[Solution] = (),
     progress: bool | None = None,
+    lines: Places = (),
 ) -> Plan:
     """Plan with given centres."""
+    public = budget.unit.total_is_public
     if options.mechanism.splits:
-        subworkloads = Decomposer(workload.schema, centres).decompose(workload.groups)
+        sets = split_sets(workload, centres, lines, public_total=public)
     else:
         asked = sorted({p for group in workload for p in workload.schema.positions(group.attributes)})
-        subworkloads = [Subworkload(tuple(asked) or (0,), ())]  # a total is summed over any attribute
-    public_total = budget.unit.total_is_public
-    sets = [s for s in subworkloads if s.attributes or not public_total]  # what is public is not measured
+        sets = [SplitSet(tuple(asked) or (0,), {}, (), 1.0)]  # a total is summed over any attribute
+    known = len(sets)
+    sets = [
+        own for own in sets if own.others or own.strategies or not public
+    ]  # what is public is not measured
     if not sets:
-        raise nothing_to_measure(public=bool(subworkloads))
-    task = Task(workload, sets, options.tolerance, options.solver, bases, progress)
-    solutions, choices = options.mechanism.choose(task)
+        raise nothing_to_measure(public=bool(known))
+    asked_sets = [Subworkload(own.others, own.terms) for own in sets]
+    task = Task(workload, asked_sets, options.tolerance, options.solver, bases, progress)
+    found, choices = options.mechanism.choose(task)
+    solutions = list(found)
+    numbers: dict[Strategy, int] = {}
+    for own in sets:
+        for strategy in own.strategies.values():
+            if strategy not in numbers:
+                numbers[strategy] = len(solutions)
+                solutions.append(Solution(strategy, 1.0, own.quality, strategy.kind))
     reached = [c.reached for c in choices]
-    factors = [budget.unit.squared_change(total=not s.attributes) for s in sets]
+    bounds = [c.bound * own.quality for c, own in zip(choices, sets, strict=True)]
+    factors = [budget.unit.squared_change(total=not own.attributes) for own in sets]
     variances = allocate(reached, factors, budget.privacy_cost).tolist()
     whole = () if options.mechanism.splits else tuple(range(len(workload.groups)))
     measured = tuple(
-        Measured(s.attributes, c.blocks, variance, c.reached, whole)
-        for s, c, variance in zip(sets, choices, variances, strict=True)
+        Measured(own.attributes, _blocks(own, choice.blocks, numbers), variance, choice.reached, whole)
+        for own, choice, variance in zip(sets, choices, variances, strict=True)
     )
     weigh = [math.sqrt(f) for f in factors]
     return Plan(
@@ -91,9 +108,20 @@ def plan_at(
         tuple(solutions),
         measured,
         weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
-        gap=max(0.0, float(np.dot(weigh, reached) / np.dot(weigh, [c.bound for c in choices])) - 1),
+        gap=max(0.0, float(np.dot(weigh, reached) / np.dot(weigh, bounds)) - 1),
         mechanism=options.mechanism.name,
         solver=options.solver,
         centering=options.centering,
         tolerance=options.tolerance,
+    )
+
+
+def _blocks(own: SplitSet, blocks: Blocks, numbers: Mapping[Strategy, int]) -> Blocks:
+    """Return the strategies on all attributes of a set, given those on its other attributes."""
+    if not own.strategies:
+        return blocks
+    place = {attribute: axis for axis, attribute in enumerate(own.attributes)}
+    return (
+        *((tuple(place[own.others[a]] for a in axes), number) for axes, number in blocks),
+        *(((place[a],), numbers[strategy]) for a, strategy in own.strategies.items()),
     )

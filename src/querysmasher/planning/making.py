@@ -13,7 +13,6 @@ from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.integer import check_measurable
 from querysmasher.planning.large import within as large_within
 from querysmasher.planning.large import worst as large_worst
-from querysmasher.planning.large.making import LargePlanner
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
@@ -42,16 +41,17 @@ class Making:
     far_apart: bool
     progress: bool | None
     large: tuple[int, ...] = ()
-    """Indexes of attributes of very many values, which are not split."""
+    """Indexes of attributes that are planned as lines or trees, with centres of their own."""
 
     def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error."""
-        if self.large:
-            return self._large(workload, budget, objective, insufficient)
         if objective == "mean" and not workload.has_targets:
             joined = Joined.of(workload)
             planned = partial(self._planned, joined.workload, budget)
             return joined.restored(self._arranged(joined.workload, budget, planned))
+
+        if self.large:
+            return self._large(workload, budget, objective, insufficient)
 
         def make(asked: Workload) -> Plan:
             return self._measurable(
@@ -137,8 +137,9 @@ class Making:
         """Return what plans with other weights where some attributes are not split."""
 
         def again(asked: Workload, centres: Centres | None) -> Plan:
-            planner = LargePlanner(asked, budget, self.options, self.large, self.progress)
-            return planner.plan(self.max_records) if centres is None else planner.at(centres)
+            if centres is None:
+                return self._planned(asked, budget, [])
+            return plan_at(centres, asked, budget, self.options, self.bases, self.progress, self.large)
 
         return again
 
@@ -162,8 +163,10 @@ class Making:
             """Plan with all groups split, around given centres or the best ones."""
             options = replace(self.options, tolerance=tolerance)
             if centres is None:
-                return plan_around_best(asked, budget, options, self.bases, self.far_apart, self.progress)
-            return plan_at(centres, asked, budget, options, self.bases, self.progress)
+                return plan_around_best(
+                    asked, budget, options, self.bases, self.far_apart, self.progress, self.large
+                )
+            return plan_at(centres, asked, budget, options, self.bases, self.progress, self.large)
 
         def fresh() -> Again:
             arranged, planned = (
@@ -197,13 +200,15 @@ class Making:
 
         if rest is None:
             return whole(None)
-        best = plan_around_best(rest, budget, self.options, self.bases, self.far_apart, self.progress)
+        best = plan_around_best(
+            rest, budget, self.options, self.bases, self.far_apart, self.progress, self.large
+        )
         try:
             return whole(best)
         except PlanError:
             even = uniform(workload.schema)
             if best.centres == even:
                 raise
-            at_even = plan_at(even, rest, budget, self.options, self.bases, self.progress)
+            at_even = plan_at(even, rest, budget, self.options, self.bases, self.progress, self.large)
             # whose rows are smaller integers
             return whole(replace(at_even, stopped_early=best.stopped_early))

@@ -154,7 +154,7 @@ def _making(
         raise PlanError(msg)
     large: tuple[int, ...] = ()
     if options.plans_large:
-        large = large_attributes(workload)
+        large = large_attributes(workload, mean=objective == "mean" and not workload.has_targets)
     if objective != "mean" or workload.has_targets:
         large = searched_without_matrices(workload, large)
     check_sizes(workload, large)

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
 
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.large.extremes import check_searchable
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
 from querysmasher.planning.trees.nested import is_nested
-from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 
-def large_attributes(workload: Workload) -> tuple[int, ...]:
-    """Return the indexes of attributes that are measured as they are, not split, for their number of values.
+def large_attributes(workload: Workload, *, mean: bool = True) -> tuple[int, ...]:
+    """Return the indexes of attributes that are planned as lines or trees, with centres of their own.
 
-    Attributes whose queries all look the same from every value have closed forms, up to a larger size.
-    Queries that tie attributes, and few single ones, are planned in other ways.
+    Several families on one attribute are at fewer values quicker and better so than with one centre for all
+    sets, if the mean error counts. Attributes whose queries all look the same from every value have closed
+    forms, up to a larger size. Queries that tie attributes, and few single ones, are planned in other ways.
     """
     sizes = workload.schema.sizes
-    if max(sizes) <= limits().dense_values:
+    if max(sizes) <= min(limits().dense_values, limits().mixed_values):
         return ()
     asked: defaultdict[int, dict[object, Family]] = defaultdict(dict)
     tied: set[int] = set()
@@ -38,7 +36,7 @@ def large_attributes(workload: Workload) -> tuple[int, ...]:
     return tuple(
         place
         for place, families in sorted(asked.items())
-        if place not in tied and _is_large(list(families.values()), sizes[place])
+        if place not in tied and _is_large(list(families.values()), sizes[place], mean=mean)
     )
 
 
@@ -53,8 +51,9 @@ def searched_without_matrices(workload: Workload, large: tuple[int, ...]) -> tup
     return large
 
 
-def _is_large(families: list[Family], size: int) -> bool:
-    if size <= limits().dense_values or size > limits().most_values:
+def _is_large(families: list[Family], size: int, *, mean: bool) -> bool:
+    several = mean and len(families) > 1
+    if size <= (limits().mixed_values if several else limits().dense_values) or size > limits().most_values:
         return False
     if all(family.closed_form and family.looks_alike for family in families):
         return size > limits().closed_form_values
@@ -87,42 +86,6 @@ def _is_large_tree(families: list[Family], size: int, rows: int) -> bool:
 def is_implicit(family: Family) -> bool:
     """Return whether the queries of a family on one attribute need not be written out."""
     return len(family.shape) == 1 and (family.closed_form or family.is_consecutive or family.is_tree)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A group, with its families on large attributes apart from the others."""
-
-    small: Group
-    """The group on the other attributes."""
-    large: tuple[tuple[int, Family], ...]
-    """The families on large attributes, by increasing index."""
-
-    @classmethod
-    def of(cls, schema: Schema, group: Group, large: tuple[int, ...]) -> Asked:
-        """Take a group apart."""
-        own: dict[int, Family] = {}
-        names: list[str] = []
-        families: list[Family] = []
-        for attributes, family in group.parts():
-            places = schema.positions(attributes)
-            if len(places) == 1 and places[0] in large:
-                own[places[0]] = family
-            elif len(places) > 1 and set(places) & set(large):
-                msg = (
-                    f"queries on ({', '.join(attributes)}) tie an attribute of very many values to others; "
-                    "use coarser values for it"
-                )
-                raise TooLargeError(msg)
-            else:
-                names += attributes
-                families.append(family)
-        return cls(Group(tuple(names), tuple(families), group.weight), tuple(sorted(own.items())))
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """The large attributes that it asks about."""
-        return tuple(place for place, _ in self.large)
 
 
 def check_cells(workload: Workload, large: tuple[int, ...]) -> None:

@@ -15,6 +15,8 @@ class LargeLimits:
     """Gap to which such strategies are solved."""
     dense_values: int = 1_500
     """Maximum number of values of an attribute that is always split and solved with matrices written out."""
+    mixed_values: int = 64
+    """The same for one that several families ask about, if the mean error counts."""
     most_values: int = 1_000_000
     """Maximum number of values of any attribute."""
     waves: int = 24

@@ -15,9 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 
+from querysmasher.errors import TooLargeError
+from querysmasher.planning.centre import Centres
+from querysmasher.planning.decomposition import Decomposer
 from querysmasher.planning.lines.forest import solve_forest
 from querysmasher.planning.lines.gram import LineGram, square_sum
 from querysmasher.planning.lines.line import LineSolution, solve_line
@@ -25,6 +29,8 @@ from querysmasher.planning.strategies import AxisStrategy
 from querysmasher.planning.subworkload import Piece, Term
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
+from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Workload
 
 Places = tuple[int, ...]
 
@@ -59,12 +65,70 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class SplitSet:
-    """What is measured on a set: strategies on lines and trees, and terms on other attributes."""
+    """What is asked on a set: strategies on lines and trees, and terms on other attributes."""
 
+    others: Places
+    """The other attributes."""
     strategies: Mapping[int, AxisStrategy]
     terms: tuple[Term, ...]
-    quality: float
+    quality: float = 1.0
     """√(lower bound / loss) of the lines and trees."""
+
+    @property
+    def attributes(self) -> Places:
+        """All attributes of the set."""
+        return tuple(sorted((*self.others, *self.strategies)))
+
+
+def split_sets(workload: Workload, centres: Centres, lines: Places, *, public_total: bool) -> list[SplitSet]:
+    """Return the sets on which a workload leaves something, smaller ones of other attributes first."""
+    decomposer = Decomposer(workload.schema, centres)
+    if not lines:
+        return [SplitSet(s.attributes, {}, s.terms) for s in decomposer.decompose(workload.groups)]
+    asked: dict[tuple[tuple[int, Family], ...], list[Group]] = {}
+    for group in workload:
+        families, rest = _apart(workload.schema, group, lines)
+        asked.setdefault(families, []).append(rest)
+    sets: dict[Places, list[Asked]] = {}
+    for families, groups in asked.items():
+        for one in decomposer.decompose(groups):
+            sets.setdefault(one.attributes, []).append(Asked(families, one.terms))
+    trees = any(family.is_tree for group in workload for family in group.families)
+    splitter = LineSplitter(workload.schema, trees, public_total)
+    ordered = sorted(sets, key=lambda kept: (len(kept), kept))
+    return [own for kept in ordered for own in splitter.split(kept, sets[kept]) if own.terms]
+
+
+def without_lines(workload: Workload, lines: Places) -> Workload:
+    """Return what a workload asks of other attributes, as if lines and trees only weighed their queries."""
+    if not lines:
+        return workload
+    groups = []
+    for group in workload:
+        families, rest = _apart(workload.schema, group, lines)
+        groups.append(replace(rest, weight=rest.weight * math.prod(family.rows for _, family in families)))
+    return Workload(workload.schema, tuple(groups))
+
+
+def _apart(schema: Schema, group: Group, lines: Places) -> tuple[tuple[tuple[int, Family], ...], Group]:
+    """Return the families on lines and trees, by attribute, and the group without them."""
+    own: dict[int, Family] = {}
+    names: list[str] = []
+    families: list[Family] = []
+    for attributes, family in group.parts():
+        places = schema.positions(attributes)
+        if len(places) == 1 and places[0] in lines:
+            own[places[0]] = family
+        elif not set(places).isdisjoint(lines):
+            msg = (
+                f"queries on ({', '.join(attributes)}) tie an attribute of very many values to others; "
+                "use coarser values for it"
+            )
+            raise TooLargeError(msg)
+        else:
+            names += attributes
+            families.append(family)
+    return tuple(sorted(own.items(), key=itemgetter(0))), Group(tuple(names), tuple(families), group.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +189,8 @@ class LineSplitter:
             if others or kept or not self.public_total:
                 now.losses[kept] = math.fsum(own.energy for own in asked)
             loss, least = (math.fsum(getattr(own, name) for own in asked) for name in ("factor", "bound"))
-            yield SplitSet(strategies, _sum(asked), math.sqrt(min(1.0, least / loss)) if loss else 1.0)
+            quality = math.sqrt(min(1.0, least / loss)) if loss else 1.0
+            yield SplitSet(others, strategies, _sum(asked), quality)
             return
         own = [(one, dict(one.families).get(attribute)) for one in asked]
         strategy, quality = self._strategy(others, kept, attribute, own, before)
