@@ -139,7 +139,7 @@ def simulated(runs, records, rho, tiny, noise, first_seed=0):
             if seed < first_seed + PUBLIC:
                 check_public(qs, plan, counts, noise, release, seed)
             first = first or release
-            release.__dict__["predictor"] = first.estimator  # which knows no data
+            release.__dict__["estimator"] = first.estimator  # which knows no data
             remembering(release, kept)
             for name, ask in STATISTICS.items():
                 if name in COSTLY and seed % 2:
@@ -176,7 +176,7 @@ def large(runs):
         for seed in range(20_000, 20_000 + runs):
             release = simulate(plan, counts, seed, "rounded", integers)
             first = first or release
-            release.__dict__["predictor"] = first.estimator
+            release.__dict__["estimator"] = first.estimator
             remembering(release, kept)
             found = release.quantile("income", DECILES, by="region")
             hits.append(covered(found, truth, simultaneous=False))

@@ -318,14 +318,14 @@ def test_what_is_planned_can_be_measured_as_planned(workload, centering):
         return
     integers = integer_plan(plan, 1.0, 10**8)
     check_budget(integers, DISTRIBUTIONS["rounded"])
-    variances = rounded_predictor(plan, integers)
+    variances = rounded_estimator(plan, integers)
     weights = _weights(workload)
     after = np.concatenate([variances.variances(group).ravel() for group in workload])
     assert weights @ after <= 1.3 * plan.weighted_loss
     assert np.all(after <= 4.5 * plan.variances(workload) * (1 + 1e-9) + 1e-300)
 
 
-def rounded_predictor(plan, integers):
+def rounded_estimator(plan, integers):
     measured = []
     for m in integers.measured:
         total = [n for axes, n in m.blocks if not axes]

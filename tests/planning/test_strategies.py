@@ -15,16 +15,18 @@ from querysmasher.planning.strategies import (
     DenseStrategy,
     DiagonalStrategy,
     FourierStrategy,
+    MatrixAxis,
     MergedStrategy,
     MirroredStrategy,
     TreeStrategy,
     strategy_from_data,
     strategy_of_integers,
 )
+from querysmasher.planning import strategies as kinds
 from querysmasher.planning.strategies import dense as module
 from querysmasher.planning.strategies.rounding import integer_product
 from querysmasher.privacy.accounting import squared_sensitivity
-from tests.planning.toy_strategy import StepStrategy
+from tests.planning.toy_strategy import StepAxis, StepStrategy
 from tests.reference import complement, kron
 
 SHAPE = (3, 2, 4)
@@ -76,12 +78,16 @@ def tree(complete=True, seed=0):
     leaf_of = np.array([3, 0, 4, 1, 5, 2] if complete else [3, 0, 4, 4, 1, 5, 2, 0])
     precisions = np.random.default_rng(seed).uniform(0.2, 3.0, 9)
     precisions[0] = 0.0
-    made = TreeStrategy(leaf_of, parents, precisions)
-    return TreeStrategy(leaf_of, parents, precisions / made.leverage)
+    return normalised(TreeStrategy(leaf_of, parents, precisions))
+
+
+def normalised(strategy):
+    """A strategy on one attribute, scaled so that the longest column has length one."""
+    return strategy.scaled(1 / strategy.leverage)
 
 
 def tree_rows(strategy):
-    """The rows of a tree by its definition: the values below each node."""
+    """The rows of a tree by its definition, before they are balanced: the values below each node."""
     leaves = np.setdiff1d(np.arange(len(strategy.parents)), strategy.parents)
     rows = np.zeros((len(strategy.parents), len(strategy.leaf_of)))
     for value, leaf in enumerate(strategy.leaf_of):
@@ -102,7 +108,13 @@ def circulant(spectrum):
 def mirrored(extra):
     rng = np.random.default_rng(3)
     rows = 0.3 * rng.standard_normal((extra, 5))
-    return MirroredStrategy.normalised("prefix", 1 + rng.random(5), rows)
+    return normalised(MirroredStrategy.normalised("prefix", 1 + rng.random(5), rows))
+
+
+def matrix_axis(seed=5):
+    """The root of a prefix-like V, as rows in a random basis."""
+    rng = np.random.default_rng(seed)
+    return normalised(MatrixAxis(np.tri(5) + 0.3 * rng.standard_normal((5, 5))))
 
 
 EVERY = {
@@ -118,26 +130,38 @@ EVERY = {
     "merged, deficient": merged(4, lattice=True),
     "tree": tree(),
     "tree, deficient": tree(complete=False),
+    "matrix axis": matrix_axis(),
     "steps": StepStrategy(5),
+    "steps, own centre": StepAxis(5),
 }
 
-WHOLE = (
-    *("merged", "merged, deficient", "mirrored", "mirrored, extra", "tree", "tree, deficient"),
-    *("triangle", "triangle, one block"),
-)
+WHOLE = ("merged", "merged, deficient")
 """Those that are not split, and stand in no residual space."""
 
 
+def balance(rows):
+    """The centre around which V splits: V⁻¹1, normalised."""
+    inverse_ones = np.linalg.pinv(rows.T @ rows).sum(axis=0)
+    return inverse_ones / inverse_ones.sum()
+
+
 def strategy_rows(strategy):
-    """The rows a strategy stands for, by the definition of its kind; those of a filter are dependent."""
+    """The rows a strategy stands for; those with a centre of their own vanish there."""
+    rows = rows_of_kind(strategy)
+    return rows - (rows @ balance(rows))[:, None] if strategy.own_centre else rows
+
+
+def rows_of_kind(strategy):
+    """Rows by the definition of a kind, before they are balanced; those of a filter are dependent."""
     by_kind = {
         "dense": lambda: strategy.matrix,
         "diagonal": lambda: np.sqrt(strategy.weights).reshape(-1, 1) * kron(strategy.bases),
         "fourier": lambda: circulant(strategy.spectrum),
         "merged": lambda: strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()],
         "tree": lambda: tree_rows(strategy),
-        "triangle": lambda: triangle_rows(strategy),
+        "matrix axis": lambda: strategy.matrix,
         "steps": strategy.written_out,
+        "steps, own centre": lambda: np.tri(strategy.size),
         "mirrored": lambda: np.vstack([mirrored_root(strategy), strategy.extra]) * strategy.diagonal,
     }
     return by_kind[strategy.kind]()
@@ -145,7 +169,7 @@ def strategy_rows(strategy):
 
 def mirrored_root(strategy):
     """The root of a filter by its eigenvectors, which for prefixes are cosines."""
-    n = strategy.rank
+    n = strategy.diagonal.size
     k, place = np.arange(n)[:, None], np.arange(n)
     waves = np.cos((2 * k + 1) * (2 * place + 1) * np.pi / (2 * (2 * n + 1))) * 2 / np.sqrt(2 * n + 1)
     return (waves.T * np.sqrt(strategy.spectrum)) @ waves
@@ -175,11 +199,13 @@ def test_a_strategy_knows_its_rows_shape_rank_and_leverage(strategy):
 def test_a_strategy_stands_on_the_centres_it_was_made_for(name):
     strategy = EVERY[name]
     assert strategy.stands_on([Centre.uniform(n) for n in strategy.shape]) == (name not in WHOLE)
-    assert not strategy.stands_on([Centre.ratio(np.arange(1, n + 1)) for n in strategy.shape])
+    others = [Centre.ratio(np.arange(1, n + 1)) for n in strategy.shape]
+    assert strategy.stands_on(others) == strategy.own_centre  # which needs none of the given centres
 
 
 def test_a_strategy_comes_back_from_its_data(strategy, monkeypatch):
-    monkeypatch.setitem(KINDS, StepStrategy.kind, StepStrategy)
+    for kind in (StepStrategy, StepAxis):
+        monkeypatch.setitem(KINDS, kind.kind, kind)
     again = strategy_from_data(strategy.kind, strategy.to_data())
     assert type(again) is type(strategy)
     assert again.shape == strategy.shape
@@ -192,8 +218,12 @@ def test_an_unknown_kind_is_refused(kind, refuses):
         strategy_from_data(kind, {})
 
 
-def test_rounded_rows_keep_the_space_and_the_variances(strategy):
-    """Integer rows lie in the residual space, and answer planned queries with the planned variance."""
+def test_rounded_rows_keep_the_space_and_the_variances(strategy, monkeypatch):
+    """Integer rows lie in the residual space, and answer planned queries with the planned variance.
+
+    Rows with a centre of their own bring a new one, and answer queries that are split around that.
+    """
+    monkeypatch.setattr(kinds, "KINDS", {StepAxis.kind: StepAxis, **KINDS})
     shape = strategy.shape
     centres = [Centre.uniform(n) for n in shape]
     rounded = strategy.rounded([np.ones(n, dtype=np.int64) for n in shape], 14)
@@ -202,12 +232,42 @@ def test_rounded_rows_keep_the_space_and_the_variances(strategy):
     assert again.is_sound()
     rows = measurable(strategy, 5)
     axes = tuple(range(len(shape)))
-    assert again.contains([(axes, rows)])
     planned = strategy.variances([(axes, rows)])
+    if strategy.own_centre:
+        rows = rows - (rows @ again.centre)[:, None]
+        assert again.centre.sum() == pytest.approx(1)
+        assert np.abs(written_integers(rounded) @ again.centre).max() < 1
+    assert again.contains([(axes, rows)])
     scale = float(squared_sensitivity(rounded))
     np.testing.assert_allclose(again.variances([(axes, rows)]) * scale, planned, rtol=0.02)
     assert 0.98 < strategy.rounding_loss(rounded) < 1.1
     assert strategy.spread >= 1
+
+
+def written_integers(rounded):
+    """The rows of an integer strategy on one attribute."""
+    ((_, factor),) = rounded.factors
+    return factor.written_out()
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if EVERY[name].own_centre])
+def test_rounded_rows_with_a_centre_of_their_own_are_predicted_exactly(name, monkeypatch):
+    """Whatever the shift: the best estimate of a query split around their centre, beside any total.
+
+    The total is measured by itself, so the rows must not use what they say about it.
+    """
+    monkeypatch.setattr(kinds, "KINDS", {StepAxis.kind: StepAxis, **KINDS})
+    strategy = EVERY[name]
+    for bits in (4, 14):
+        rounded = strategy.rounded([np.ones(strategy.shape[0], dtype=np.int64)], bits)
+        again = strategy_of_integers(rounded)
+        whole = written_integers(rounded)
+        queries = measurable(strategy, 5)
+        queries = queries - (queries @ again.centre)[:, None]
+        nuisance = whole - (whole @ again.centre)[:, None]  # what is left when the total may be anything
+        expected = np.linalg.pinv(nuisance.T @ nuisance, rcond=1e-10)
+        found = again.variances([((0,), queries)])
+        np.testing.assert_allclose(found, np.einsum("ij,jk,ik->i", queries, expected, queries), rtol=1e-6)
 
 
 def test_transform_is_the_pseudo_inverse_up_to_rotation(strategy):
@@ -223,9 +283,15 @@ def test_transform_is_the_pseudo_inverse_up_to_rotation(strategy):
 def test_covary_multiplies_by_the_inverse_and_projects_if_rows_are_orthonormal(strategy):
     rows = np.random.default_rng(4).standard_normal((6, math.prod(strategy.shape)))
     matrix = strategy_rows(strategy)
+    if strategy.own_centre:  # which takes the part around it of any row, and leaves a table that sums to zero
+        rows = rows - (rows @ strategy.centre)[:, None]
     inverse = np.linalg.pinv(matrix, rcond=1e-9)
-    found = strategy.covary(rows.reshape(2, 3, *strategy.shape))
-    np.testing.assert_allclose(found.reshape(6, -1), rows @ inverse @ inverse.T, atol=1e-8)
+    found = strategy.covary(rows.reshape(2, 3, *strategy.shape)).reshape(6, -1)
+    expected, seen = rows @ inverse @ inverse.T, matrix.T if strategy.own_centre else np.eye(matrix.shape[1])
+    np.testing.assert_allclose(found @ seen, expected @ seen, atol=1e-8)
+    if strategy.own_centre:
+        np.testing.assert_allclose(found.sum(axis=1), 0, atol=1e-8)
+        return  # orthonormal rows would stand around another centre
     inside = strategy.orthonormal().covary(rows.reshape(6, *strategy.shape)).reshape(6, -1)
     np.testing.assert_allclose(inside, rows @ inverse @ matrix, atol=1e-9)
     assert strategy.orthonormal().rank == strategy.rank

@@ -165,14 +165,14 @@ def measured_often(integers, noise="rounded"):
 
 def simulations(plan, counts, seeds):
     """Measure a table with each of many seeds; what does not depend on the seed is computed once."""
-    integers, predictor = whole(plan), None
+    integers, estimator = whole(plan), None
     with measured_often(integers):
         releases = [simulate(plan, counts, seed, integers=integers) for seed in seeds]
     for release in releases:
-        if predictor is None:
-            predictor = release.estimator
-            predictor.variances = cache(predictor.variances)
-        release.__dict__["predictor"] = predictor
+        if estimator is None:
+            estimator = release.estimator
+            estimator.variances = cache(estimator.variances)
+        release.__dict__["estimator"] = estimator
         yield release
 
 

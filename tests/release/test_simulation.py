@@ -45,7 +45,7 @@ def runs(plan, workload, counts, noise, seeds):
     def fed(numbers, total):
         store = dict(enumerate(np.split(numbers, np.cumsum(sizes)[:-1])))
         other = dataclasses.replace(release, store=store, public_total=total)
-        other.__dict__["predictor"] = release.estimator  # which knows no data
+        other.__dict__["estimator"] = release.estimator  # which knows no data
         return answered(other, workload)
 
     total = release.public_total

@@ -82,12 +82,12 @@ def released(plan, integers, noise, place=None):
 
 
 def exact_covariance(plan, integers, noise, workload):
-    predictor = released(plan, integers, noise).estimator  # only to save time: it has no part in the values
-    predictor.variances = cache(predictor.variances)
+    estimator = released(plan, integers, noise).estimator  # only to save time: it has no part in the values
+    estimator.variances = cache(estimator.variances)
 
     def answers(number, place):
         release = released(plan, integers, noise, (number, place))
-        release.__dict__["predictor"] = predictor
+        release.__dict__["estimator"] = estimator
         return release.answer(workload).values
 
     result = np.zeros((workload.query_count, workload.query_count))
