@@ -23,10 +23,6 @@ class LargeLimits:
     """Number of low frequencies that adapt to unequal weights."""
     wave_entries: int = 10_000_000
     """Maximum number of entries of these, as rows over all values."""
-    triangle_values: int = 250_000
-    """Maximum number of values of an attribute whose strategy follows the weight of every single prefix."""
-    balance_steps: int = 40
-    """Maximum number of steps towards the distribution that determines it."""
     written_values: int = 2_000
     """Maximum number of values of an attribute whose V⁻¹ is written out for the variances of ranges."""
     exact_range_work: float = 5e7
@@ -37,26 +33,10 @@ class LargeLimits:
     """Number of steps towards the lower bound of weighted prefixes."""
     forest_gap: float = 1e-3
     """The bound of a hierarchy of very many values is raised until the gap is far below this."""
-    shared_rounds: int = 5
-    """Number of rounds in which a strategy and its centre adapt to each other."""
-    negligible_total: float = 2e-4
-    """Fraction of the loss below which the weight of the total does not change a strategy."""
     line_rounds: int = 4
     """Number of rounds in which the diagonal and the low frequencies adapt to each other."""
-    rough_change: float = 0.1
-    """Weights of prefixes are rough if neighbours differ by more than this fraction of their mean."""
     line_enough: float = 1.004
     """A strategy with a loss within this factor of its bound is good enough."""
-    small_blocks: int = 32
-    """Maximum size of the small blocks of a strategy for rough weights."""
-    dropped_values: float = 2e-3
-    """Singular values of its blocks below this are dropped: columns have length one."""
-    balance_gap: float = 1.002
-    """The largest v, relative to its mean, that is close enough."""
-    fair_steps: int = 40
-    """Maximum number of steps towards fair weights."""
-    fair_gap: float = 1.0005
-    """The spread of variances that is close enough there."""
     large_worst_steps: int = 24
     """Maximum number of plans towards the least largest error of very many queries."""
     large_worst_fewer: int = 12

@@ -72,8 +72,6 @@ class SizeLimits:
     """Maximum number of variances returned at once."""
     straddling_entries: int = 100_000_000
     """Maximum number of entries of product queries that straddle strategies, when written out."""
-    class_entries: int = 20_000_000
-    """Maximum number of cells on which what is left of queries is written out."""
     node_entries: int = 400_000_000
     """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
     completed_cells: int = 3_000

@@ -31,11 +31,3 @@ class StrategyLimits:
     """Minimum number of bits of a filter's diagonal: with fewer, it takes some bits of other strategies."""
     filter_bits: int = 9
     """The same of the filter itself."""
-    triangle_bits: int = 12
-    """The same of a triangular matrix."""
-    triangle_enough: int = 13
-    """Number of bits in all from which on the second factor of its blocks takes the next number of bits."""
-    triangle_left: int = 8
-    """Number of bits of that factor, else one less: the rounding errors of its rows are independent."""
-    triangle_most: int = 26
-    """Maximum number of bits of all its entries."""

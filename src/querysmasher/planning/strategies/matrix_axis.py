@@ -1,7 +1,8 @@
 """Lines of few values, written out: V = BᵀB for any square matrix B of full rank.
 
-Rows in integers need no shift beside them. B − (Bw)1ᵀ is rounded as it is: the result has full rank again,
-nearly none along its own centre, and splits exactly around that.
+Rows in integers need no shift beside them. B − (Bw)1ᵀ is rounded as it is: the result N says next to nothing, or
+nothing, along its own centre, and splits exactly around that. So does NᵀN + c11ᵀ for any c, around the same centre and
+with the same V_A. A c as large as V itself keeps it far from singular.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ class MatrixAxis(AxisStrategy):
         square = isinstance(factor, Matrix) and factor.rows == factor.cells > 1
         if others or len(axes) != 1 or strategy.multipliers is not None or not square:
             return None
-        return cls(factor.written_out())
+        rows = factor.written_out()
+        total = np.full((1, len(rows)), math.sqrt(np.square(rows).sum(axis=0).max()))
+        return cls(np.asarray(np.linalg.qr(np.vstack([rows, total]), mode="r")))
 
     @property
     def leverage(self) -> float:
