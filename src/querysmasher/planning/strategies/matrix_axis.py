@@ -1,7 +1,7 @@
 """Lines of few values, written out: V = BᵀB for any square matrix B of full rank.
 
-Rows in integers need no shift beside them. B − (Bw)1ᵀ is rounded as it is: the result N says next to nothing, or
-nothing, along its own centre, and splits exactly around that. So does NᵀN + c11ᵀ for any c, around the same centre and
+Rows in integers need no shift beside them. B − (Bw)1ᵀ is rounded as it is: the result N says next to
+nothing along its own centre, and splits exactly around that. So does NᵀN + c11ᵀ for any c, around the same centre and
 with the same V_A. A c as large as V itself keeps it far from singular.
 """
 
@@ -108,7 +108,12 @@ class MatrixAxis(AxisStrategy):
         return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        return IntegerStrategy(self.shape, (((0,), Matrix(reduced(scaled(self.written_out(), bits), bits))),))
+        rows = scaled(self.written_out(), bits)
+        left = self.matrix @ self.balance  # the combination of rows that is nothing before they are rounded
+        along, place = float(left @ (rows @ self.balance)), np.abs(left).argmax()
+        if abs(along) < abs(left[place]) / 2:  # a unit more keeps them independent
+            rows[place] += 1 if along * left[place] > 0 else -1
+        return IntegerStrategy(self.shape, (((0,), Matrix(reduced(rows, bits))),))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         own = type(self).of_integers(rounded)
