@@ -21,6 +21,17 @@ def plan_split(workload, budget=None, **options):
         return qs.plan(workload, COST if budget is None else budget, **options)
 
 
+def as_lines(values=5, **changes):
+    """Plan attributes of more values than these as lines or trees, with centres of their own."""
+    few = {"dense_values": values, "mixed_values": values, "closed_form_values": values}
+    return limited(**(few | changes))
+
+
+def has_lines(plan):
+    """Return whether a plan measures lines or trees."""
+    return any(solution.strategy.own_centre for solution in plan.solutions)
+
+
 ALARM = 1e-7
 """How often a statistical test may fail though nothing is wrong, over all seeds that it could have had."""
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from querysmasher.planning.centres.model import CentreModel
+from querysmasher.planning.centres.products import Products
+from querysmasher.planning.centres.search import search_centres
 
 import querysmasher as qs
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.centres.model import CentreModel
-from querysmasher.planning.centres.products import Products
-from querysmasher.planning.roles import Coefficient, RoleTerm, SetClass, Use, find_roles
-from querysmasher.planning.centres.search import search_centres
 from querysmasher.planning.options import Options
+from querysmasher.planning.roles import Coefficient, RoleTerm, SetClass, Use, find_roles
 from tests.builders import COST, cps, cube, pairs, plan_split
 from tests.release.tables import frame, random_counts, simulations
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
+from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.subworkload import Part, Piece, Term, separate
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity

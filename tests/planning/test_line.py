@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-import querysmasher as qs
 from querysmasher.planning.large.gram import LineGram
 from querysmasher.planning.large.line import solve_line
+
+import querysmasher as qs
 from querysmasher.planning.strategies import MirroredStrategy
 from querysmasher.privacy.factors import Reflection
 from querysmasher.workload.families import Circular, Identity, Prefix, Range

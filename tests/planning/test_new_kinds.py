@@ -1,4 +1,4 @@
-"""A new kind of strategy, mechanism, predictor or family needs one line in one registry."""
+"""A new kind of strategy, mechanism or family needs one line in one registry."""
 
 import math
 from dataclasses import dataclass
@@ -9,23 +9,17 @@ import pyarrow as pa
 import pytest
 
 import querysmasher as qs
-from querysmasher.planning import strategies
-from querysmasher.planning.large import sharing
-from querysmasher.planning.large.line import LineSolution, solve_line
-from querysmasher.planning.limits import limited
+from querysmasher.planning.lines import splitting
+from querysmasher.planning.lines.line import LineSolution, solve_line, whole_loss
 from querysmasher.planning.mechanisms import MECHANISMS, Mechanism, solve_separately
-from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers import solve
 from querysmasher.planning.strategies import KINDS
-from querysmasher.release import measurements
-from querysmasher.release.reconstruction import Reconstruction
-from querysmasher.release.reconstructions import RECONSTRUCTIONS
 from querysmasher.workload.family import Family
 from querysmasher.workload.storage import FAMILIES
-from tests.builders import COST
+from tests.builders import COST, as_lines, has_lines, plan_split
 from tests.planning.test_large import check_variances
-from tests.planning.toy_strategy import CountStrategy, StepStrategy
+from tests.planning.toy_strategy import CountAxis, StepStrategy
 from tests.reference import query_rows
 
 
@@ -73,61 +67,22 @@ def true_answers(workload, data):
     return query_rows(workload)[0] @ counts.ravel()
 
 
-def test_a_new_kind_on_an_attribute_that_is_not_split_needs_one_line_too(monkeypatch, tmp_path):
-    """Its variances, its total beside other attributes, its file and its release need no other line."""
-    monkeypatch.setattr(strategies, "KINDS", {CountStrategy.kind: CountStrategy, **KINDS})
+def test_a_new_kind_with_a_centre_of_its_own_needs_one_line_too(monkeypatch, tmp_path):
+    """Its variances, its centre beside other attributes, its file and its release need no other line."""
+    monkeypatch.setitem(KINDS, CountAxis.kind, CountAxis)
 
-    def solve_by_counts(gram, *, fine=False):
-        own = CountStrategy(gram.size)
-        return LineSolution(own, gram.loss(own), solve_line(gram, fine=fine).bound)
+    def solve_by_counts(gram):
+        own = CountAxis(gram.size)
+        return LineSolution(own, whole_loss(gram, own), solve_line(gram).bound)
 
-    monkeypatch.setattr(sharing, "solve_line", solve_by_counts)
+    monkeypatch.setattr(splitting, "solve_line", solve_by_counts)
     schema = qs.Schema.of(a=7, b=2)
     workload = qs.queries(schema, a="prefix") + qs.queries(schema, a="range", b="identity")
-    with limited(dense_values=5, closed_form_values=5):
-        plan = qs.plan(workload, COST)
+    with as_lines():
+        plan = plan_split(workload)
     assert "counts" in {s.strategy.kind for s in plan.solutions}
     check_variances(plan, workload, schema)
     check_through_files(plan, tmp_path)
-
-
-class DoublingPredictor(Predictor):
-    """A toy: doubles every variance."""
-
-    kind = "doubling"
-    is_split = False
-
-    def variances(self, group):
-        return 2 * super().variances(group)
-
-
-class HalvingReconstruction(Reconstruction):
-    """A toy: halves every table."""
-
-    def marginal(self, attributes, *, complete=True):
-        assert self.estimator.kind == "doubling"
-        return super().marginal(attributes, complete=complete) / 2
-
-
-def test_a_new_predictor_and_its_reconstruction_need_one_line(monkeypatch):
-    """Answers, errors and estimates of a release ask both, and test no kinds."""
-    schema = qs.Schema.of(a=3, b=2)
-    workload = qs.marginals(schema, 2)
-    table = pa.table({"a": np.arange(600) % 3, "b": np.arange(600) % 2})
-    plain = qs.measure(qs.plan(workload, COST), table, seed=1)
-    usual = plain.answer(workload)
-
-    def new_estimator(schema, centres, strategies, measured, *, public_total):
-        own = {noises[0].attributes: noises for noises in measured}
-        return DoublingPredictor(schema, centres, strategies, own, public_total)
-
-    monkeypatch.setitem(RECONSTRUCTIONS, DoublingPredictor.kind, HalvingReconstruction)
-    monkeypatch.setattr(measurements, "new_estimator", new_estimator)
-    release = qs.measure(qs.plan(workload, COST), table, seed=1)
-    answers = release.answer(workload)
-    np.testing.assert_allclose(answers.values, usual.values / 2)
-    np.testing.assert_allclose(answers.std, usual.std * np.sqrt(2))
-    assert release.estimate().marginal("a", "b").sum() < 0.6 * plain.estimate().marginal("a", "b").sum()
 
 
 @dataclass(frozen=True)
@@ -158,7 +113,7 @@ def test_a_new_family_needs_one_line(monkeypatch, tmp_path, large):
     monkeypatch.setitem(FAMILIES, Evens.name, Evens)
     schema = qs.Schema.of(a=7, b=2)
     workload = qs.queries(schema, a=Evens((7,))) + qs.queries(schema, a="identity", b="identity")
-    with limited(**({"dense_values": 5, "closed_form_values": 5} if large else {})):
-        plan = qs.plan(workload, COST)
-    assert any(solution.strategy.unsplit for solution in plan.solutions) == large
+    with as_lines(5 if large else 50):
+        plan = plan_split(workload)
+    assert has_lines(plan) == large
     check_through_files(plan, tmp_path)

@@ -78,7 +78,7 @@ def test_answers_are_those_of_dense_generalised_least_squares(data):
         found = estimator.variances(group).ravel()
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6 * noise.max())
         places = tuple(sorted(schema.positions(group.attributes)))
-        table = estimator.table(places, total_of(estimator, answers), lambda: answers[: whole_count])
+        table = estimator.table(places, total_of(estimator, answers), lambda: answers[:whole_count])
         marginal = np.linalg.lstsq(marginal_map(schema, places).T, queries.T, rcond=None)[0].T
         scale = np.abs(best) @ answers + 1
         assert np.abs(marginal @ table.ravel() - best @ answers).max() <= 1e-5 * scale.max()

@@ -1,11 +1,11 @@
-"""Toy kinds of strategies: one in a residual space, and one on an attribute that is not split."""
+"""Toy kinds of strategies: one around the centres of a plan, and one that brings its own."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from querysmasher.planning.strategies import DenseStrategy, Strategy, UnsplitStrategy
+from querysmasher.planning.strategies import AxisStrategy, DenseStrategy, Strategy
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
@@ -77,13 +77,14 @@ class StepStrategy(Strategy):
 
 
 @dataclass(frozen=True, eq=False)
-class CountStrategy(UnsplitStrategy):
-    """A toy: `step` times the count of every value of one attribute."""
+class CountAxis(AxisStrategy):
+    """A toy: the count of every value of one attribute, around a centre of its own, V = scale × I."""
 
     kind = "counts"
 
     size: int
-    step: float = 1.0
+    scale: float = 1.0
+    moved = None
 
     spread = 1.0
 
@@ -91,60 +92,51 @@ class CountStrategy(UnsplitStrategy):
     def shape(self):
         return (self.size,)
 
-    @property
-    def rank(self):
-        return self.size
+    def scaled(self, factor):
+        return CountAxis(self.size, self.scale * factor)
 
     @property
     def leverage(self):
-        return self.step**2
-
-    @property
-    def inverse_ones(self):
-        return np.full(self.size, 1 / self.step**2)
+        return self.scale * (1 - 1 / self.size)
 
     def written_out(self):
-        return self.step * np.eye(self.size)
+        return math.sqrt(self.scale) * (np.eye(self.size) - 1 / self.size)
 
-    def transform(self, rows):
-        return rows / self.step
+    def transform_whole(self, rows):
+        return rows / math.sqrt(self.scale)
 
-    def covary(self, rows):
-        return rows / self.step**2
+    def covary_whole(self, rows):
+        return rows / self.scale
 
     def orthonormal(self):
-        return CountStrategy(self.size)
+        return CountAxis(self.size)
 
-    def query_variances(self, family):
-        return (family.original.matrix() ** 2).sum(axis=1) / self.step**2
+    def whole_variances(self, family):
+        return (family.original.matrix() ** 2).sum(axis=1) / self.scale
 
-    def loss(self, family, *, weighted=True):
-        variances = self.query_variances(family)
-        return float(
-            variances.sum() if family.weights is None or not weighted else family.weights @ variances
-        )
+    def whole_loss(self, family, *, weighted=True):
+        weights = family.weights if weighted else None
+        variances = self.whole_variances(family)
+        return float(variances.sum() if weights is None else weights @ variances)
 
     def rounded(self, centres, bits):
-        return IntegerStrategy(self.shape, (((0,), Matrix(np.eye(self.size, dtype=np.int64) << bits - 1)),))
+        matrix = (self.size * np.eye(self.size, dtype=np.int64) - 1) << bits
+        matrix[0] -= 1  # independent rows
+        return IntegerStrategy(self.shape, (((0,), Matrix(matrix)),))
 
     def rounding_loss(self, rounded):
         return 1.0
 
     @classmethod
     def of_integers(cls, strategy):
-        """Accept a multiple of an identity matrix."""
-        rows = [factor.entries for _, factor in strategy.factors if factor.kind == Matrix.kind]
-        if len(strategy.shape) != 1 or len(rows) != 1 or len(rows[0]) != strategy.shape[0]:
-            return None
-        step = float(rows[0][0, 0])
-        return cls(*strategy.shape, step) if np.array_equal(rows[0], step * np.eye(*strategy.shape)) else None
+        return None  # its rows become those of a matrix
 
     def is_sound(self):
         return self.size > 1
 
     def to_data(self):
-        return {"size": self.size, "step": self.step}
+        return {"size": self.size, "scale": self.scale}
 
     @classmethod
     def from_data(cls, data):
-        return cls(data["size"], data["step"])
+        return cls(int(data["size"]), float(data["scale"]))

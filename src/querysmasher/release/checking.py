@@ -42,7 +42,7 @@ def check_release(release: Measured) -> None:
         for axes, number in measured.blocks:
             centres = [release.centres[measured.attributes[a]] for a in axes]
             key = (number, *centres)
-            free = strategies[number].whole or strategies[number].unsplit
+            free = strategies[number].whole or strategies[number].own_centre
             if key not in known and not (free or strategies[number].stands_on(centres)):
                 _refuse("a strategy is not inside its residual space")
             known.add(key)

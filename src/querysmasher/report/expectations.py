@@ -253,15 +253,13 @@ def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:
 def optimum(plan: Planned) -> str:
     """Say which optimum the plan's certificate is about."""
     whole = sum(plan.workload.groups[place].rows for place in plan.whole)
+    public = plan.budget.unit.total_is_public
     if whole == plan.workload.query_count and len(plan.measured) == 1:
-        return (
-            "the optimum of its kind" if plan.budget.unit.total_is_public else "the optimum of any mechanism"
-        )
-    large = [solution.strategy.unsplit for solution in plan.solutions]
-    if all(large) and len(plan.measured) == 1 and not plan.budget.unit.total_is_public:
-        return "the optimum of any mechanism"
-    if any(large):
-        said = f"large attributes measured as they are, others split, {plan.centering} centres"
+        return "the optimum of its kind" if public else "the optimum of any mechanism"
+    if any(solution.strategy.own_centre for solution in plan.solutions):
+        if all(len(m.attributes) < 2 for m in plan.measured) and len(plan.solutions) == 1 and not public:
+            return "the optimum of any mechanism"  # its bound is that of the attribute and its total together
+        said = f"split queries, {plan.centering} centres, large attributes around centres of their own"
         return f"the optimum of its kind ({said})"
     if whole == 0:
         return f"the optimum of its kind (split queries, {plan.centering} centres)"
