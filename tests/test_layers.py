@@ -237,8 +237,8 @@ CLOSED = {
     for base in kind.__mro__
     if base.__module__.startswith("querysmasher.") and base not in (Family, Budget, Attribute)
 }
-"""The names of all kinds of attributes, budgets, families, factors, strategies and noises, and of what several
-kinds have in common."""
+"""The names of all kinds of attributes, budgets, families, factors, strategies and noises, and of what they
+have in common."""
 
 
 @cache

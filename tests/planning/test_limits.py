@@ -19,16 +19,12 @@ BESIDE = {"CHUNK", "KINDS"}
 ROUNDING = """
     asking LEAST_SQUARE MOST_SQUARE
     cells LARGEST
-    centres/own HEAVY_TOTAL
     checking LARGEST_CENTRE LARGEST_GAP
+    estimator/least_squares UNKNOWN OUTSIDE
     grading FAR GRADED NOTHING SAFE LOST
-    large/balance FAINT
-    large/making FAINT
-    large/path SURE EASY
-    large/predictor NOTHING
-    large/rough TINY FLAT
+    lines/line SLIGHT
+    lines/path SURE EASY
     lattice EXACT SURELY_DEPENDENT SURELY_INDEPENDENT RANK
-    least_squares UNKNOWN OUTSIDE
     mechanisms/basis RANK OUTSIDE
     mechanisms/whole RANK
     objectives/capping MOST_WEIGHT
@@ -50,7 +46,6 @@ ROUNDING = """
     strategies/strategy OUTSIDE CLOSE FAINTEST LARGEST DEPENDENT
     trees/solving FAINTEST SMALL
     water_filling EXACT
-    wholes ROUNDING FAINT
 """
 """What floating-point arithmetic can distinguish: what counts as zero, equal, met, safe to square."""
 
@@ -66,9 +61,7 @@ INTEGERS = """
 FORMULAS = """
     column_digest MULTIPLIERS SHIFTS
     trees/merging OF_CHILDREN
-    large/balance COARSE NEAR
-    large/path STEP REACH
-    large/predictor NOWHERE
+    lines/path STEP REACH
     mixture GOLDEN
     objectives/insufficient MOST_NAMED
     solvers/trace_root NODES RATIO FINE
@@ -80,9 +73,10 @@ FORMULAS = """
 """Parts of a formula: a hash, a quadrature, a fit, a recursion, a sentence."""
 
 ITERATIONS = """
-    large/balance FIRST LEAST MOST FASTER SLOWER
-    large/gram SLIGHT ROUGH
-    large/line FAINT
+    around WAYS
+    centring HEAVIEST CLOSE SWEEPS ENTRIES
+    lines/gram SLIGHT ROUGH
+    lines/splitting PASSES PUBLIC
     large/multipliers LEAST FIRST_RATE LEAST_RATE MOST_RATE FASTER SLOWER
     large/within FIRST MOST
     mixture LEAST MOST
@@ -97,7 +91,6 @@ ITERATIONS = """
     objectives/worst FLOOR_GROWTH LEFT CLOSER
     quasi_newton MEMORY DECREASE CURVATURE LITTLE STRETCH NARROW MARGIN
     solvers/fixed_point DEPTH
-    strategies/triangle EVEN
 """
 """How one step of an iteration is taken: rates, damping, floors, the range of a variable."""
 
