@@ -7,6 +7,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
+from operator import itemgetter
 
 import numpy as np
 
@@ -14,11 +15,11 @@ from querysmasher.arrays import Array, square_root
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres, complement
 from querysmasher.planning.estimator.shares import LineRows, Share, Tied, tied
-from querysmasher.planning.grading import are_far_apart, graded_root
+from querysmasher.planning.grading import are_far_apart, graded_root, lengths
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
 from querysmasher.planning.measured import Blocks, Measured
-from querysmasher.planning.split import Kept, PlacedFamily, split_gram, split_rows
+from querysmasher.planning.split import NULL, Kept, PlacedFamily, split_axis, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
@@ -30,6 +31,11 @@ def _reduced(rows: Array) -> Array:
     if len(rows) <= rows.shape[1]:
         return rows
     return graded_root(rows) if are_far_apart(rows) else np.asarray(np.linalg.qr(rows, mode="r"), dtype=float)
+
+
+def _cleared(rows: Array, least: Array) -> Array:
+    """Return rows with zeros for those that are too short to be more than rounding error."""
+    return np.where((lengths(rows) > least)[:, None], rows, 0.0)
 
 
 class Residuals:
@@ -128,48 +134,88 @@ class Residuals:
 
     def all_shares(self, group: Group, summed: bool) -> Iterator[tuple[tuple[int, ...], list[Share]]]:
         """Iterate over all attribute sets on which the group leaves something, measured or not."""
-        options, later = [], []
+        options: list[list[Share]] = []
+        later: list[tuple[int, int, Family]] = []
         for place, (names, family) in enumerate(group.parts()):
             places = self.schema.positions(names)
-            if not self.lines.isdisjoint(places):
-                later.append((places, place, family))
+            lines = self.lines.intersection(places)
+            later += [(attribute, place, family) for attribute in lines]
+            if lines and len(places) == 1:
+                continue
+            if lines:
+                options.append(self._partly_split(place, places, family))
                 continue
             key, split = self._split(places, family, summed)
             ordered = sorted(places)
             options.append(
                 [Share(place, tuple(ordered[a] for a in on), (key, on), rows) for on, rows in split.items()]
             )
-        later.sort()
+        later.sort(key=itemgetter(0))
         for shares in product(*options):
-            kept = tuple(sorted(a for share in shares for a in share.kept))
-            yield from self._with_lines(group, kept, list(shares), later, summed)
+            kept = tuple(sorted(a for share in shares for a in share.kept if a not in self.lines))
+            yield from self._with_lines(kept, {share.place: share for share in shares}, later, summed)
+
+    def _partly_split(self, place: int, places: tuple[int, ...], family: Family) -> list[Share]:
+        """Return what a family leaves on its attributes with one centre each, keeping all others as they are."""
+        ordered = sorted(places)
+        tensor = PlacedFamily.on(places, family).tensor(weighted=False)
+        left = {(): tensor}
+        for axis in reversed(range(len(ordered))):  # so that kept axes gather at the end
+            if ordered[axis] in self.lines:
+                left = {(ordered[axis], *on): rows for on, rows in left.items()}
+                continue
+            centre = self.centres[ordered[axis]]
+            dropped = {on: split_axis(rows, centre, axis + 1, keep=False) for on, rows in left.items()}
+            rest = {
+                (ordered[axis], *on): split_axis(r, centre, axis + 1, keep=True) for on, r in left.items()
+            }
+            left = dropped | rest
+        key = (family.key, tuple(ordered.index(p) for p in places), tuple(self.centres[p] for p in ordered))
+        least = NULL * lengths(tensor.reshape(len(tensor), -1))
+        flat = ((on, _cleared(rows.reshape(len(rows), -1), least)) for on, rows in left.items())
+        return [
+            Share(place, on, (key, tuple(map(ordered.index, on))), rows) for on, rows in flat if rows.any()
+        ]
 
     def _with_lines(
         self,
-        group: Group,
         kept: tuple[int, ...],
-        shares: list[Share],
-        later: Sequence[tuple[tuple[int, ...], int, Family]],
+        shares: Mapping[int, Share],
+        later: Sequence[tuple[int, int, Family]],
         summed: bool,
     ) -> Iterator[tuple[tuple[int, ...], list[Share]]]:
         """Split families on attributes that have a centre for every set of others, one after the other."""
         if not later:
-            yield tuple(sorted(kept)), sorted(shares, key=lambda share: share.place)
+            if all(share.written is None or share.written.any() for share in shares.values()):
+                yield tuple(sorted(kept)), [shares[place] for place in sorted(shares)]
             return
-        (places, place, family), *rest = later
-        if len(places) > 1:
-            self._refuse(group)
-        strategy = self.line(places[0], kept)
+        (attribute, place, family), *rest = later
+        strategy = self.line(attribute, kept)
         if strategy is None:  # nothing is measured there
-            yield tuple(sorted((*kept, *places))), shares
+            yield tuple(sorted((*kept, attribute))), list(shares.values())
             return
-        key = (family.key, id(strategy), summed)
-        dropped = self._dropped(family, strategy, summed)
-        yield from self._with_lines(
-            group, kept, [*shares, Share(place, (), (key, ()), dropped)], rest, summed
+        if place in shares:
+            dropped, own = self._split_line(shares[place], attribute, strategy)
+        else:
+            key = (family.key, id(strategy), summed)
+            dropped = Share(place, (), (key, ()), self._dropped(family, strategy, summed))
+            own = Share(place, (attribute,), (key, (0,)), None, LineRows(family, strategy, summed))
+        yield from self._with_lines(kept, {**shares, place: dropped}, rest, summed)
+        yield from self._with_lines((*kept, attribute), {**shares, place: own}, rest, summed)
+
+    def _split_line(self, share: Share, attribute: int, strategy: AxisStrategy) -> tuple[Share, Share]:
+        """Return what rows on several attributes leave without and with one of them."""
+        axis = share.kept.index(attribute)
+        tensor = share.rows.reshape(-1, *(self.schema.sizes[a] for a in share.kept))
+        mean = np.tensordot(tensor, strategy.centre, axes=(axis + 1, 0))
+        rest = tensor - np.expand_dims(mean, axis + 1)
+        least = NULL * lengths(share.rows)
+        without, within = (_cleared(rows.reshape(len(rows), -1), least) for rows in (mean, rest))
+        others = tuple(a for a in share.kept if a != attribute)
+        key = (share.key, id(strategy))
+        return Share(share.place, others, (key, False), without), replace(
+            share, key=(key, True), written=within
         )
-        own = Share(place, places, (key, (0,)), None, LineRows(family, strategy, summed))
-        yield from self._with_lines(group, (*kept, *places), [*shares, own], rest, summed)
 
     def _dropped(self, family: Family, strategy: AxisStrategy, summed: bool) -> Array:
         """Return what the queries of a family leave of an attribute that is dropped, as rows of one entry."""

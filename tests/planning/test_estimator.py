@@ -1,0 +1,174 @@
+"""The estimator of plans of every kind: variances, coefficients and tables of dense least squares."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import querysmasher as qs
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError, TooLargeError
+from querysmasher.planning.integer import integer_plan
+from querysmasher.planning.limits import limited
+from querysmasher.privacy.measurement import exact_answers
+from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.release import Release
+from querysmasher.release.store import MemoryStore
+from tests.builders import SPLIT, as_lines, has_lines
+from tests.profiles import fewer
+from tests.reference import marginal_map, query_rows
+from tests.strategies import schemas, workloads
+
+PUBLIC = 1e-9
+"""A noise variance that stands for none."""
+
+COUNT = 1000
+"""Maximum number of records."""
+
+
+@st.composite
+def products(draw, schema):
+    """Groups of the families that lines and trees are planned for, each on one attribute."""
+    names = draw(st.lists(st.sampled_from(schema.names), min_size=1, max_size=3, unique=True))
+    asked = {}
+    for name in names:
+        kind = draw(st.sampled_from(["prefix", "range", "identity", "circular", "hierarchy"]))
+        groups = [i // 2 for i in range(schema[name].size)]
+        asked[name] = qs.hierarchy(schema, name, groups) if kind == "hierarchy" else kind
+    return qs.queries(schema, asked, weight=draw(st.sampled_from([1.0, 0.2, 7.0])))
+
+
+@st.composite
+def plans(draw):
+    """Plans of every kind: split, whole or both, with lines and trees or without, of public totals or not."""
+    schema = draw(schemas(max_attributes=3, max_size=6, max_cells=90))
+    asked = draw(products(schema))
+    for _ in range(draw(st.integers(0, 2))):
+        asked += draw(st.one_of(products(schema), products(schema), workloads(schema, max_groups=1)))
+    assume(query_rows(asked)[0].any())
+    budget = qs.PrivacyCost(1.0, neighbours=draw(st.sampled_from(["add_remove", "replace_one"])))
+    values = draw(st.sampled_from([2, 2, 3, 50]))
+    with as_lines(values, line_matrix=draw(MATRIX)), limited(**(SPLIT if draw(st.booleans()) else {})):
+        try:
+            centering = draw(st.sampled_from(["optimized", "uniform"]))
+            return qs.plan(asked, budget, centering=centering, tolerance=1e-2, max_records=COUNT)
+        except (PlanError, TooLargeError):  # nothing to measure, or hierarchies that do not nest
+            assume(False)
+
+
+MATRIX = st.sampled_from([0, 50])
+"""Up to which size lines are written out."""
+
+
+def whole_domain(plan):
+    """All measured rows over the whole domain, and their noise variances."""
+    schema, rows, noise = plan.workload.schema, [], []
+    for m in plan.measured:
+        own, order = np.ones((1, 1)), []
+        for axes, number in m.blocks:
+            own = np.kron(own, plan.solutions[number].strategy.written_out())
+            order += axes
+        sizes = [schema.sizes[m.attributes[a]] for a in order]
+        tensor = own.reshape(-1, *sizes).transpose(0, *(1 + np.argsort(order)))
+        rows.append(tensor.reshape(len(tensor), -1) @ marginal_map(schema, m.attributes))
+        noise.append(np.full(len(tensor), m.variance))
+    if plan.budget.unit.total_is_public:
+        rows.append(np.ones((1, math.prod(schema.sizes))))
+        noise.append(np.array([PUBLIC]))
+    return np.concatenate(rows), np.concatenate(noise)
+
+
+def best_coefficients(queries, rows, noise):
+    """Those of the best linear unbiased estimates, or None where a query is not in the span."""
+    scaled = rows / np.sqrt(noise)[:, None]
+    found = queries @ np.linalg.pinv(scaled, rcond=1e-11) / np.sqrt(noise)
+    return None if np.abs(found @ rows - queries).max() > 1e-6 * np.abs(queries).max() else found
+
+
+def asked_of(plan, data):
+    """The planned groups, and others."""
+    others = data.draw(workloads(plan.workload.schema, max_groups=2))
+    for group in itertools.chain(plan.workload, others):
+        queries = query_rows(qs.Workload(plan.workload.schema, (group,)))[0]
+        if queries.any():
+            yield group, queries
+
+
+@pytest.mark.slow
+@fewer(250)
+@given(plans(), st.data())
+def test_variances_are_those_of_dense_least_squares(plan, data):
+    rows, noise = whole_domain(plan)
+    known = np.where(noise == PUBLIC, 0.0, noise)
+    for group, queries in asked_of(plan, data):
+        best = best_coefficients(queries, rows, noise)
+        if best is None:
+            with pytest.raises(OutsideMeasuredSpaceError, match="cannot be answered"):
+                plan.estimator.variances(group)
+            continue
+        expected = best**2 @ known
+        found = plan.estimator.variances(group)
+        assert found.shape == group.shape
+        close = {"rtol": 1e-5, "atol": 1e-7 * noise.max()}
+        np.testing.assert_allclose(found.ravel(), expected, **close)
+        assert plan.estimator.total(group) == pytest.approx(expected.sum(), rel=1e-5, abs=1e-6)
+        assert plan.estimator.largest(group) == pytest.approx(expected.max(), rel=1e-5, abs=1e-6)
+        covariance = sum(
+            m.variance * image @ image.T for m, image in plan.estimator.images(group)
+        ) + np.zeros((len(queries), len(queries)))
+        np.testing.assert_allclose(covariance, (best * known) @ best.T, **close)
+    plan.estimator.check(plan.workload.groups[0])
+
+
+def exact_release(plan, table):
+    """A release without noise."""
+    whole = integer_plan(plan, plan.budget.privacy_cost, COUNT)
+    store = MemoryStore()
+    for number, measured in enumerate(whole.measured):
+        others = tuple(a for a in range(table.ndim) if a not in measured.attributes)
+        store.put(number, exact_answers(whole, measured, table.sum(axis=others)))
+    total = int(table.sum()) if plan.budget.unit.total_is_public else None
+    return Release(whole, plan.workload, plan.centres, NoiseRecord("rounded", "", True), store, total)
+
+
+@pytest.mark.slow
+@fewer(150)
+@given(plans(), st.data())
+def test_releases_are_unbiased_and_know_their_errors(plan, data):
+    """Without noise every answer is exact; errors are those of the plan, up to rounding; files keep both."""
+    schema = plan.workload.schema
+    cells = st.lists(st.integers(0, math.prod(schema.sizes) - 1), min_size=1, max_size=8)
+    table = np.bincount(data.draw(cells), minlength=math.prod(schema.sizes)).reshape(schema.sizes) * 100
+    release = exact_release(plan, table)
+    for group, queries in asked_of(plan, data):
+        try:
+            planned = plan.estimator.variances(group)
+        except OutsideMeasuredSpaceError:
+            with pytest.raises(OutsideMeasuredSpaceError):
+                release.answer_group(group)
+            continue
+        values, std = release.answer_group(group)
+        scale = np.abs(queries).max() * table.sum()
+        np.testing.assert_allclose(values.ravel(), queries @ table.ravel(), rtol=1e-6, atol=1e-6 * scale)
+        np.testing.assert_allclose(std**2, planned, rtol=0.05, atol=1e-6 * planned.max())
+        covariance = release.covariance(qs.Workload(schema, (group,)))
+        np.testing.assert_allclose(np.diag(covariance), std.ravel() ** 2, rtol=1e-6, atol=1e-9)
+
+
+def test_the_plans_above_are_of_every_kind():
+    """Lines beside whole queries, trees beside lines, two lines in one group: each comes up by itself."""
+    schema = qs.Schema.of(a=6, b=5, c=2)
+    tree = qs.hierarchy(schema, "b", [0, 0, 1, 1, 1])
+    tables = qs.queries(schema, a="prefix", c="identity") + qs.queries(schema, a="range")
+    for more in (
+        qs.queries(schema, a="range", b="prefix", c="identity"),
+        qs.queries(schema, b=tree) + qs.queries(schema, a="prefix", b=tree),
+    ):
+        with as_lines(3, line_matrix=0), limited(**SPLIT):
+            plan = qs.plan(tables + more, qs.PrivacyCost(1.0), max_records=COUNT)
+        assert has_lines(plan)
+        rows, noise = whole_domain(plan)
+        expected = best_coefficients(query_rows(plan.workload)[0], rows, noise) ** 2 @ noise
+        np.testing.assert_allclose(plan.variances(plan.workload), expected, rtol=1e-6)
