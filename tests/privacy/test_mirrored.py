@@ -16,6 +16,11 @@ from querysmasher.privacy.integer_plan import IntegerStrategy
 NONE = np.zeros((0, 4), dtype=np.int64)
 
 
+def unshifted(ends, kernel, diagonal, extra):
+    """A mirrored filter whose rows are not shifted."""
+    return Mirrored(ends, kernel, diagonal, extra, np.zeros(len(diagonal) + len(extra), dtype=np.int64))
+
+
 def exact_row(reflection, kernel, table, place):
     """One entry of the product, in Python's integers."""
     lags = [int(t) for t in reflection.lags(kernel)]
@@ -60,7 +65,8 @@ def test_products_are_exact_at_a_hundred_thousand_values(name):
     n = 100_000
     reflection = Reflection(name, n)
     kernel = np.rint(2.0**20 / np.sqrt(1 + np.arange(reflection.free))).astype(np.int64)
-    factor = Mirrored(name, kernel, np.full(n, 4_095), np.zeros((0, n), dtype=np.int64))
+    shift = np.random.default_rng(0).integers(-(2**31), 2**31, n)
+    factor = Mirrored(name, kernel, np.full(n, 4_095), np.zeros((0, n), dtype=np.int64), shift)
     table = np.zeros((n, 1), dtype=np.int64)
     table[::3, 0] = 2_997
     answers = factor.exact_answers(table, 10**8)
@@ -68,7 +74,8 @@ def test_products_are_exact_at_a_hundred_thousand_values(name):
     lags, place = reflection.lags(kernel), np.arange(n)
     for i in (0, 1, n // 2, n - 1):
         row = lags[np.abs(i - place)] + reflection.sign * lags[i + place + reflection.shift]
-        assert int(answers[i, 0]) == int(sum(row.astype(object) * scaled))
+        exact = int(sum(row.astype(object) * scaled)) - int(shift[i]) * int(table.sum())
+        assert int(answers[i, 0]) == exact
         assert int(factor.squares[i]) == sum(int(t) ** 2 for t in row.tolist())
 
 
@@ -82,7 +89,8 @@ def test_no_neighbour_moves_the_answers_by_more_than_is_charged(name, n, data):
     diagonal = np.array(data.draw(st.lists(st.integers(1, 9), min_size=n, max_size=n)))
     rows = data.draw(st.integers(0, 2))
     extra = np.array(data.draw(st.lists(numbers, min_size=rows * n, max_size=rows * n)), dtype=np.int64)
-    factor = Mirrored(name, kernel, diagonal, extra.reshape(rows, n))
+    shift = np.array(data.draw(st.lists(st.integers(-99, 99), min_size=n + rows, max_size=n + rows)))
+    factor = Mirrored(name, kernel, diagonal, extra.reshape(rows, n), shift)
     assert squared_sensitivity(IntegerStrategy((n,), (((0,), factor),))) == largest_change(factor, n)
 
 
@@ -103,13 +111,39 @@ def test_no_neighbour_moves_the_answers_by_more_than_is_charged(name, n, data):
     ],
 )
 def test_forged_filters_are_refused(ends, kernel, diagonal, extra):
+    for rows in (4, 5, 69):
+        with pytest.raises(PrivacyError):
+            Mirrored(ends, kernel, diagonal, extra, np.zeros(rows, dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [
+        np.zeros(3, dtype=np.int64),
+        np.zeros(5, dtype=np.int64),
+        np.zeros((1, 4), dtype=np.int64),
+        np.zeros(4),
+        [0, 0, 0, 0],
+        None,
+        np.full(4, 2**60),
+        np.full(4, -(2**63)),
+    ],
+)
+def test_forged_shifts_are_refused(shift):
     with pytest.raises(PrivacyError):
-        Mirrored(ends, kernel, diagonal, extra)
+        Mirrored("prefix", np.ones(5, dtype=np.int64), np.ones(4, dtype=np.int64), NONE, shift)
+
+
+def test_shifts_too_large_for_an_exact_cost_are_refused():
+    shift = np.full(4, 2**58)
+    factor = Mirrored("prefix", np.full(5, 2**29), np.ones(4, dtype=np.int64), NONE, shift)
+    with pytest.raises(PrivacyError, match="shift"):
+        factor.squared_column()
 
 
 def test_arrays_are_copied_and_cannot_be_changed():
     kernel, diagonal = np.arange(1, 6), np.ones(4, dtype=np.int64)
-    factor = Mirrored("prefix", kernel, diagonal, NONE)
+    factor = unshifted("prefix", kernel, diagonal, NONE)
     before = factor.squared_column()
     kernel[:] = 9
     assert factor.squared_column() == before

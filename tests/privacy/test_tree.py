@@ -20,17 +20,19 @@ SMALL = {
     "leaf_of": np.array([0, 1, 2]),
     "parents": np.array([-1, 0, 0, 1, 1]),
     "multipliers": np.array([4, 0, 3, 5, 6]),
+    "shift": np.array([1, 0, -2, 0, 1]),
 }
 
 
 @settings(max_examples=60)
 @given(forests(9), st.data())
 def test_hostile_sizes_against_python_integers(parents, data):
-    """Multipliers up to 2^61, and tables so large that answers nearly fill a word."""
+    """Multipliers and shifts up to 2^60, and tables so large that answers nearly fill a word."""
     leaves = np.setdiff1d(np.arange(len(parents)), parents)
-    large = st.one_of(st.integers(1, 9), st.integers(2**40, 2**61), st.just(2**61))
+    large = st.one_of(st.integers(1, 9), st.integers(2**40, 2**60), st.just(2**60))
     multipliers = np.array([data.draw(large) for _ in parents])
-    factor = Tree(np.arange(len(leaves)), parents, multipliers)
+    shift = np.array([data.draw(large) * data.draw(st.sampled_from([-1, 0, 1])) for _ in parents])
+    factor = Tree(np.arange(len(leaves)), parents, multipliers, shift)
     paths = []
     for leaf in leaves:
         node, path = int(leaf), []
@@ -38,14 +40,16 @@ def test_hostile_sizes_against_python_integers(parents, data):
             path.append(node)
             node = int(parents[node])
         paths.append(path)
-    assert factor.squared_column() == max(sum(int(multipliers[v]) ** 2 for v in path) for path in paths)
+    entries = [
+        [int(multipliers[v]) * (v in path) - int(shift[v]) for v in range(len(parents))] for path in paths
+    ]
+    assert factor.squared_column() == max(sum(entry**2 for entry in column) for column in entries)
     bound = (2**62 - 1) // factor.largest
     counts = np.zeros((len(leaves), 2), dtype=np.int64)
     counts[data.draw(st.integers(0, len(leaves) - 1)), 0] = bound
     counts[:, 1] = bound // len(leaves)
     expected = [
-        [int(multipliers[v]) * sum(int(c) for c, path in zip(column, paths, strict=True) if v in path)
-         for column in counts.T]
+        [sum(int(c) * entry[v] for c, entry in zip(column, entries, strict=True)) for column in counts.T]
         for v in range(len(parents))
     ]  # fmt: skip
     assert factor.exact_answers(counts, bound).tolist() == expected
@@ -56,10 +60,10 @@ def test_negative_tables_are_answered_exactly():
     factor = Tree(**SMALL)
     tables = np.array([[2**58], [-(2**58)], [2**57]])
     assert factor.exact_answers(tables, 2**59).tolist() == [
-        [4 * 2**57],
-        [3 * 2**58],
+        [(4 - 1) * 2**57],
+        [3 * 2**58 + 2 * 2**57],
         [-5 * 2**58],
-        [6 * 2**57],
+        [(6 - 1) * 2**57],
     ]
 
 
@@ -83,6 +87,11 @@ def test_negative_tables_are_answered_exactly():
         {"multipliers": np.array([4, 0, 3, 5])},
         {"multipliers": np.array([4, 0, 3, 5, 2**62])},
         {"multipliers": np.array([4, 0, 3, 5, -(2**63)])},
+        {"shift": np.array([1, 1, -2, 0, 1])},  # of a node that is not measured
+        {"shift": np.array([1, 0, -2, 0])},
+        {"shift": np.array([1.0, 0, -2, 0, 1])},
+        {"shift": np.array([1, 0, -2, 0, -(2**63)])},
+        {"shift": None},
     ],
 )
 def test_arrays_that_are_no_tree_are_refused(change, refuses):
@@ -111,7 +120,9 @@ def test_the_cost_is_the_largest_change_between_neighbours(neighbours, parents, 
     multipliers = np.array([data.draw(st.integers(0, 9)) for _ in parents])
     multipliers[leaves] += 1
     schema = qs.Schema.of(a=len(leaves), b=2)
-    tree = IntegerStrategy((len(leaves),), (((0,), Tree(np.arange(len(leaves)), parents, multipliers)),))
+    shift = np.array([data.draw(st.integers(-9, 9)) if m else 0 for m in multipliers])
+    factor = Tree(np.arange(len(leaves)), parents, multipliers, shift)
+    tree = IntegerStrategy((len(leaves),), (((0,), factor),))
     other = IntegerStrategy((2,), (((0,), Matrix(np.array([[3, -3]]))),))
     measured = (
         IntegerMeasured((0,), (((0,), 0),), Fraction(7)),
@@ -129,15 +140,21 @@ def test_the_cost_is_the_largest_change_between_neighbours(neighbours, parents, 
 
 
 def test_its_sensitivity_is_that_of_the_longest_path():
-    strategy = IntegerStrategy((3,), (((0,), Tree(**SMALL)),))
-    assert squared_sensitivity(strategy) == 16 + 36
+    """Less what is subtracted from all entries of a row, which every other value sees too."""
+    plain = SMALL | {"shift": np.zeros(5, dtype=np.int64)}
+    assert squared_sensitivity(IntegerStrategy((3,), (((0,), Tree(**plain)),))) == 16 + 36
+    columns = [(3, 5, -1, 0), (3, 2, 5, -1), (3, 2, 0, 5)]
+    assert squared_sensitivity(IntegerStrategy((3,), (((0,), Tree(**SMALL)),))) == max(
+        sum(entry**2 for entry in column) for column in columns
+    )
 
 
 @pytest.mark.slow
 def test_a_million_leaves_are_answered_by_sums():
     n = 10**6
     parents = np.concatenate([[-1], np.zeros(1000, np.int64), 1 + np.arange(n) // 1000])
-    factor = Tree(np.random.default_rng(0).permutation(n), parents, np.full(len(parents), 7))
+    shift = np.zeros(len(parents), dtype=np.int64)
+    factor = Tree(np.random.default_rng(0).permutation(n), parents, np.full(len(parents), 7), shift)
     counts = np.random.default_rng(1).integers(0, 20, (n, 1))
     answers = factor.exact_answers(counts, int(counts.sum()))
     assert answers[0, 0] == 7 * counts.sum()
