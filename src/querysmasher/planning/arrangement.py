@@ -47,13 +47,20 @@ def best_arrangement(
     progress: bool | None = None,
     *,
     centred: bool = True,
+    lines: tuple[int, ...] = (),
 ) -> Plan:
     """Return the best plan found among those that split all groups, some, or none.
 
-    If `centred`, clusters of queries measured whole beside others may use these others' total.
+    If `centred`, clusters of queries measured whole beside others may use these others' total. Queries about
+    `lines`, which have a centre for every set, are split if others are.
     """
     every = range(len(workload.groups))
-    few = [place for place in every if is_few(workload.groups[place])]
+    on_lines = {workload.schema.names[attribute] for attribute in lines}
+    few = [
+        place
+        for place, group in enumerate(workload)
+        if is_few(group) and on_lines.isdisjoint(group.attributes)
+    ]
     most = limits().whole_work
     if len(few) < len(every):
         most = min(most, limits().mixed_whole_work)

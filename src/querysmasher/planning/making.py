@@ -183,7 +183,9 @@ class Making:
         """Plan with the best choice of groups that are unsplit."""
         if self.options.keeps_whole:
             tolerance = self.options.tolerance
-            return best_arrangement(workload, budget, tolerance, planned, self.progress, centred=centred)
+            return best_arrangement(
+                workload, budget, tolerance, planned, self.progress, centred=centred, lines=self.large
+            )
         return planned([])
 
     def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:
