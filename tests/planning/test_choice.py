@@ -134,14 +134,13 @@ def test_solutions_come_in_the_order_of_the_blocks_also_in_parallel(limit_planni
 
 
 def test_queries_that_all_tie_attributes_are_written_out_beyond_the_usual_limit(limit_planning):
-    """No product basis comes near the optimum of random rows; centres stay uniform, as a plan is heavy."""
+    """No product basis comes near the optimum of random rows."""
     limit_planning(dense_cells=20, joint_dense_cells=30)
     schema = qs.Schema.of(a=6, b=5)
     random = qs.random_queries(schema, ("a", "b"), 20, seed=1)
     plan = plan_split(random)
     assert {block.method for block in plan.methods} == {"dense"}
     assert plan.gap < 1e-3
-    assert plan.stopped_early
-    assert all(centre.is_uniform for centre in plan.centres)
+    assert plan.weighted_loss <= plan_split(random, centering="uniform").weighted_loss * (1 + 1e-9)
     tables = qs.all_kway(schema, 2, "prefix") + qs.marginals(schema, 2)
     assert "structured" in {block.method for block in plan_split(tables).methods}

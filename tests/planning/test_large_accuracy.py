@@ -7,7 +7,7 @@ import pytest
 import querysmasher as qs
 from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.rounded import as_measured
-from tests.builders import COST
+from tests.builders import COST, SPLIT, as_lines
 
 
 @pytest.mark.slow
@@ -17,7 +17,7 @@ def test_a_public_total_is_not_measured(family):
     workload = qs.queries(qs.Schema.of(a=150), a=family)
     budget = qs.PrivacyCost(1.0, neighbours="replace_one")
     dense = qs.plan(workload, budget)
-    with limited(dense_values=50):
+    with as_lines(50), limited(**SPLIT):
         large = qs.plan(workload, budget)
     assert large.rmse <= 1.006 * dense.rmse
     assert large.rmse / (1 + large.gap) <= dense.rmse * (1 + 1e-6)

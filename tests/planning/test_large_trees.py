@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.limits import limited
-from tests.builders import COST
+from tests.builders import COST, SPLIT, as_lines
 from tests.planning.test_large import SCHEMA, check_variances, exact_release, rows_of
 from tests.profiles import fewer
 
 
 def planned(workload, budget=COST, **options):
     """Plan without matrices."""
-    with limited(dense_values=5, closed_form_values=5, axis_values=6):
+    with as_lines(5, axis_values=6), limited(**SPLIT):
         return qs.plan(workload, budget, **options)
 
 

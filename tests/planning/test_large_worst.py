@@ -7,7 +7,7 @@ import querysmasher as qs
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.rounded import as_measured
-from tests.builders import COST
+from tests.builders import COST, SPLIT, as_lines
 
 SCHEMA = qs.Schema.of(a=48, b=2)
 PREFIXES = qs.queries(SCHEMA, a="prefix")
@@ -17,7 +17,7 @@ CROSSED = qs.queries(SCHEMA, a="prefix", b="identity") + qs.queries(SCHEMA, b="i
 
 def implicitly(make, *args, **options):
     """Plan without matrices."""
-    with limited(dense_values=5, closed_form_values=5, axis_values=5):
+    with as_lines(5, axis_values=5), limited(**SPLIT):
         return make(*args, **options)
 
 

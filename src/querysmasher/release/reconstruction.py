@@ -7,7 +7,6 @@ come from the same residuals, so they agree wherever they overlap.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -19,7 +18,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import along, subsets
-from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
+from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.repeats import combined_answers, repeats
 from querysmasher.release.store import Store
 from querysmasher.workload.families import Identity
@@ -129,12 +128,9 @@ class Reconstruction:
         """Return whether the whole residual space of a set is measured, not only a few queries in it."""
         if not attributes and self.public_total is not None:
             return True
-        own = math.prod(self.plan.schema.sizes[a] - 1 for a in attributes)
-        numbers = self._numbers.get(attributes)
-        if numbers is None or not own:
-            return own == 0
-        blocks = self.plan.measured[numbers[0]].blocks
-        return own == math.prod(_rank(self.plan.strategies[n]) for _, n in blocks)
+        if attributes in self._numbers:
+            return self.estimator.residual.is_full(attributes)
+        return any(self.plan.schema.sizes[a] == 1 for a in attributes)
 
     def _rebuild(self, numbers: tuple[int, ...]) -> Array:
         measured = self.plan.measured[numbers[0]]
@@ -165,8 +161,3 @@ def _is_of_whole_queries(plan: IntegerPlan, measured: IntegerMeasured) -> bool:
     """Return whether a measurement is one of queries that are not split."""
     factors = (factor for _, number in measured.blocks for _, factor in plan.strategies[number].factors)
     return any(factor.classes is not None for factor in factors)
-
-
-def _rank(strategy: IntegerStrategy) -> int:
-    """Return the rank of a strategy."""
-    return math.prod(factor.rank for _, factor in strategy.factors)

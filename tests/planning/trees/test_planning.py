@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
 from querysmasher.planning.limits import limited, limits
-from tests.builders import COST
+from tests.builders import COST, SPLIT, as_lines
 from tests.planning.test_large import SCHEMA, check_variances, planned
 from tests.planning.trees.test_solving import trees
 from tests.release.tables import simulations
@@ -81,7 +81,7 @@ def test_two_hierarchies_asked_separately_are_certified(first, second, public, t
     budget = qs.PrivacyCost(1.0, neighbours="replace_one") if public else COST
     workload = qs.queries(TWO, a=first) + qs.queries(TWO, b=second)
     workload = workload + qs.marginals(TWO, 0) if total and not public else workload
-    with limited(dense_values=5):
+    with as_lines(5), limited(**SPLIT):
         plan = qs.plan(workload, budget)
     dense = qs.plan(workload, budget, centering="uniform")
     assert plan.weighted_rmse / (1 + plan.gap) <= dense.weighted_rmse * (1 + 1e-6)
@@ -135,7 +135,7 @@ def test_the_error_is_certified_against_the_dense_optimum():
 
 @cache
 def planned_on_nodes(workload, budget):
-    with limited(dense_values=10):
+    with as_lines(10), limited(**SPLIT):
         return qs.plan(workload, budget)
 
 
@@ -322,7 +322,7 @@ def test_few_other_queries_beside_a_hierarchy():
     assert [m.method for m in plan.methods] == ["tree"]
     assert plan.gap < 0.01
     variances = plan.variances(plan.workload)
-    np.testing.assert_allclose(variances[:-1], alone.variances(alone.workload), rtol=1e-4)
+    np.testing.assert_allclose(variances[:-1], alone.variances(alone.workload), rtol=5e-3)
     assert plan.weighted_loss == pytest.approx(variances.sum())
 
 
