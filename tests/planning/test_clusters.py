@@ -235,11 +235,3 @@ def test_predicates_on_many_sets_beside_tables():
     assert loss == pytest.approx(plan.weighted_loss, rel=1e-9)
     assert plan.weighted_loss < plan_split(asked, centering="uniform").weighted_loss
     assert plan.gap < 0.01
-
-
-def test_where_rounding_hides_what_clusters_answer_queries_are_split(limit_planning, monkeypatch):
-    workload = predicates(8, (3, 3, 2, 3))
-    limit_planning(merged_cells=16, recentred=1.0, class_entries=0)
-    assert len(qs.plan(workload, COST).whole) == len(workload.groups)
-    monkeypatch.setattr("querysmasher.planning.wholes.ROUNDING", 1.0)
-    assert not qs.plan(workload, COST).whole

