@@ -24,17 +24,17 @@ def reported(monkeypatch):
 def test_reports(run, folder, reported):
     run("plan", "--save", "my.plan")
     run("release")
-    for what, kind in (
-        ("release.toml", "Plan"),
-        ("my.plan", "Plan"),
-        ("out/plan.qs", "Plan"),
-        ("out", "Release"),
-        ("out/release.qs", "Release"),
+    for what, kind, page in (
+        ("release.toml", "Plan", "report.html"),
+        ("my.plan", "Plan", "report.html"),
+        ("out/plan.qs", "Plan", "report.html"),
+        ("out", "Release", "out/report.html"),
+        ("out/release.qs", "Release", "report.html"),
     ):
-        assert run("report", what, "--force").out == "Written: report.html\n"
-        assert (folder / "report.html").read_text() == kind
+        assert run("report", what, "--force").out == f"Written: {page}\n"
+        assert (folder / page).read_text() == kind
     assert run("report", "out", "--out", "x.html", "--json").json == {"written": "x.html"}
-    run("report", "out", code=4).fails(4, "'report.html' already exists; --force replaces it")
+    run("report", "out", code=4).fails(4, "'out/report.html' already exists; --force replaces it")
     run("report", "none", "--out", "y.html", code=4).fails(4, "no folder or file 'none'")
     run("report", "people.csv", "--out", "y.html", code=4)
 
@@ -46,6 +46,19 @@ def test_real_reports(run, folder):
     run("report", "out", "--out", "release.html")
     for page in ("plan.html", "release.html"):
         assert (folder / page).read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.slow
+def test_the_page_of_a_folder_is_part_of_it(run, folder):
+    """It is where readers find the release, follows from it, and a new release may replace both."""
+    run("release")
+    run("report", "out")
+    assert not (folder / "report.html").exists()
+    checks = {check["check"]: check["status"] for check in run("verify", "out", "--json").json["checks"]}
+    assert checks["report.html"] == checks["files"] == "ok"
+    assert "other files" not in checks
+    run("release", "--force")
+    assert not (folder / "out" / "report.html").exists()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from querysmasher.privacy.distributions import distribution_of
 from querysmasher.progress import Bar
 from querysmasher.release.summary import noise_factor
 from querysmasher.report.expectations import Expectation, together
-from querysmasher.report.guarantees import promise
+from querysmasher.report.guarantees import delta_of, promise
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec
 
@@ -60,13 +60,13 @@ class Expectations:
             yield from _by_ways(entry.kind, islice(rows, len(entry.workload.groups)))
 
     def equivalents(self) -> str:
-        """Return the budget in other definitions of privacy."""
+        """Return the budget in other definitions of privacy, at its own δ if it has one."""
         budget, noise = self.plan.budget, distribution_of(self.spec.measuring.noise)
-        cost = noise.allowed_cost(budget)
-        epsilon = budget.epsilon_at(1e-6, discrete=not noise.is_gaussian)
+        cost, delta = noise.allowed_cost(budget), delta_of(budget)
+        epsilon = budget.epsilon_at(delta, discrete=not noise.is_gaussian)
         gaussian = f", Gaussian DP with mu = {math.sqrt(cost):.4g}" if noise.is_gaussian else ""
         return (
-            f"zCDP with rho = {cost / 2:.4g}{gaussian}, (epsilon, delta) = ({epsilon:.4g}, 1e-06); "
+            f"zCDP with rho = {cost / 2:.4g}{gaussian}, (epsilon, delta) = ({epsilon:.4g}, {delta:g}); "
             f"privacy cost {cost:.4g}"
         )
 

@@ -13,12 +13,12 @@ from querysmasher.release.release import Release
 
 DESCRIPTION = "datapackage.json"
 RELEASE, PLAN, SUMMARY, ANSWERS = "release.qs", "plan.qs", "summary.json", "answers"
-ESTIMATES, ERRORS = "estimates", "errors.csv"
+ESTIMATES, ERRORS, PAGE = "estimates", "errors.csv", "report.html"
 FORMATS = ("parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx")
 """Formats of the answers."""
 
 KNOWN = {
-    *(RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, "report.html"),
+    *(RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE),
     *(f"{name}.{form}" for name in (ANSWERS, ESTIMATES) for form in FORMATS),
 }
 """The files a release folder can have."""

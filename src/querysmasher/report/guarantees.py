@@ -65,13 +65,16 @@ def promise(budget: Budget, person: str | None = None) -> str:
     return " ".join([budget.describe(person), *remarks(budget)])
 
 
-def equivalents(budget: Budget, delta: float = DELTA) -> str:
-    """Return what a budget costs in every definition of privacy.
+def equivalents(budget: Budget) -> str:
+    """Return what a budget costs in every definition of privacy, at its own δ if it has one.
 
-    >>> from querysmasher.privacy.budget import zCDP
+    >>> from querysmasher.privacy.budget import ApproxDP, zCDP
     >>> equivalents(zCDP(0.5))
     'rho = 0.5, mu = 1, epsilon = 4.887 at delta = 1e-06'
+    >>> equivalents(ApproxDP(epsilon=1.0, delta=1e-9))
+    'rho = 0.01656, mu = 0.182, epsilon = 1 at delta = 1e-09'
     """
+    delta = delta_of(budget)
     epsilon = budget.epsilon_at(delta)
     return f"rho = {budget.rho:.4g}, mu = {budget.mu:.4g}, epsilon = {epsilon:.4g} at delta = {delta:g}"
 
