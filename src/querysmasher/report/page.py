@@ -27,7 +27,7 @@ ENDINGS = (".html", ".htm")
 
 SCRIPTS = {
     "plan": ("script.js", "sharing.js", "targets.js", "plan.js"),
-    "release": ("script.js", "sharing.js", "axes.js", "release.js", "paper.js"),
+    "release": ("script.js", "sharing.js", "axes.js", "paper.js", "release.js"),
 }
 """The scripts of each kind of page."""
 

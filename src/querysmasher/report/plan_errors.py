@@ -66,9 +66,9 @@ def _explorer(plan: Planned) -> list[Html]:
     return [
         element(
             "p",
-            "How does the error depend on the budget? Move ε, and every error on this page follows: the "
+            "How does the error depend on the budget? Move ε, and every error in this section follows: the "
             "noise is proportional to one over the root of the privacy cost. δ stays at "
-            f"{scientific(delta_of(plan.budget))}.",
+            f"{scientific(delta_of(plan.budget))}, and the figures at the top of the page stay as planned.",
         ),
         control,
         chart(

@@ -180,10 +180,7 @@ def _optimal(plan: Planned, limit: bool | None) -> Html:
         said = str(plan.limit())
         texts.append(f"{said[0].upper()}{said[1:]}.")
     else:
-        texts.append(
-            "The limit of all matrix mechanisms was not computed for this page; plan.limit() computes it if "
-            "the workload is small enough."
-        )
+        texts.append("The limit of all matrix mechanisms was not computed for this page.")
     return join(element("p", text) for text in texts)
 
 

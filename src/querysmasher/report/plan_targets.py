@@ -66,7 +66,9 @@ def target_section(plan: Planned, ratio: float, *, with_curve: bool) -> Html:
                 "targets twice as wide cost a quarter of ρ, half of μ and about half of ε. A plan for other "
                 "targets is rounded to other integers, and may cost up to "
                 f"{ROUNDING:.1%} more or less than here.",
-                " Move the targets, and ε and every error on this page follow." if with_curve else None,
+                " Move the targets, and ε and every error under “Expected error” follow."
+                if with_curve
+                else None,
             ),
             *(explorer if with_curve else ()),
             scrolling(
@@ -118,5 +120,5 @@ def _certified(plan: Planned) -> str:
         )
     return (
         "These are costs of this plan with its noise scaled as a whole. A plan made for other targets may "
-        "cost less: qs.least_budget finds the least."
+        "cost less."
     )

@@ -13,16 +13,13 @@ from querysmasher.formatting import count, number
 from querysmasher.html import Html, element, join, search_box
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
-from querysmasher.report.cross_data import deep_tables, not_shown, total_data
+from querysmasher.report.cross_data import deep_tables, not_shown, opening, total_data
 from querysmasher.report.estimate_section import EstimateSection
 from querysmasher.report.guarantees import epsilon_words, guarantee
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
-from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
+from querysmasher.report.release_data import FOLLOWS, Z95, Answer, Table, planned_answers, tables, total
 from querysmasher.report.share_data import CROSS, share_errors
 from querysmasher.report.words import schema_table, workload_table
-
-Z95 = 1.959964
-"""Half-width of a 95% interval, in standard errors."""
 
 PROVENANCE = {
     "title": "title",
@@ -75,6 +72,7 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
         "apart": share_errors(release, found, deep),
         "deep": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in deep],
         "total": total_data(release),
+        "opening": opening(release, found),
         "attributes": [
             {"name": a.heading, "ordered": a.ordered, "labels": _distinct(a.shown)}
             for a in release.plan.schema
@@ -114,14 +112,18 @@ def _summary(release: Released, found: Sequence[Table], estimated: EstimateSecti
     return join(
         [
             _simulation(release),
-            element(
-                "p",
-                "Noisy counts, consistent with each other and unbiased. Everything on this page is "
-                "computed from the released numbers, without reading the table again.",
-                class_="lead",
-            ),
+            element("p", _lead(estimated is not None), class_="lead"),
             figures(*shown),
         ]
+    )
+
+
+def _lead(with_estimates: bool) -> str:
+    """Say what kind of numbers the page has."""
+    biased = "The estimates come from the same noisy numbers, but are biased. " if with_estimates else ""
+    return (
+        f"Noisy counts, consistent with each other and unbiased. {biased}Everything on this page is computed "
+        "from the released numbers, without reading the table again."
     )
 
 
@@ -145,28 +147,18 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thir
         class_="control sticky",
     )
     percents = [("", "counts"), ("row", "% of row"), ("column", "% of column"), ("total", "% of total")]
+    choice = element("select", *(element("option", text, value=v) for v, text in percents), id="percent")
     cross = element(
         "div",
-        element(
-            "div",
-            element(
-                "label",
-                "in cells ",
-                element("select", *(element("option", text, value=v) for v, text in percents), id="percent"),
-            ),
-            class_="control",
-        ),
         element("div", element("table", id="cross"), class_="scroll"),
         element("p", id="cross-note", class_="note"),
         id="crossing",
         hidden=True,
     )
+    buttons = ("save-csv", "Table as CSV"), ("save-svg", "Chart as SVG"), ("save-png", "Chart as PNG")
     saving = element(
         "div",
-        *(
-            element("button", text, type="button", id=f"save-{name}")
-            for name, text in (("csv", "Table as CSV"), ("svg", "Chart as SVG"), ("png", "Chart as PNG"))
-        ),
+        *(element("button", text, type="button", id=name) for name, text in (*buttons, ("print", "Print …"))),
         class_="control",
     )
     return join(
@@ -179,6 +171,13 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thir
                 "the count in the table 95 times out of 100. Small counts may come out negative.",
             ),
             control,
+            element(
+                "div",
+                element("label", "in cells ", choice),
+                element("span", id="percent-off", class_="note"),
+                id="percents",
+                class_="control",
+            ),
             cross,
             element("div", id="legend", class_="legend"),
             chart("chart", element("span", id="caption")),
@@ -188,23 +187,42 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thir
             element("button", "Show more", type="button", id="more"),
             element(
                 "p",
-                f"{count(left_out, 'larger table')} on two attributes: use release.marginal(…).",
+                f"Not shown here: {count(left_out, 'larger table')} on two attributes. {FOLLOWS}",
                 class_="note",
             )
             if left_out
             else None,
             element("p", missing, class_="note") if missing else None,
             element("div", id="paper"),
+            _printing(),
         ]
     )
 
 
-def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
-    said = (
-        f"The list has {len(answers):,} of {listed_of:,}; release.answer() returns all."
-        if listed_of > len(answers)
-        else ""
+def _printing() -> Html:
+    """Return the dialog that asks what to print."""
+
+    def option(value: str) -> Html:
+        button = element("input", type="radio", name="printing", value=value, id=f"print-{value}")
+        return element("p", element("label", button, " ", element("span", id=f"print-{value}-words")))
+
+    buttons = (("print-now", "Print"), ("print-not", "Cancel"))
+    return element(
+        "dialog",
+        element("h3", "What to print"),
+        *map(option, ("shown", "all")),
+        element(
+            "p",
+            *(element("button", text, type="button", id=name) for name, text in buttons),
+            class_="control",
+        ),
+        id="printing",
+        aria_label="What to print",
     )
+
+
+def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
+    said = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
     return join(
         [
             element("p", f"Planned queries other than single cells of a table. {said}"),
