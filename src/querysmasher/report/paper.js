@@ -81,7 +81,7 @@ function controlPrinting() {
   const { printed, left } = printedTables();
   byId("print").addEventListener("click", () => {
     byId("print-shown").checked = true;
-    byId("print-shown-words").textContent = `The chosen table, ${chosenWords()}, and the guarantee`;
+    byId("print-shown-words").textContent = `The chosen table, ${chosenWords()},${data.estimates ? " the chosen estimates" : ""} and the guarantee`;
     byId("print-all-words").textContent = `Everything on this page, with ${counted(printed.length, "table")}` +
       (left.length ? `; ${whole(left.length)} larger ${left.length === 1 ? "one is" : "ones are"} too large to print` : "");
     byId("printing").showModal();
