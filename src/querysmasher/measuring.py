@@ -128,7 +128,8 @@ def measure(
     source = noise_source(noise, seed)
     allowed = source.distribution.allowed_cost(plan.budget)
     bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
-    dropped = asked_dropped(report_dropped, plan.budget, person, unknown, allowed)
+    counted = Counted(person, plan.budget.records_per_person, unknown)
+    dropped = asked_dropped(report_dropped, counted, plan.budget, allowed)
     if dropped is not None and plan.workload.has_targets:
         msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
         raise PlanError(msg)
@@ -151,7 +152,7 @@ def measure(
         if plan.sizes_first or compared:
             counter = CountedOnce(whole.schema, counter, _counted(whole, compared))
         phases = Phases(whole.schema, plan.budget, counter, source, max_records)
-        counted = counted_records(phases, dropped, plan.budget, person, unknown, source)
+        counted = with_left_out(counted, dropped, phases, source, progress)
         if plan.sizes_first:
             asked = plan.asked or plan.workload
             own = (asked, plan.budget, phases, record, max_records, options, progress, entry, counted)
@@ -168,32 +169,26 @@ def measure(
         return _with_errors(release, phases, compared, options, progress) if compared else release
 
 
-def asked_dropped(
-    wanted: bool, budget: Budget, person: str | None, unknown: str, allowed: float
-) -> Dropped | None:
+def asked_dropped(wanted: bool, counted: Counted, budget: Budget, allowed: float) -> Dropped | None:
     """Return how the number of records left out is to be measured, if it is; refuse it if none can be."""
     if type(wanted) is not bool:
         msg = f"report_dropped: expected True or False, got {wanted!r}"
         raise DataError(msg)
     if not wanted:
         return None
-    if Counted(person, 1, unknown).is_whole:
+    if counted.is_whole:
         msg = "report_dropped: expected False, because every record is counted"
         raise DataError(msg, WHOLE)
-    return Dropped.at_cost(budget.unit, person is not None, SHARE * allowed)
+    return Dropped.at_cost(budget.unit, counted.person is not None, SHARE * allowed)
 
 
-def counted_records(
-    phases: Phases,
-    dropped: Dropped | None,
-    budget: Budget,
-    person: str | None,
-    unknown: str,
-    source: NoiseSource,
+def with_left_out(
+    counted: Counted, dropped: Dropped | None, phases: Phases, source: NoiseSource, progress: bool | None
 ) -> Counted:
-    """Return which records are counted, with the noisy number of those left out if it is asked for."""
-    out = None if dropped is None else LeftOut(dropped, phases.dropped(dropped), source.distribution)
-    return Counted(person, budget.unit.records_per_person, unknown, out)
+    """Measure how many records were left out, if that is asked for, and return which are counted."""
+    if dropped is None:
+        return counted
+    return replace(counted, left_out=LeftOut(dropped, phases.dropped(dropped, progress), source.distribution))
 
 
 def _charged(

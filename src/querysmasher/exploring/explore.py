@@ -12,7 +12,7 @@ from querysmasher.errors import BudgetError
 from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.course import Course
 from querysmasher.journal import Journal
-from querysmasher.measuring import asked_dropped, check_ledger, check_options, counted_records, noting
+from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
 from querysmasher.planning.asking import check_asked
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counted import CountedOnce
@@ -24,6 +24,7 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.exploration import request_digest
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
+from querysmasher.report.left_out import Counted
 from querysmasher.workload.workload import Workload
 
 LEAST_COST = 1e-12
@@ -91,7 +92,8 @@ def explore(
         msg = f"budget: expected a privacy cost of at least {LEAST_COST:g} to explore a table, got {budget!r}"
         raise BudgetError(msg)
     bound = None if person is None else Bound.drawn(person, budget.unit, seed)
-    dropped = asked_dropped(report_dropped, budget, person, unknown, allowed)
+    counted = Counted(person, budget.records_per_person, unknown)
+    dropped = asked_dropped(report_dropped, counted, budget, allowed)
     check_ledger(ledger, budget, seed is None and source.distribution.is_private)
     options = {"error_share": float(error_share)}
     schema = workload.schema
@@ -107,6 +109,6 @@ def explore(
         once = CountedOnce(schema, counter, asked.counted)
         phases = Phases(schema, budget, once, source, max_records)
         record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-        counted = counted_records(phases, dropped, budget, person, unknown, source)
+        counted = with_left_out(counted, dropped, phases, source, progress)
         journal = Journal(workload, budget, phases, record, max_records, options, progress, entry, counted)
         return Course(asked, journal).run()

@@ -85,7 +85,9 @@ def measure_distances(
     return _add(exact, drawn)
 
 
-def measure_dropped(dropped: Dropped, budget: Budget, counter: Counter, noise: NoiseSource) -> Numbers:
+def measure_dropped(
+    dropped: Dropped, budget: Budget, counter: Counter, noise: NoiseSource, progress: bool | None = None
+) -> Numbers:
     """Return how many were left out, with noise.
 
     Formal guarantee: what is returned satisfies the budget, for its neighbours, if `noise` is a cryptographic
@@ -94,7 +96,8 @@ def measure_dropped(dropped: Dropped, budget: Budget, counter: Counter, noise: N
     if dropped.unit != budget.unit or dropped.cost > Fraction(noise.distribution.allowed_cost(budget)):
         msg = "dropped: it exceeds its budget, or is for another unit of privacy; nothing was measured"
         raise PrivacyError(msg)
-    exact = counter.left_out()
+    with Bar("Counting", None, progress):
+        exact = counter.left_out()
     whole = type(exact) is np.ndarray and exact.dtype == np.int64 and exact.shape == (dropped.size,)
     if not whole or exact.min() < 0 or exact.max() >= WORD:
         msg = "data: what was left out is inconsistent with how records are chosen"

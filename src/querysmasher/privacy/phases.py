@@ -87,10 +87,10 @@ class Phases:
         self._spend(privacy_cost(plan))
         return measure_table(plan, self._counter, self._noise, progress)
 
-    def dropped(self, asked: Dropped) -> Numbers:
+    def dropped(self, asked: Dropped, progress: bool | None = None) -> Numbers:
         """Return how many were left out, with noise."""
         self._spend(asked.cost)
-        return measure_dropped(asked, self._budget, self._counter, self._noise)
+        return measure_dropped(asked, self._budget, self._counter, self._noise, progress)
 
     def distances(
         self, asked: Distances, targets: Callable[[int], Integers], progress: bool | None = None
