@@ -83,17 +83,17 @@ class LeftOut:
         """Return how many were left out, in sentences."""
         value, std = self.total
         low, high = _rounded(value - REACH * std, value + REACH * std)
-        what = "persons lack records" if self.asked.persons else "records were left out"
+        what = "persons have records left out" if self.asked.persons else "records were left out"
         said = f"About {max(value, 0):,.0f} {what} (95% interval {low:,} to {high:,})."
         if not self.asked.persons:
             return said
         least, most = self.records
         last = f"{self.bins[-2][1]:,}"
         if most is None:
-            bound = f"nobody knows at most how many: about {self.values[-1]:,.0f} lack more than {last} each"
+            bound = f"no upper bound is known: about {self.values[-1]:,.0f} have more than {last} each"
         else:
-            bound = f"at most {most:,} if nobody lacks more than {last}"
-        return f"{said} With 95% confidence, they lack at least {least:,} records in all, and {bound}."
+            bound = f"at most {most:,} if nobody has more than {last}"
+        return f"{said} With 95% confidence, these are at least {least:,} records in all; {bound}."
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the table of bins: how many records persons lack, and how many persons do."""
