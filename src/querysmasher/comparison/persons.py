@@ -55,7 +55,7 @@ class PersonBounds:
         return [
             (
                 f"{row.records_per_person:,}",
-                number(row.left_out),
+                f"{row.left_out:,.0f}",
                 f"{row.share:.1%}",
                 f"± {number(row.std)}",
                 number(row.total_error),
