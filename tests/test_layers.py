@@ -35,6 +35,7 @@ LAYERS = (
         "privacy.integer_plan",
         "privacy.accounting",
         "privacy.distances",
+        "privacy.dropped",
         "privacy.digests",
         "privacy.totals",
         "privacy.entries",

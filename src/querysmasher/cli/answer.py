@@ -45,7 +45,9 @@ def answer(
         list[str] | None,
         typer.Argument(help='What to count: "age >= 18". Without one, list what can be asked.'),
     ] = None,
-    level: Annotated[float, typer.Option(help="Probability that an interval covers the true count.")] = 0.95,
+    level: Annotated[
+        float, typer.Option(help="Probability that an interval covers the count without noise.")
+    ] = 0.95,
     as_json: AsJson = False,
 ) -> None:
     """Estimate how many records satisfy a predicate: value, standard error and interval.
@@ -78,6 +80,8 @@ def answer(
             found.append({"query": text, **{name: float(array[0]) for name, array in numbers}})
     if not stored.noise.is_private:
         note(f"Guarantee: {stored.guarantee}")
+    elif not stored.counted.is_whole:
+        note(stored.counted.words())
     if as_json:
         print_json({"level": level, "guarantee": stored.guarantee, "answers": found})
     elif len(codes) < len(found):

@@ -10,10 +10,12 @@ from typing import Any
 
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import distribution_of
+from querysmasher.privacy.dropped import SHARE
 from querysmasher.progress import Bar
 from querysmasher.release.summary import noise_factor
 from querysmasher.report.expectations import Expectation, together
 from querysmasher.report.guarantees import delta_of, promise
+from querysmasher.report.left_out import Counted
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec
 
@@ -32,10 +34,18 @@ class Expectations:
     def factor(self) -> float:
         """Ratio of the errors under the noise of the spec to those under the default noise.
 
-        What the errors of estimates cost is missing elsewhere.
+        What the errors of estimates, and the number of records left out, cost is missing elsewhere.
         """
         factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
-        return factor / math.sqrt(1 - self.spec.error_share)
+        left = 1 - SHARE if self.spec.measuring.report_dropped else 1.0
+        return factor / math.sqrt(left * (1 - self.spec.error_share))
+
+    @property
+    def promise(self) -> str:
+        """The guarantee, and which records are counted."""
+        measuring, most = self.spec.measuring, self.plan.budget.records_per_person
+        counted = Counted(measuring.person, most, measuring.unknown)
+        return promise(self.plan.budget, counted, measuring.report_dropped)
 
     @property
     def rmse(self) -> float:
@@ -90,7 +100,7 @@ class Expectations:
             "largest_error": None if plan.worst_std is None else plan.worst_std * self.factor,
             "gap": plan.gap,
             "least_cost": plan.least_cost,
-            "guarantee": promise(plan.budget, self.spec.measuring.person),
+            "guarantee": self.promise,
             "equivalents": self.equivalents(),
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),

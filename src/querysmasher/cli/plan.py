@@ -84,7 +84,7 @@ def show(expected: Expectations, every: bool) -> None:
     from querysmasher.report.expectations import facts
     from querysmasher.report.expected_table import ExpectedTable
 
-    planned, source, person = expected.plan, expected.spec.source, expected.spec.measuring.person
+    planned, source = expected.plan, expected.spec.source
     workload = planned.workload
     print_pairs(
         [
@@ -92,7 +92,7 @@ def show(expected: Expectations, every: bool) -> None:
                 "Asked",
                 f"{count(len(workload), 'query', 'queries')} in {count(len(workload.groups), 'group')}",
             ),
-            *((name.capitalize(), text) for name, text in facts(planned, expected.factor, person)),
+            *((name.capitalize(), text) for name, text in facts(planned, expected.factor, expected.promise)),
             ("In other words", expected.equivalents()),
             *([("Ledger", said)] if (said := expected.ledger()) else []),
             ("Data", str(source.path) if source else "none named in the spec; pass `release --data`"),

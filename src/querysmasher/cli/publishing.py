@@ -140,6 +140,8 @@ def check_left_over(path: Path, measured: Release, read: Spec, *, workload: bool
         "budget": budget,
         "noise": measured.noise.name == read.measuring.noise,
         "person": measured.person == read.measuring.person,
+        "policy for unknown values": measured.counted.unknown in (None, read.measuring.unknown),
+        "report_dropped": (measured.left_out is not None) == read.measuring.report_dropped,
     }
     for what, is_same in same.items():
         if not is_same:
@@ -175,6 +177,7 @@ def print_release(
     print_pairs(
         [
             ("Guarantee", measured.guarantee),
+            *([] if measured.left_out is None else [("Left out", measured.left_out.words())]),
             ("Ledger", measured.record),
             *achieved,
             ("Written", ", ".join(str(folder / name) for name in names)),

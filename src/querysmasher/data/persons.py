@@ -23,6 +23,7 @@ from querysmasher.data.counting import Codes
 from querysmasher.data.texts import Texts
 from querysmasher.data.values import EXACT_FLOATS, MISSING_TYPES
 from querysmasher.errors import DataError
+from querysmasher.privacy.counter import Counts
 from querysmasher.privacy.persons import Bound
 
 WORK_BYTES = 40
@@ -128,14 +129,18 @@ class OneKind:
 
 
 def chosen(bound: Bound, codes: Codes) -> Codes:
-    """Return the records that are counted, of all records of some persons."""
+    """Return the records that are counted, of all records of some persons, and how many are left out."""
     if not codes.rows:
         return Codes(codes.columns, 0)
     encoded = pc.dictionary_encode(codes.names)
     persons = np.asarray(encoded.indices).astype(np.int64)
     names = encoded.dictionary
-    kept = bound.kept(persons, lambda place: _bytes(names[place].as_py()), list(codes.columns.values()))
-    return Codes({name: column[kept] for name, column in codes.columns.items()}, int(kept.sum()))
+    known = slice(None) if codes.unknown is None else np.flatnonzero(~codes.unknown)
+    columns = [column[known] for column in codes.columns.values()]
+    kept = np.zeros(codes.rows, dtype=bool)
+    kept[known] = bound.kept(persons[known], lambda place: _bytes(names[place].as_py()), columns)
+    out = bound.binned(np.bincount(persons[~kept], minlength=len(names)))
+    return Codes({name: column[kept] for name, column in codes.columns.items()}, int(kept.sum()), out=out)
 
 
 def _bytes(name: str | bytes | int) -> bytes:
@@ -186,9 +191,10 @@ def _of_share(codes: Codes, shares: int, share: int) -> Codes:
 
 
 def _cut(codes: Codes, rows: int) -> Iterator[Codes]:
-    for start in range(0, codes.rows, rows):
+    for start in range(0, max(codes.rows, 1), rows):
         size = min(rows, codes.rows - start)
-        yield Codes({name: column[start : start + size] for name, column in codes.columns.items()}, size)
+        columns = {name: column[start : start + size] for name, column in codes.columns.items()}
+        yield Codes(columns, size, out=None if start else codes.out)
 
 
 def bounded_in_order(bound: Bound, chunks: Iterable[Codes]) -> Iterator[Codes]:
@@ -219,4 +225,15 @@ def joined(held: list[Codes]) -> Codes:
         return held[0]
     columns = {name: np.concatenate([codes.columns[name] for codes in held]) for name in held[0].columns}
     parts = [codes.names for codes in held if codes.rows and codes.names is not None]
-    return Codes(columns, sum(codes.rows for codes in held), pa.concat_arrays(parts) if parts else None)
+    names = pa.concat_arrays(parts) if parts else None
+    unknown = None
+    if any(codes.unknown is not None for codes in held):
+        masks = (np.zeros(c.rows, dtype=bool) if c.unknown is None else c.unknown for c in held)
+        unknown = np.concatenate([*masks])
+    return Codes(columns, sum(codes.rows for codes in held), names, unknown, summed(held))
+
+
+def summed(held: Iterable[Codes]) -> Counts | None:
+    """Return how many were left out of several chunks, or None for nothing."""
+    outs = [codes.out for codes in held if codes.out is not None]
+    return np.sum(outs, axis=0, dtype=np.int64) if outs else None

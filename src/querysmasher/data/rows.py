@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,8 @@ from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
 from querysmasher.data.persons import OneKind, joined, names_of
 from querysmasher.errors import DataError, Remedy
+from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.dropped import BINS
 from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.sets import AttributeSet
 from querysmasher.schema import Schema
@@ -122,6 +124,11 @@ class RowEncoder:
         """The column that says to whom a record belongs, if persons are distinguished."""
         return None if self.bound is None else self.bound.column
 
+    @property
+    def nothing_left_out(self) -> Counts:
+        """What `Counter.left_out` returns if every record is counted."""
+        return np.zeros(1 if self.bound is None else BINS, np.int64)
+
     @cached_property
     def encoders(self) -> dict[str, Encoder]:
         """The encoder of each attribute that is read."""
@@ -148,7 +155,10 @@ class RowEncoder:
             msg = f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}"
             raise DataError(msg, MENDING)
         known = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
-        return encoded.where(known & ~nobody)
+        if self.bound is None:
+            kept = encoded.where(known)
+            return replace(kept, out=np.array([encoded.rows - kept.rows], np.int64))
+        return replace(encoded, unknown=~known).where(~nobody)  # how many each person has is known later
 
     def _named(self, codes: Codes, batch: Any, kinds: OneKind) -> tuple[Codes, NDArray[np.bool_]]:
         """Return the codes with the names of the persons, and which records belong to nobody."""

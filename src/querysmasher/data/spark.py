@@ -83,6 +83,7 @@ class SparkCounter:
         self._limits = limits
         self._encoded: Any = None
         self._records: int | None = None
+        self._out: Counts | None = None
 
     def __repr__(self) -> str:
         """Name the attributes without showing records."""
@@ -96,8 +97,14 @@ class SparkCounter:
     def records(self) -> int:
         """Return the exact number of counted records; the first call encodes them."""
         if self._records is None:
-            self._records = quietly("counting in Spark", self._encode)
+            self._records, self._out = quietly("counting in Spark", self._encode)
         return self._records
+
+    def left_out(self) -> Counts:
+        """Return exactly how many were left out, as `Counter` says."""
+        self.records()
+        assert self._out is not None  # noqa: S101 - with the number of records
+        return self._out
 
     def inspect(self) -> list[bytes]:
         """Return what `Inspection` finds in each partition: for `check`, which shows records."""
@@ -115,8 +122,8 @@ class SparkCounter:
             for shape, part in zip(shapes, np.split(flat, ends[:-1]), strict=True):
                 yield part.reshape(shape).copy()
 
-    def _encode(self) -> int:
-        """Encode the rows, keep their codes, and return their number."""
+    def _encode(self) -> tuple[int, Counts]:
+        """Encode the rows, keep their codes, and return their number and what was left out."""
         # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
         # the bytes would change with what a schema remembers of earlier questions.
         rows = EncodedRows(deepcopy(self._rows), self._packing)
@@ -130,12 +137,13 @@ class SparkCounter:
         encoded.persist(type(encoded.storageLevel).MEMORY_ONLY)
         # With the counter its codes go, however the counter ends; a session that ends first takes them along.
         weakref.finalize(self, _release, encoded).atexit = False
-        summed = encoded.selectExpr("max(failure)", "sum(records)")
-        ((failure, records),) = _run_job(summed, summed.collect)
+        sums = [f"sum({name})" for name in ("records", *rows.left_out)]
+        summed = encoded.selectExpr("max(failure)", *sums)
+        ((failure, records, *out),) = _run_job(summed, summed.collect)
         if failure is not None:
             raise DataError(failure)
         self._encoded = encoded
-        return records or 0
+        return records or 0, np.array([number or 0 for number in out], np.int64)
 
     def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
         """Count one batch of marginals and return its tables in one flat array."""

@@ -36,7 +36,7 @@ class EstimateTidy(Tidy):
     numbers: ClassVar[tuple[str, ...]] = ("value", "note")
 
     meanings: ClassVar[Mapping[str, str]] = {
-        "value": "Estimated number of records: shrunk and non-negative, not unbiased, not rounded.",
+        "value": "Estimated number of records{counted}: shrunk and non-negative, not unbiased, not rounded.",
         "note": "What kind of number the value is.",
     }
 

@@ -17,7 +17,8 @@ every key. A key drawn independently of the table changes nothing: its distribut
 and the divergence of a mixture is at most that of its parts. The hash needs no property at all for this: a
 poor one would only make the choice less random. Persons are compared by name, exactly, not by hash.
 
-How many records were left out is not disclosed: nothing but S(T) is counted.
+Nothing but S(T) is counted, so that how many records were left out is not disclosed, unless it is measured,
+too, at a cost of its own (`dropped`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.errors import DataError, PrivacyError, Remedy
+from querysmasher.privacy.dropped import BINS, ends
 from querysmasher.privacy.unit import Unit
 
 Words = NDArray[np.uint64]
@@ -97,6 +99,15 @@ class Bound:
         if some.size:
             kept[some[self._first(persons[some], name, _words([column[some] for column in columns]))]] = True
         return kept
+
+    def binned(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of persons in each bin of `dropped`.
+
+        Args:
+            left: for each person, the number of records that are not counted, of all that the person has.
+        """
+        places = np.searchsorted(np.array(ends(self.most)), left[left > 0])
+        return np.bincount(places, minlength=BINS)
 
     def _first(self, persons: NDArray[np.int64], name: Callable[[int], bytes], words: Sequence[Words]) -> Any:
         """Return the indexes of the `most` records of each person that have the smallest priority."""

@@ -45,6 +45,7 @@ def about(release: Released, level: float | None = None, rules: Rules | None = N
         "budget": release.plan.budget.to_json(),
         "noise": release.noise.description,
         "record": release.record,
+        **({} if release.counted.is_whole else {"counted": release.counted.to_json()}),
         **({} if level is None else {"level": level}),
         **({} if rules is None else {"thresholds": list(rules.thresholds)}),
         **({} if rules is None or rules.suppress is None else {"suppress": rules.suppress}),

@@ -25,6 +25,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.residual_plan import joined, residual_plan
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.digests import plan_digest
+from querysmasher.privacy.dropped import rest
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.comparing import CLOSE, sha256
 from querysmasher.release.finding import FAILED, OK, OPEN, Finding
@@ -92,7 +93,8 @@ def _planned_again(release: Release, plan: Plan) -> IntegerPlan:
     """Return the integer plan that follows from a plan, and from the noisy size if that is measured first."""
     explored, most = release.exploration, release.plan.max_records
     share = 0.0 if explored is None else explored.options.get("error_share", 0.0)
-    cost = release.noise.distribution.allowed_cost(plan.budget) * (1 - share)
+    allowed = release.noise.distribution.allowed_cost(plan.budget)
+    cost = rest(allowed, release.counted.dropped) * (1 - share)
     if not plan.sizes_first or plan.asked is None:
         return integer_plan(plan, cost, most)
     if release.public_total is not None:

@@ -41,8 +41,9 @@ MAX_ANSWERS = 500_000_000
 class Release(Measurements, Statistical):
     """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
 
-    Answers are unbiased and consistent with each other. They are available for any workload in the measured
-    space, at any time, at no further privacy cost.
+    Answers are unbiased and consistent with each other. They are about the records that were counted: all
+    records of the table, unless `counted` says that some were left out. They are available for any workload
+    in the measured space, at any time, at no further privacy cost.
     """
 
     _model: Model | None = field(default=None, init=False)
@@ -178,6 +179,7 @@ class Release(Measurements, Statistical):
             ("noisy numbers", f"{self.measurements:,} on {sets}"),
             ("attributes", ", ".join(names[:12]) + (", …" if len(names) > 12 else "")),
             ("guarantee", self.guarantee),
+            *([] if self.left_out is None else [("left out", self.left_out.words())]),
             ("ledger", self.record),
         ]
         return notebook("Release", table(["", ""], rows))
@@ -199,8 +201,10 @@ class Release(Measurements, Statistical):
 
     def __repr__(self) -> str:
         """Show what was measured and the guarantee."""
+        out = "" if self.left_out is None else f"  left out  {self.left_out.words()}\n"
         return (
             f"Release of {len(self.plan.measured):,} attribute sets over {self.plan.schema}\n"
             f"  guarantee {self.guarantee}\n"
+            f"{out}"
             f"  ledger    {self.record}"
         )

@@ -130,7 +130,7 @@ def _noise(release: Release) -> Finding:
 def _cost(release: Release) -> Finding:
     """Recompute the exact cost of the integer plan, and of the phases between which it was planned."""
     budget = release.plan.budget
-    cost = spent(release.plan, release.exploration)
+    cost = spent(release.plan, release.exploration, release.counted.dropped)
     allowed = Fraction(release.noise.distribution.allowed_cost(budget))
     words = f"{cost} = {float(cost):.9g}, of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g})"
     return Finding("privacy cost", OK if cost <= allowed else FAILED, words)

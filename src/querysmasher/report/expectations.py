@@ -163,10 +163,10 @@ STOPPED = "the search for better centres stopped early, because each of its step
 """What is said of a plan whose centres could still gain."""
 
 
-def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list[tuple[str, str]]:
+def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
-    `factor` is how much larger the noise is than planned; for `person` see `Unit.describe`.
+    `factor` is how much larger the noise is than planned, `said` the guarantee if more is known about it.
     """
     methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
     used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
@@ -175,7 +175,8 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
     of_mean = certified if plan.objective == "mean" else ""
     return [
         *purpose(plan),
-        ("guarantee", promise(plan.budget, person)),
+        ("guarantee", said or promise(plan.budget)),
+        *persons(plan),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
@@ -183,6 +184,19 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
         *([("note", STOPPED)] if plan.stopped_early else []),
         *_remarks(plan),
     ]
+
+
+def persons(plan: Planned) -> Iterator[tuple[str, str]]:
+    """Say what a bound on the records of each person costs, if there is one."""
+    most = plan.budget.records_per_person
+    if most > 1:
+        said = f"for one record per person, all errors could be {most:,} times smaller at the same budget"
+        if not plan.budget.unit.total_is_public:
+            said += (
+                f". If a column of persons is named when the table is measured, at most {most:,} records of "
+                "each are counted, and the others are left out"
+            )
+        yield "persons", said
 
 
 def purpose(plan: Planned) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.totals import Total
+from querysmasher.report.left_out import ALL, Counted
 
 DELTA = 1e-6
 """The δ at which ε is reported for budgets without δ."""
@@ -60,9 +61,10 @@ def in_symbols(words: str) -> str:
     return re.sub(r"\b(epsilon|delta|rho|mu) = ([\d.]+(?:e[+-]?\d+)?)(?![\d])", said, words)
 
 
-def promise(budget: Budget, person: str | None = None) -> str:
-    """Return the guarantee with the remarks about it; for `person` see `Unit.describe`."""
-    return " ".join([budget.describe(person), *remarks(budget)])
+def promise(budget: Budget, counted: Counted = ALL, measured: bool = False) -> str:
+    """Return the guarantee with the remarks about it; for `measured` see `Counted.words`."""
+    said = [budget.describe(counted.person), *remarks(budget), counted.words(measured)]
+    return " ".join(filter(None, said))
 
 
 def equivalents(budget: Budget) -> str:
@@ -123,8 +125,9 @@ def remarks(budget: Budget) -> list[str]:
     return said
 
 
-def guarantee(budget: Budget, *, discrete: bool = False, person: str | None = None) -> Html:
+def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL) -> Html:
     """Explain what is guaranteed, whom it protects, and what an attacker could still learn."""
+    person = counted.person
     replace = budget.neighbours == "replace_one"
     single = budget.records_per_person == 1 and person is None
     whose = "one record" if single else "the records of one person"
@@ -148,6 +151,7 @@ def guarantee(budget: Budget, *, discrete: bool = False, person: str | None = No
         [
             element("p", in_symbols(budget.describe(person)), class_="lead"),
             *(element("p", remark, class_="warning") for remark in remarks(budget)),
+            None if counted.is_whole else element("p", counted.words()),
             element("h3", "What an attacker could learn"),
             element(
                 "p",

@@ -13,7 +13,7 @@ from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
 from querysmasher.report.charts import CONFIG, budget_bars
-from querysmasher.report.expectations import is_met, largest_errors, optimum, overall, purpose
+from querysmasher.report.expectations import is_met, largest_errors, optimum, overall, persons, purpose
 from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
@@ -85,7 +85,7 @@ def _summary(plan: Planned, rmse: float) -> Html:
             ),
             *(
                 element("p", element("strong", f"{name.capitalize()}: "), text)
-                for name, text in purpose(plan)
+                for name, text in (*purpose(plan), *persons(plan))
             ),
             figures(
                 ("Budget", figure, remark),

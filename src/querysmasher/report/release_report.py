@@ -10,12 +10,13 @@ from typing import Any
 
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count, number
-from querysmasher.html import Html, element, join, search_box
+from querysmasher.html import Html, element, join, scrolling, search_box, table
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
 from querysmasher.report.cross_data import deep_tables, not_shown, opening, total_data
 from querysmasher.report.estimate_section import EstimateSection
 from querysmasher.report.guarantees import epsilon_words, guarantee
+from querysmasher.report.left_out import LeftOut
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.release_data import FOLLOWS, Z95, Answer, Table, planned_answers, tables, total
 from querysmasher.report.share_data import CROSS, share_errors
@@ -54,9 +55,12 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
     found, left_out = tables(release)
     deep = deep_tables(release)
     answers, listed_of = planned_answers(release)
+    whole, out = release.counted.is_whole, release.counted.left_out
+    missing = not_shown(release, [*found, *deep])
     sections = [
-        ("tables", "Tables", _tables(found, left_out, not_shown(release, [*found, *deep]), bool(deep))),
+        ("tables", "Tables", _tables(found, left_out, missing, bool(deep), whole)),
         ("answers", "Other planned queries", _answers(answers, listed_of)),
+        *([] if out is None else [("left-out", "What was left out", _left_out(out))]),
         ("guarantee", "The guarantee", _guarantee(release)),
         ("released", "What was released", _released(release)),
     ]
@@ -106,24 +110,27 @@ def _summary(release: Released, found: Sequence[Table], estimated: EstimateSecti
     if records is not None:
         value, std = records
         known = "public, with these neighbours" if std == 0 else f"± {number(Z95 * std)} (95%)"
-        shown.insert(1, ("Records", f"{value:,.0f}", known))
+        name = "Records" if release.counted.is_whole else "Records counted"
+        shown.insert(1, (name, f"{value:,.0f}", known))
     if estimated is not None:
         shown.insert(0, estimated.figure)
     return join(
         [
             _simulation(release),
-            element("p", _lead(estimated is not None), class_="lead"),
+            element("p", _lead(release, estimated is not None), class_="lead"),
+            None if release.counted.is_whole else element("p", release.counted.words()),
             figures(*shown),
         ]
     )
 
 
-def _lead(with_estimates: bool) -> str:
+def _lead(release: Released, with_estimates: bool) -> str:
     """Say what kind of numbers the page has."""
+    of_which = "" if release.counted.is_whole else " for the records that were counted"
     biased = "The estimates come from the same noisy numbers, but are biased. " if with_estimates else ""
     return (
-        f"Noisy counts, consistent with each other and unbiased. {biased}Everything on this page is computed "
-        "from the released numbers, without reading the table again."
+        f"Noisy counts, consistent with each other and unbiased{of_which}. {biased}Everything on this page is "
+        "computed from the released numbers, without reading the table again."
     )
 
 
@@ -135,7 +142,9 @@ def _simulation(release: Released) -> Html | None:
     )
 
 
-def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thirds: bool) -> Html:
+def _tables(
+    found: Sequence[Table], left_out: int, missing: str | None, has_thirds: bool, whole: bool
+) -> Html:
     if not found:
         return element("p", "No table on one or two attributes follows from this release.")
     control = element(
@@ -167,8 +176,11 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thir
                 "p",
                 "Choose one attribute or two",
                 ", and a value of a third where three were planned together. " if has_thirds else ". ",
-                "Bars and bands are 95% intervals for the noise: each covers "
-                "the count in the table 95 times out of 100. Small counts may come out negative.",
+                "Bars and bands are 95% intervals for the noise: each covers ",
+                "the count in the table"
+                if whole
+                else "the count of the records that were counted, not of all records in the table,",
+                " 95 times out of 100. Small counts may come out negative.",
             ),
             control,
             element(
@@ -233,6 +245,16 @@ def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
     )
 
 
+def _left_out(out: LeftOut) -> Html:
+    """Say how many records were left out, and how many persons lack how many."""
+    said = [element("p", out.words())]
+    if out.asked.persons:
+        reach = f"Each number of persons is noisy: ± {number(Z95 * out.std)} (95%), so it may be negative."
+        bins = table(["Records left out", "Persons"], out.rows(), numbers=[1])
+        said += [scrolling(bins), element("p", reach, class_="note")]
+    return join(said)
+
+
 def _guarantee(release: Released) -> Html:
     if not release.noise.is_private:
         return element("p", release.guarantee, class_="warning")
@@ -241,7 +263,7 @@ def _guarantee(release: Released) -> Html:
             guarantee(
                 release.plan.budget,
                 discrete=not release.noise.distribution.is_gaussian,
-                person=release.person,
+                counted=release.counted,
             ),
             element("p", release.record, class_="ledger"),
         ]

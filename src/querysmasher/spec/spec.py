@@ -132,6 +132,7 @@ class Spec:
             max_records=self.measuring.max_records,
             budget=planned.budget if self.least else self.budget,
             person=self.measuring.person,
+            report_dropped=self.measuring.report_dropped,
             ledger=None if self.ledger is None else self.ledger.open(),
             error_share=self.error_share,
             progress=progress,
@@ -151,6 +152,7 @@ class Spec:
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,
             person=self.measuring.person,
+            report_dropped=self.measuring.report_dropped,
             ledger=None if self.ledger is None else self.ledger.open(),
             progress=progress,
         )

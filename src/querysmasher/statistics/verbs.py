@@ -22,7 +22,7 @@ class Statistical:
     """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
 
     Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
-    interval is for the noise: it covers the figure that the table itself would give.
+    interval is for the noise: it covers the figure that the records counted would give (`Release.counted`).
     """
 
     workload: Workload
