@@ -129,8 +129,8 @@ def _lead(release: Released, with_estimates: bool) -> str:
     of_which = "" if release.counted.is_whole else " for the records that were counted"
     biased = "The estimates come from the same noisy numbers, but are biased. " if with_estimates else ""
     return (
-        f"Noisy counts, consistent with each other and unbiased{of_which}. {biased}Everything on this page is "
-        "computed from the released numbers, without reading the table again."
+        f"Noisy counts, consistent with each other and unbiased{of_which}. {biased}Everything on this page "
+        "is computed from the released numbers, without reading the table again."
     )
 
 
