@@ -25,6 +25,7 @@ class Affine(Family):
     """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
 
     name: ClassVar[str] = "affine"
+    needs_order: ClassVar[bool] = True
     axes: ClassVar[int | None] = 2
     is_growing: ClassVar[bool] = True
 
@@ -54,6 +55,7 @@ class AbsDifference(Family):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
     name: ClassVar[str] = "abs"
+    needs_order: ClassVar[bool] = True
     axes: ClassVar[int | None] = 2
     is_growing: ClassVar[bool] = True
 
