@@ -78,7 +78,7 @@ class Attribute:
             twice = next(v for i, v in enumerate(self.values) if self._positions[v] != i)
             what = literal(twice) if listed else "a value"
             msg = f"values of attribute {self.name!r}: {what} is given more than once"
-            raise SchemaError(f"{msg}; list every possible value once, from public knowledge")
+            raise SchemaError(f"{msg}; list every possible value once")
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
             msg = (

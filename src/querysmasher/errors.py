@@ -230,7 +230,7 @@ def as_share(value: object) -> str:
         percentage = float(value.rstrip(" %") if isinstance(value, str) else value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return ""
-    is_one = not isinstance(value, bool) and 1 < percentage < 100
+    is_one = not isinstance(value, bool) and 2 <= percentage < 100
     return f"; write {percentage / 100:g} for {percentage:g}%" if is_one else ""
 
 

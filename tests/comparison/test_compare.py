@@ -113,7 +113,7 @@ def test_charts_of_other_kinds_are_refused(comparison, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((SCHEMA, BUDGET), "workload: expected a Workload, got Schema"),
+        ((SCHEMA, BUDGET), "workload: expected a Workload as first argument, got a Schema"),
         ((WORKLOAD, 1.0), "budget: expected PrivacyCost"),
         ((WORKLOAD, BUDGET, ["magic"]), "mechanisms: expected some of querysmasher, uniform, basis"),
         ((WORKLOAD, BUDGET, "magic"), "got 'magic'"),

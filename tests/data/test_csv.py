@@ -57,7 +57,7 @@ def texts(path, dialect, names):
         (b"A,b\nx,1\n", "no column 'a'.*the nearest column is 'A'"),
         (
             b"c,b\nx,1\n",
-            "no column 'a' for the attribute of that name in file 'people.csv'; rename the column",
+            "no column 'a' for the attribute of that name in file 'people.csv'; rename",
         ),
     ],
 )

@@ -155,7 +155,6 @@ def linear(
 
 
 def _joint(schema: Schema, attributes: Sequence[str], family: Family, weight: float) -> Workload:
-    check_order(schema, [(name, family) for name in attributes])
     return Workload(schema, (Group(tuple(attributes), (family,), checked_weight(weight)),))
 
 

@@ -25,7 +25,6 @@ class Affine(Family):
     """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
 
     name: ClassVar[str] = "affine"
-    needs_order: ClassVar[bool] = True
     axes: ClassVar[int | None] = 2
     is_growing: ClassVar[bool] = True
 
@@ -55,7 +54,6 @@ class AbsDifference(Family):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
     name: ClassVar[str] = "abs"
-    needs_order: ClassVar[bool] = True
     axes: ClassVar[int | None] = 2
     is_growing: ClassVar[bool] = True
 
