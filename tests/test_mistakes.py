@@ -233,7 +233,11 @@ PYTHON = [
     ),
     ("qs.measure(plan, df, noise='rouned')", "noise: ", "got 'rouned'; did you mean 'rounded'?"),
     ("qs.measure(plan, df, unknown='ignore')", "unknown: expected one of refuse, drop, got 'ignore'"),
-    ("qs.measure(plan, df, budget=0.5)", "budget: ", "not the 0.5 you intend to spend; omit budget"),
+    (
+        "qs.measure(plan, df, budget=0.5)",
+        "budget: ",
+        "not the 0.5 you intend to spend; plan again with yours",
+    ),
     (
         "qs.measure(plan, df, ledger='l.ledger')",
         "ledger: ",

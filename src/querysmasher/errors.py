@@ -38,7 +38,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from querysmasher.text import shown
 
@@ -63,7 +63,7 @@ class Worded:
     def __init__(self, problem: str = "", remedy: Remedy | None = None) -> None:
         """State the problem and, with the names of the library, the remedy."""
         self.message = problem if remedy is None else f"{problem}; {remedy.python}"
-        super().__init__(self.message)
+        super().__init__(self.message)  # type: ignore[call-arg]  # of an exception
         self.problem = problem
         self.remedy = remedy
 
@@ -292,21 +292,21 @@ class Explained:
 
     def __add__(self, other: object) -> Any:
         """Refuse to add."""
-        return self._refuse("+", other)
+        self._refuse("+", other)
 
     def __mul__(self, other: object) -> Any:
         """Refuse to multiply."""
-        return self._refuse("*", other)
+        self._refuse("*", other)
 
     def __radd__(self, other: object) -> Any:
         """Refuse to add."""
-        return self._refuse("+", other)
+        self._refuse("+", other)
 
     def __rmul__(self, other: object) -> Any:
         """Refuse to multiply."""
-        return self._refuse("*", other)
+        self._refuse("*", other)
 
-    def _refuse(self, sign: str, other: object) -> Any:
+    def _refuse(self, sign: str, other: object) -> NoReturn:
         problem = f"{sign}: not defined for {_with_article(type(self).__name__)} and {as_given(other)}"
         raise ArgumentError(problem + _also(self._instead.get(sign)))
 

@@ -118,10 +118,8 @@ def measure(
         raise PlanError(msg)
     if budget is not None and plan.budget != budget:
         stated = repr(budget) if isinstance(budget, Budget) else as_given(budget)
-        msg = (
-            f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend; omit budget"
-        )
-        raise PrivacyError(f"{msg}, or plan again with yours: qs.plan(workload, budget)")
+        msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
+        raise PrivacyError(f"{msg}; plan again with yours: qs.plan(workload, budget)")
     check_options(plan.budget, unknown, max_records)
     source = noise_source(noise, seed)
     allowed = source.distribution.allowed_cost(plan.budget)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
 from querysmasher.errors import Explained, WorkloadError, as_given, explained, suggestion
 from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
@@ -91,11 +89,17 @@ class Workload(Explained):
 
     def __radd__(self, other: object) -> Workload:
         """Support `sum` over a list of workloads."""
-        return self if type(other) is int and other == 0 else self._refuse("+", other)
+        if type(other) is not int or other != 0:
+            self._refuse("+", other)
+        return self
 
     def __mul__(self, factor: object) -> Workload:
         """Multiply every weight by a positive number."""
-        if isinstance(factor, str | bool) or not hasattr(factor, "__float__") or np.ndim(factor):
+        if (
+            isinstance(factor, str | bool)
+            or not hasattr(factor, "__float__")
+            or getattr(factor, "shape", False)
+        ):
             self._refuse("*", factor)
         check_weights("weight", float(factor))
         return Workload(self.schema, tuple(replace(g, weight=g.weight * float(factor)) for g in self.groups))
