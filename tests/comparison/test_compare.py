@@ -213,5 +213,5 @@ def test_the_worst_error_is_relative_to_targets():
     assert result.rows[0].worst == pytest.approx(qs.plan(aimed, BUDGET, objective="worst").worst)
     assert result.rows[1].worst is None
     assert result.head[1] == "worst error / target"
-    with pytest.raises(qs.PlanError, match="objective: expected one of 'mean', 'worst'"):
+    with pytest.raises(qs.PlanError, match="objective: expected one of mean, worst"):
         qs.compare(aimed, BUDGET, objective="best")

@@ -160,7 +160,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "queries"\nfamilies = {age.ranges = [[0, 99]]}'),
-        "line 27: workload[1].families.age: ranges: attribute 'age' has no value 99",
+        "line 27: workload[1].families.age: ranges: attribute 'age' has no value 99 (it has 0, 1, 2, 3, 4, 5, 6, …, 9)",
     ),
     (
         entry('kind = "queries"\nfamilies = {age.ranges = [[0, 3], [5, 4]]}'),

@@ -93,8 +93,8 @@ def _place(attribute: Attribute, value: Any) -> int:
     """Return the index of a value."""
     try:
         return attribute.position(value)
-    except SchemaError:
-        msg = f"ranges: attribute {attribute.name!r} has no value {shown(value)}"
+    except SchemaError as error:
+        msg = f"ranges: {error}"
         raise WorkloadError(msg) from None
 
 
