@@ -274,6 +274,9 @@ PYTHON = [
     ("release.table('sex', total=True)", "table: unknown argument 'total'; did you mean 'totals'?"),
     ("release.write(w)", "write: missing", "'path'", "write release.write(workload, 'answers.csv')"),
     ("release + release", "+: not defined for a Release and a Release", "Ledger"),
+    ("release.answer(w)[private]", "answers[…]: expected an integer, got a DataFrame"),
+    ("qs.verify(private)", "folder: expected the path of a release folder", "got a DataFrame"),
+    ("qs.Ordinal('a', [1, 2], missing=private)", "missing of attribute 'a': ", "1, 2, got a DataFrame"),
     ("estimate.integers(3)", "integers: too many", "arguments: seed"),
 ]
 """What a user writes, and pieces of the message: the argument, what was given, and the remedy."""

@@ -129,7 +129,7 @@ class Attribute:
         except SchemaError:
             msg = (
                 f"missing of attribute {self.name!r}: expected one of its values, {some(self.literals)}, got "
-                f"{literal(value)}"
+                f"{_shown(value)}"
             )
             raise SchemaError(msg) from None
 
@@ -185,7 +185,7 @@ class Attribute:
 
     def _misspelt(self, value: object) -> str:
         """Return what was given, the value that may be meant, and the values."""
-        given = literal(value) if isinstance(value, str | date) else as_given(value)
+        given = _shown(value)
         own = self.value_labels if isinstance(self.value_labels, tuple) else ()
         if isinstance(value, str) and value in own:
             return f"{given}, which is the label of {self.literals[own.index(value)]}"
@@ -300,6 +300,11 @@ class Binned(Attribute):
 
 
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}
+
+
+def _shown(value: object) -> str:
+    """Return what was given as a value, for a message."""
+    return literal(value) if isinstance(value, date) else as_given(value)
 
 
 def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
