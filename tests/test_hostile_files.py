@@ -36,7 +36,9 @@ PLANS = {
         centering="uniform",
     ),
     "fourier": lambda: qs.plan(
-        qs.all_kway(SCHEMA, [1, 2], "circular"), qs.PrivacyCost(1.0), solver="fourier"
+        qs.all_kway(SCHEMA, [1, 2], {"a": "circular", "b": "circular"}),
+        qs.PrivacyCost(1.0),
+        solver="fourier",
     ),
 }
 CLAIMS = {"answers", "public_total", "strategies", "blocks"}

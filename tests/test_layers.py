@@ -24,7 +24,7 @@ ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
     {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras", "indexes"},
-    {"labels", "attributes", "names", "conditions", "schema"},
+    {"labels", "attributes", "names", "advice", "conditions", "schema"},
     {"workload"},
     {
         "privacy.rates",

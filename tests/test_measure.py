@@ -40,7 +40,7 @@ def table():
     [
         ({"plan": None}, PlanError, "plan"),
         ({"plan": WORKLOAD}, PlanError, "Workload"),
-        ({"plan": "x.plan"}, PlanError, "str"),
+        ({"plan": "x.plan"}, PlanError, "'x.plan'"),
         ({"max_records": 0}, DataError, "max_records"),
         ({"max_records": -5}, DataError, "max_records"),
         ({"max_records": 2**40 + 1}, DataError, "max_records"),
@@ -141,7 +141,7 @@ def test_the_release_says_what_it_is(plan, table, noise):
 def test_only_plan_and_data_are_positional(plan):
     """A cap on the records that were taken for a seed would make a release that protects nobody."""
     data = Untouchable()
-    with pytest.raises(TypeError, match="takes 2 positional arguments but 3"):
+    with pytest.raises(TypeError, match="measure: too many positional arguments"):
         qs.measure(plan, data, 1_000_000)
     assert not data.touched
 

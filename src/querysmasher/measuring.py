@@ -11,7 +11,7 @@ from querysmasher.arrays import one_core
 from querysmasher.comparing import check_error_share, compare, compared_sets
 from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
-from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy
+from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy, as_given, explained
 from querysmasher.journal import Journal
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
@@ -58,7 +58,11 @@ LEAST_COST = 1e-14
 """Minimum privacy cost of errors: their noise can be drawn."""
 
 
+EXAMPLE = "qs.measure(qs.plan(workload, qs.zCDP(rho=0.5)), data)"
+
+
 @scrubbed
+@explained(EXAMPLE)
 def measure(
     plan: Plan,
     data: Any,
@@ -119,11 +123,12 @@ def measure(
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
-        msg = f"plan: expected a Plan, got {type(plan).__name__}"
+        msg = f"plan: expected a Plan as first argument, got {as_given(plan)}; write {EXAMPLE}"
         raise PlanError(msg)
     if budget is not None and plan.budget != budget:
-        msg = f"budget: the plan has budget {plan.budget!r}, not the {budget!r} you intend to spend"
-        raise PrivacyError(msg)
+        stated = repr(budget) if isinstance(budget, Budget) else as_given(budget)
+        msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
+        raise PrivacyError(f"{msg}; plan again with yours: qs.plan(workload, budget)")
     check_options(plan.budget, unknown, max_records)
     source = noise_source(noise, seed)
     allowed = source.distribution.allowed_cost(plan.budget)
@@ -260,7 +265,9 @@ def _counted(plan: IntegerPlan, compared: Sequence[Place]) -> list[tuple[str, ..
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:
     """Refuse options that do not fit a budget."""
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
+        msg = (
+            f"max_records: expected an integer from 1 to 2^40, such as 1_000_000, got {as_given(max_records)}"
+        )
         raise DataError(msg)
     if unknown == "drop" and budget.unit.total_is_public:
         msg = (
@@ -286,7 +293,8 @@ def check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> Non
     if ledger is None:
         return
     if type(ledger) is not Ledger:
-        msg = f"ledger: expected a Ledger, such as Ledger('people.ledger', limit=zCDP(1)), got {ledger!r}"
+        example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
+        msg = f"ledger: expected a Ledger, {example}, got {as_given(ledger)}"
         raise PrivacyError(msg)
     if not is_private:
         msg = (

@@ -121,7 +121,7 @@ def test_compare_at_the_least_budget_says_how_closely_targets_are_met(run, folde
 def test_compare_refuses_an_unknown_objective(run, folder, monkeypatch):
     monkeypatch.setattr(compare_module, "compare", None)
     ran = run("compare", "--objective", "median", code=2)
-    assert "objective: expected one of 'mean', 'worst', got 'median'" in ran.err
+    assert "objective: expected one of mean, worst, got 'median'" in ran.err
 
 
 @pytest.mark.slow

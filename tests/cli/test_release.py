@@ -170,7 +170,8 @@ def test_answers_that_cannot_be(run, folder):
     run("answer", "out", "age > 3", "--level", "1.5", code=2).fails(
         2, "level: expected a number between 0 and 1, got 1.5"
     )
-    run("answer", "none", "age > 3", code=4).fails(4, "no folder or file 'none'")
+    where = f"relative paths start at {str(folder)!r}"
+    run("answer", "none", "age > 3", code=4).fails(4, f"no folder or file 'none'; {where}")
     (folder / "empty").mkdir()
     run("answer", "empty", "age > 3", code=4).fails(
         4, "'empty' is not a release folder: it has no 'release.qs' in it"

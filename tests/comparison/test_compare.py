@@ -113,7 +113,7 @@ def test_charts_of_other_kinds_are_refused(comparison, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((SCHEMA, BUDGET), "workload: expected a Workload, got Schema"),
+        ((SCHEMA, BUDGET), "workload: expected a Workload as first argument, got a Schema"),
         ((WORKLOAD, 1.0), "budget: expected PrivacyCost"),
         ((WORKLOAD, BUDGET, ["magic"]), "mechanisms: expected some of querysmasher, uniform, basis"),
         ((WORKLOAD, BUDGET, "magic"), "got 'magic'"),
@@ -213,5 +213,5 @@ def test_the_worst_error_is_relative_to_targets():
     assert result.rows[0].worst == pytest.approx(qs.plan(aimed, BUDGET, objective="worst").worst)
     assert result.rows[1].worst is None
     assert result.head[1] == "worst error / target"
-    with pytest.raises(qs.PlanError, match="objective: expected one of 'mean', 'worst'"):
+    with pytest.raises(qs.PlanError, match="objective: expected one of mean, worst"):
         qs.compare(aimed, BUDGET, objective="best")

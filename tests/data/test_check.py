@@ -135,7 +135,7 @@ def test_all_columns_are_told_at_once():
     assert found["post code"].problem == "no such column; the nearest is 'post-code'"
     assert found["hour"].problem == "no such column"
     assert found["level"].problem == "2 columns have this name"
-    assert found["member"].problem == "attribute 'member': expected a column of booleans, got int64"
+    assert found["member"].problem.startswith("attribute 'member': expected a column of booleans, got int64")
     assert found["score"].ok
     assert "'sex', 'post code', 'age', 'member', 'hour', 'level'" in found.verdict()
     assert found.records == 1
@@ -209,7 +209,7 @@ def test_it_writes_nothing(tmp_path, monkeypatch):
 
 
 def test_bad_arguments():
-    with pytest.raises(DataError, match="schema: expected a Schema, got str"):
+    with pytest.raises(DataError, match="schema: expected a Schema as first argument, got 'sex'"):
         check("sex", arrow([]))
     with pytest.raises(UnknownAttributeError, match="did you mean 'sex'"):
         check(SCHEMA, arrow([]), ["sexe"])

@@ -33,6 +33,7 @@ from querysmasher.errors import (
     SchemaError,
     TooLargeError,
     UnknownAttributeError,
+    as_given,
 )
 from querysmasher.schema import Schema
 
@@ -237,13 +238,13 @@ def test_column_of_the_wrong_type(name, column, expected, unknown):
 
 @pytest.mark.parametrize("data", [None, 3, {"sex": ["F"]}, [["F"]], np.zeros((2, 2)), pd.Series([1])])
 def test_unsupported_data(data):
-    with pytest.raises(DataError, match=rf"data: expected a pandas.*got {type(data).__name__}"):
+    with pytest.raises(DataError, match=rf"data: expected a pandas.*got {as_given(data)}; for lists"):
         open_table(SCHEMA, data, ["sex"])
 
 
 @pytest.mark.parametrize("unknown", ["ignore", "", None])
 def test_bad_unknown(unknown):
-    with pytest.raises(DataError, match="unknown: expected one of 'refuse', 'drop', got"):
+    with pytest.raises(DataError, match="unknown: expected one of refuse, drop, got"):
         open_table(SCHEMA, arrow([]), ["sex"], unknown)
 
 
@@ -279,5 +280,5 @@ def test_bad_limits(field, value):
 def test_nearest_column_whatever_the_case():
     with pytest.raises(DataError, match="nearest column is 'SEX'"):
         open_table(SCHEMA, pa.table({"SEX": ["F"], "x": [1]}), ["sex"])
-    with pytest.raises(DataError, match=r"no column 'sex' for the attribute of that name$"):
+    with pytest.raises(DataError, match=r"no column 'sex' for the attribute of that name; rename the column"):
         open_table(SCHEMA, pa.table({"height": ["F"]}), ["sex"])

@@ -194,10 +194,8 @@ def test_what_cannot_move_is_split_and_solved_once(monkeypatch):
 
     monkeypatch.setattr(gradient, "split_parts", counted_split)
     monkeypatch.setattr(model, "solve_design", counted_solve)
-    schema = qs.Schema(
-        [qs.Ordinal("a", range(9)), qs.Categorical("b", range(7)), qs.Categorical("c", range(5))]
-    )
-    tables = qs.all_kway(schema, 1) + qs.queries(schema, {"a": "range"})
+    schema = qs.Schema([qs.Ordinal("a", range(9)), qs.Cyclic("b", range(7)), qs.Categorical("c", range(5))])
+    tables = qs.all_kway(schema, 1, {"b": "identity"}) + qs.queries(schema, {"a": "range"})
     assert not search_centres(tables, COST).centres[-1][0].is_uniform
     assert set(split) == {"prefix", "range"}
     assert set(solved) == {9}

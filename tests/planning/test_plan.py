@@ -309,7 +309,7 @@ ASKED = qs.marginals(qs.Schema.of(a=3), 1)
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: plan_uniform("a", COST), ["workload", "str"]),
+        (lambda: plan_uniform("a", COST), ["workload", "'a'"]),
         (lambda: plan_uniform([ASKED], COST), ["workload", "list"]),
         (lambda: plan_uniform(ASKED, 1.0), ["budget", "PrivacyCost", "1.0"]),
         (lambda: plan_uniform(ASKED, None), ["budget", "None"]),

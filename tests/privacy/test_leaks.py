@@ -36,9 +36,7 @@ from querysmasher.release import store as store_module
 
 MEASURE = importlib.import_module("querysmasher.measuring")
 
-SCHEMA = qs.Schema(
-    [qs.Ordinal("a", range(4)), qs.Categorical("b", ["x", "y", "z"]), qs.Ordinal("c", range(2))]
-)
+SCHEMA = qs.Schema([qs.Ordinal("a", range(4)), qs.Ordinal("b", ["x", "y", "z"]), qs.Ordinal("c", range(2))])
 TOTAL, CELL = 104_729, 7_919
 COUNTS = np.array(
     [

@@ -247,7 +247,7 @@ FORMULAS = ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", "-1
 @pytest.mark.parametrize("name", FORMULAS)
 def test_no_name_is_a_formula_of_a_spreadsheet(name, tmp_path):
     """Names, values and labels from elsewhere begin no cell of a CSV file as formulas do."""
-    schema = qs.Schema([qs.Ordinal(name, [-2, -1, 0]), qs.Categorical("b", ["=2+5", "@x"])])
+    schema = qs.Schema([qs.Ordinal(name, [-2, -1, 0]), qs.Ordinal("b", ["=2+5", "@x"])])
     workload = (
         qs.all_kway(schema, [1, 2], "range")
         + qs.linear(schema, ["b"], np.eye(2), labels=["=HYPERLINK(1)", name])

@@ -6,7 +6,7 @@ import typer
 
 from querysmasher.cli.exits import ExitCode
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import print_json, print_table
+from querysmasher.cli.output import opened, print_json, print_table
 from querysmasher.cli.words import SPEC, AsJson, DataPath, SpecPath, examples
 
 
@@ -34,9 +34,8 @@ def check(
     """
     from querysmasher.data.check import HEAD, NOTICE
     from querysmasher.data.check import check as look
-    from querysmasher.spec import read_spec
 
-    read = read_spec(spec)
+    read = opened(spec)
     asked = {name for group in read.workload.groups for name in group.attributes}
     names = [name for name in read.schema.names if name in asked]
     most, person = read.measuring.max_records, read.measuring.person

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
+from querysmasher.cli.output import note, opened, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.extras import check_charts
 from querysmasher.planning.objectives import INSUFFICIENT
@@ -50,9 +50,8 @@ def compare(
     from querysmasher.planning.objectives.least import aimed_of
     from querysmasher.planning.objectives.objective import check_objective
     from querysmasher.report.guarantees import promise
-    from querysmasher.spec import read_spec
 
-    read = read_spec(spec)
+    read = opened(spec)
     if objective is not None:
         check_objective(objective, INSUFFICIENT[0])
     if chart is not None:

@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from querysmasher.endings import starting
 from querysmasher.errors import FileError
 from querysmasher.planning.plan import Plan
 from querysmasher.release.release import Release
@@ -92,6 +93,6 @@ def _file(path: Path, name: str) -> os.PathLike[str]:
         msg = f"{str(path)!r} is not a release folder: it has no {name!r} in it"
         raise FileError(msg)
     if not path.exists():
-        msg = f"no folder or file {str(path)!r}"
+        msg = f"no folder or file {str(path)!r}{starting(path)}"
         raise FileError(msg)
     return path / name if path.is_dir() else path

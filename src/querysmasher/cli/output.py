@@ -12,7 +12,11 @@ import typer
 from querysmasher.text import escaped, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
+
+    from querysmasher.spec.spec import Spec
 
 WIDTH = 110
 """Width of tables that are not printed to a terminal."""
@@ -31,6 +35,16 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Print a line on standard error."""
     typer.echo(shown(text), err=True)
+
+
+def opened(path: Path) -> Spec:
+    """Read a spec file, and print its remarks on standard error."""
+    from querysmasher.spec import read_spec
+
+    read = read_spec(path)
+    for remark in read.remarks:
+        note(f"Remark: {remark}.")
+    return read
 
 
 def complain(message: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
+from querysmasher.cli.output import note, opened, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.endings import check_archive_name
 from querysmasher.formatting import count
@@ -58,9 +58,8 @@ def plan(
     from querysmasher.cli.estimate import estimate
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import check_free
-    from querysmasher.spec import read_spec
 
-    read = read_spec(spec)
+    read = opened(spec)
     if save is not None:
         check_archive_name(save)
         check_free(save, force)

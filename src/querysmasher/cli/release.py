@@ -9,7 +9,7 @@ import typer
 
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, say
+from querysmasher.cli.output import note, opened, say
 from querysmasher.cli.publishing import (
     AnswerFormat,
     check_left_over,
@@ -80,9 +80,8 @@ def release(
     """
     from querysmasher.cli.draft import drafting, resuming
     from querysmasher.cli.folder import PLAN
-    from querysmasher.spec import read_spec
 
-    read = read_spec(spec).buying(error_share)
+    read = opened(spec).buying(error_share)
     folder = read.folder if out is None else out
     form = form_of(read, answers)
     command = command_line("release", spec, out)

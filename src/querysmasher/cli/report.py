@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import print_json, say
+from querysmasher.cli.output import opened, print_json, say
 from querysmasher.cli.words import AsJson, Force, examples
 
 if TYPE_CHECKING:
@@ -63,6 +63,5 @@ def report(
 
 def _subject(what: Path) -> Plan | Release:
     from querysmasher.cli.folder import load_any
-    from querysmasher.spec import read_spec
 
-    return read_spec(what).plan() if what.suffix == ".toml" else load_any(what)
+    return opened(what).plan() if what.suffix == ".toml" else load_any(what)

@@ -14,7 +14,7 @@ from typing import Any
 from querysmasher.comparison.chart import comparison_chart, write_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.comparison.rehearsal import Rehearsal, rehearse
-from querysmasher.errors import PlanError, QuerySmasherError
+from querysmasher.errors import PlanError, QuerySmasherError, as_given, explained, suggestion
 from querysmasher.formatting import columns, count
 from querysmasher.html import notebook, table
 from querysmasher.planning.asking import check_asked
@@ -189,6 +189,7 @@ COMPARED = _compared()
 """The mechanisms that `compare` supports."""
 
 
+@explained("qs.compare(workload, qs.zCDP(rho=0.5))")
 def compare(
     workload: Workload,
     budget: Budget,
@@ -226,7 +227,8 @@ def compare(
     asked: list[str] = list(given) if isinstance(given, Iterable) else [given]
     for place, name in enumerate(asked):
         if not isinstance(name, str) or name not in known or name in asked[:place]:
-            msg = f"mechanisms: expected some of {', '.join(known)}, each once, got {name!r}"
+            got = f"{as_given(name)}{suggestion(name, known)}"
+            msg = f"mechanisms: expected some of {', '.join(known)}, each once, got {got}"
             raise PlanError(msg)
     rows = []
     with Bar("Comparing", len(asked), progress) as bar:

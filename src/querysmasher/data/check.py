@@ -21,7 +21,7 @@ from querysmasher.data.inspection import ColumnTally, Inspection
 from querysmasher.data.scan import ScanCounter
 from querysmasher.data.spark import SparkCounter
 from querysmasher.data.table import open_table
-from querysmasher.errors import DataError
+from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
 from querysmasher.labels import literal
 from querysmasher.privacy.persons import Bound
@@ -124,7 +124,7 @@ class Check:
         """Return the findings about the column called `name`."""
         found = {column.name: column for column in self.columns}
         if name not in found:
-            msg = f"name: expected one of {', '.join(map(repr, found))}, got {name!r}"
+            msg = f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}"
             raise DataError(msg)
         return found[name]
 
@@ -142,6 +142,7 @@ class Check:
 
 
 @scrubbed
+@explained("qs.check(schema, data)")
 def check(
     schema: Schema,
     data: Any,
@@ -172,8 +173,8 @@ def check(
     (False, (('7', 2),), "no such column; the nearest is 'Sex'")
     """
     if not isinstance(schema, Schema):
-        msg = f"schema: expected a Schema, got {type(schema).__name__}"
-        raise DataError(msg)
+        msg = f"schema: expected a Schema as first argument, got {as_given(schema)}"
+        raise DataError(f"{msg}; write qs.check(schema, data)")
     names = (
         schema.names
         if attributes is None

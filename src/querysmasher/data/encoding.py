@@ -203,7 +203,8 @@ class Encoder:
     def _mismatch(self, kind: object) -> DataError:
         found = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
         expected = kinds_in_words(self.places)
-        return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}")
+        msg = f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}"
+        return DataError(f"{msg}; convert the column, or list the attribute's values as the column has them")
 
 
 def sure_array(values: Any) -> Any | None:

@@ -18,6 +18,7 @@ from querysmasher.data.parquet import ParquetFile, open_parquet
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.scan import ScanCounter
 from querysmasher.data.texts import text_labels
+from querysmasher.endings import starting
 from querysmasher.errors import DataError
 
 SUFFIXES = {
@@ -94,7 +95,8 @@ def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
         raise DataError(msg)
     if not found:
         folder = Path(path).is_dir()
-        msg = f"data: no Parquet file in the folder {path!r}" if folder else f"data: no file at {path!r}"
+        msg = f"data: no Parquet file in the folder {path!r}; name one file, or a glob such as '*.csv'"
+        msg = msg if folder else f"data: no file at {path!r}{starting(path)}"
         raise DataError(msg)
     return found, kind
 

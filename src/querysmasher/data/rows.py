@@ -14,7 +14,7 @@ from querysmasher.data.counting import Codes
 from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
 from querysmasher.data.persons import OneKind, joined, names_of
-from querysmasher.errors import DataError, Remedy
+from querysmasher.errors import DataError, Remedy, not_one_of
 from querysmasher.privacy.counter import Counts
 from querysmasher.privacy.dropped import BINS
 from querysmasher.privacy.persons import Bound
@@ -109,7 +109,7 @@ class RowEncoder:
     def __post_init__(self) -> None:
         """Check the names and the option."""
         if self.unknown not in UNKNOWN:
-            msg = f"unknown: expected one of {', '.join(map(repr, UNKNOWN))}, got {self.unknown!r}"
+            msg = f"unknown: {not_one_of(UNKNOWN, self.unknown)}"
             raise DataError(msg)
         self.schema.positions(self.names)
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError, as_given, explained
 from querysmasher.estimate.answering import Answering, Tables
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
 from querysmasher.estimate.batches import arranged
@@ -35,6 +35,7 @@ from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
 from querysmasher.statistics.table import Percent
 from querysmasher.workload.lookup import asked_of
+from querysmasher.workload.predicates import check_workload
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -197,6 +198,7 @@ class Estimate:
         about = {**self.about, "note": self.note, "error": self._error_words()}
         return write_estimate_report(self.schema, self.marginal, unbiased, about, path, title)
 
+    @explained("estimate.integers()")
     def integers(self, *, seed: int | None = None) -> IntegerEstimate:
         """Return the estimate in non-negative integers that add up.
 
@@ -208,6 +210,7 @@ class Estimate:
         made = IntegerEstimate(self.releases, self.workload, self.about, drawn_seed(seed))
         return made.computed_by(self.model)
 
+    @explained("estimate.microdata(1000)")
     def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
         """Return `n` synthetic records (by default as many as there are) that follow the estimate.
 
@@ -218,7 +221,7 @@ class Estimate:
         """
         count = round(self.model.total) if n is None else n
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
-            msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {n!r}"
+            msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
             raise WorkloadError(msg)
         synthesis = Synthesis(self.model)
         return Microdata(synthesis, tuple(self.schema), count, drawn_seed(seed), self.about)
@@ -237,9 +240,7 @@ class Estimate:
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
         wanted = self.workload if workload is None else asked_of(self.workload, workload)
-        if wanted.schema != self.schema:
-            msg = f"workload: its schema {wanted.schema} differs from that of the estimate, {self.schema}"
-            raise OutsideMeasuredSpaceError(msg)
+        check_workload(wanted, self.schema, "estimate")
         return wanted
 
     def __repr__(self) -> str:

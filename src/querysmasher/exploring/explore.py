@@ -8,7 +8,7 @@ from querysmasher.arrays import one_core
 from querysmasher.comparing import check_error_share
 from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
-from querysmasher.errors import BudgetError
+from querysmasher.errors import BudgetError, explained
 from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.course import Course
 from querysmasher.journal import Journal
@@ -32,6 +32,7 @@ LEAST_COST = 1e-12
 
 
 @scrubbed
+@explained("qs.explore(workload, data, qs.zCDP(rho=0.5))")
 def explore(
     workload: Workload,
     data: Any,

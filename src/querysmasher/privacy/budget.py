@@ -23,7 +23,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-from querysmasher.errors import BudgetError, Remedy
+from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, explained_class
 from querysmasher.privacy.rates import (
     SLACK,
     Vector,
@@ -42,7 +42,7 @@ from querysmasher.privacy.unit import Unit
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Explained):
     """A privacy guarantee to meet: use `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
 
     Args:
@@ -56,6 +56,10 @@ class Budget:
     records_per_person: int = field(default=1, kw_only=True)
 
     _amounts: ClassVar[tuple[str, ...]] = ()
+    _instead: ClassVar[Mapping[str, str]] = {
+        "+": "state one budget for one plan, as in qs.zCDP(rho=0.5); a Ledger adds up what releases spend",
+        "*": "state the amount itself, as in qs.zCDP(rho=0.5)",
+    }
 
     def __post_init__(self) -> None:
         """Check every field and convert the numbers to plain ones."""
@@ -150,6 +154,7 @@ class Budget:
         return f"zero-concentrated differential privacy with rho = {self.rho}"
 
 
+@explained_class("qs.PrivacyCost(1.0)", BudgetArgumentError)
 @dataclass(frozen=True)
 class PrivacyCost(Budget):
     """The privacy cost β itself.
@@ -166,6 +171,7 @@ class PrivacyCost(Budget):
         return self.cost
 
 
+@explained_class("qs.zCDP(rho=0.5), or qs.ApproxDP(epsilon=1.0, delta=1e-6)", BudgetArgumentError)
 @dataclass(frozen=True)
 class zCDP(Budget):  # noqa: N801  this is how the literature writes it
     """Zero-concentrated differential privacy (Bun, Steinke 2016).
@@ -182,6 +188,7 @@ class zCDP(Budget):  # noqa: N801  this is how the literature writes it
         return 2 * self.rho
 
 
+@explained_class("qs.GaussianDP(mu=1.0)", BudgetArgumentError)
 @dataclass(frozen=True)
 class GaussianDP(Budget):
     """Gaussian differential privacy (Dong, Roth, Su 2022).
@@ -215,6 +222,7 @@ class GaussianDP(Budget):
         return f"Gaussian differential privacy with mu = {self.mu}"
 
 
+@explained_class("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
 @dataclass(frozen=True)
 class ApproxDP(Budget):
     """(ε, δ)-differential privacy.

@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
-from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError
+from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError, as_given, explained
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import KINDS, Budget
 from querysmasher.privacy.digests import plan_digest
@@ -61,20 +61,21 @@ class Ledger:
     label: str = field(kw_only=True)
     identity: str = field(kw_only=True)
 
+    @explained("qs.Ledger('people.ledger', limit=qs.zCDP(1))")
     def __init__(
         self, path: str | os.PathLike[str], *, limit: Budget | None = None, label: str | None = None
     ) -> None:
         """Open a ledger, or create it."""
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-            msg = f"path: expected the path of a ledger, got {path!r}"
+            msg = f"path: expected the path of a ledger, got {as_given(path)}"
             raise FileError(msg)
         if limit is not None and type(limit) not in KINDS.values():
-            msg = f"limit: expected a budget such as zCDP(1), got {limit!r}"
+            msg = f"limit: expected a budget such as zCDP(1), got {as_given(limit)}"
             raise BudgetError(msg)
         if label is not None and (
             not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 200
         ):
-            msg = f"label: expected 1 to 200 printable characters, got {label!r}"
+            msg = f"label: expected 1 to 200 printable characters, got {as_given(label)}"
             raise BudgetError(msg)
         file = Path(os.path.realpath(path))  # or two names of one file would have two logs
         check_place(file, limit is not None)

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import DataError, PrivacyError, Remedy
+from querysmasher.errors import DataError, PrivacyError, Remedy, as_given
 from querysmasher.privacy.dropped import BINS, ends
 from querysmasher.privacy.unit import Unit
 
@@ -58,7 +58,7 @@ class Bound:
     def __post_init__(self) -> None:
         """Check the types; a key that is too short is refused."""
         if type(self.column) is not str or not self.column:
-            msg = f"person: expected the name of a column, got {self.column!r}"
+            msg = f"person: expected the name of a column, got {as_given(self.column)}"
             raise DataError(msg)
         if type(self.most) is not int or self.most < 1 or type(self.key) is not bytes:
             msg = "person: expected a positive integer and a key of bytes"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import BudgetError
+from querysmasher.errors import BudgetError, as_given
 
 Vector = NDArray[np.float64]
 
@@ -24,6 +24,9 @@ LIMITS = {
     "alpha": (math.nextafter(1.0, 2.0), 1e100),
 }
 """The smallest and the largest value of each parameter: far beyond use, and safe from over- and underflow."""
+
+USUAL = {"cost": "1.0", "rho": "0.5", "mu": "1.0", "epsilon": "1.0", "delta": "1e-6", "alpha": "2"}
+"""A usual value of each parameter, for messages."""
 
 SLACK = 1e-14  # relative error assumed for erfcx, ndtr and logarithms: dozens of times the observed one
 
@@ -138,5 +141,5 @@ def number(name: str, value: object, zero: bool = False) -> float:
     ):
         return float(value)
     allowed = f"0 or a number from {least} to {most}" if zero else f"a number from {least} to {most}"
-    msg = f"{name}: expected {allowed}, got {value!r}"
+    msg = f"{name}: expected {allowed}, such as {USUAL[name]}, got {as_given(value)}"
     raise BudgetError(msg)

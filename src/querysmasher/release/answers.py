@@ -10,7 +10,7 @@ from typing import Any, overload
 import pyarrow as pa
 
 from querysmasher.arrays import Array
-from querysmasher.errors import UnknownQueryError, WorkloadError
+from querysmasher.errors import Explained, UnknownQueryError, WorkloadError
 from querysmasher.formatting import count
 from querysmasher.html import element, notebook, table
 from querysmasher.indexes import index_in
@@ -46,7 +46,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Answers:
+class Answers(Explained):
     """Unbiased answers, in the workload's order; `std` is the standard error of each."""
 
     workload: Workload

@@ -95,6 +95,7 @@ class Reconstruction:
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
             msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
+            msg += "; add them to the planned workload, or ask release.estimate(), which fills such sets in"
             raise OutsideMeasuredSpaceError(msg)
 
     def is_whole(self, attributes: tuple[int, ...]) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.model import Model
 from querysmasher.formatting import count
@@ -32,19 +32,24 @@ from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
 from querysmasher.workload.lookup import asked_of
+from querysmasher.workload.predicates import check_workload
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Release(Measurements, Statistical):
+class Release(Measurements, Statistical, Explained):
     """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
 
     Answers are unbiased and consistent with each other. They are about the records that were counted: all
     records of the table, unless `counted` says that some were left out. They are available for any workload
     in the measured space, at any time, at no further privacy cost.
     """
+
+    _instead: ClassVar[Mapping[str, str]] = {
+        "+": "measure all tables with one plan, and let a Ledger add up what several releases spend",
+    }
 
     _model: Model | None = field(default=None, init=False)
     """What computes the estimate, if that was computed while measuring; a changed release has none."""
@@ -65,6 +70,7 @@ class Release(Measurements, Statistical):
         """
         return CoarseRelease(self, Coarsening.read(self.workload, level, groups))
 
+    @explained("release.answer(\"age >= 18 and sex == 'F'\")")
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
         return self._answer(self.workload if workload is None else asked_of(self.workload, workload))
@@ -101,6 +107,7 @@ class Release(Measurements, Statistical):
         self.predictor.prepare(workload)
         return np.concatenate([self.predictor.variances(group).ravel() for group in workload])
 
+    @explained("release.covariance(workload)")
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariance matrix of the answers to a small workload, or with those to another one."""
         self._check(workload)
@@ -108,6 +115,7 @@ class Release(Measurements, Statistical):
             self._check(other)
         return covariance(self.predictor, workload, other)
 
+    @explained("release.write(workload, 'answers.csv')")
     def write(
         self,
         workload: Workload,
@@ -133,6 +141,7 @@ class Release(Measurements, Statistical):
         """
         return linear_measurements(self)
 
+    @explained("release.estimate()")
     def estimate(self) -> Estimate:
         """Return estimates that are non-negative and shrunk: biased, and far closer on sparse tables.
 
@@ -156,10 +165,12 @@ class Release(Measurements, Statistical):
         """
         return replace(self, provenance=replace(self.provenance, **words))
 
+    @explained("release.save('my.release')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""
         save_release(self, path)
 
+    @explained("release.report('release.html')")
     def report(
         self, path: str | os.PathLike[str], *, title: str | None = None, estimates: bool | None = None
     ) -> Path:
@@ -185,19 +196,13 @@ class Release(Measurements, Statistical):
         return notebook("Release", table(["", ""], rows))
 
     @classmethod
+    @explained("qs.Release.load('my.release')")
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release from a file; refuse a damaged, foreign or incomplete one."""
         return load_release(cls, path)
 
     def _check(self, workload: Workload) -> None:
-        if not isinstance(workload, Workload):
-            msg = f"workload: expected a Workload, got {type(workload).__name__}"
-            raise OutsideMeasuredSpaceError(msg)
-        if workload.schema != self.plan.schema:
-            msg = (
-                f"workload: its schema {workload.schema} differs from that of the release, {self.plan.schema}"
-            )
-            raise OutsideMeasuredSpaceError(msg)
+        check_workload(workload, self.plan.schema, "release")
 
     def __repr__(self) -> str:
         """Show what was measured and the guarantee."""

@@ -16,7 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from querysmasher.errors import FileError, QuerySmasherError
+from querysmasher.errors import FileError, QuerySmasherError, as_given
 from querysmasher.formatting import count
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.ledger import Ledger
@@ -84,7 +84,7 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
             is not looked up.
     """
     if not isinstance(folder, str | os.PathLike):
-        msg = f"folder: expected the path of a release folder or of a release, got {folder!r}"
+        msg = f"folder: expected the path of a release folder or of a release, got {as_given(folder)}"
         raise FileError(msg)
     if ledger is not None and not isinstance(ledger, Ledger):
         ledger = Ledger(ledger)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.endings import check_ending
-from querysmasher.errors import FileError
+from querysmasher.errors import FileError, as_given
 from querysmasher.extras import altair, check_charts, vl_convert
 from querysmasher.files import replacing
 from querysmasher.html import Html, element, join, script_data
@@ -121,7 +121,7 @@ def checked_path(path: object) -> Path:
     """
     check_charts()
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        msg = f"path: expected the path of an HTML file to write, got {path!r}"
+        msg = f"path: expected the path of an HTML file to write, got {as_given(path)}"
         raise FileError(msg)
     target = Path(os.fsdecode(path))
     if target.is_dir():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, as_given
 from querysmasher.formatting import count, number, share
 from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
@@ -37,7 +37,7 @@ def write_plan_report(
     """Write the page about a plan and return its path."""
     target = checked_path(path)
     if limit not in (None, True, False):
-        msg = f"limit: expected True, False or None (only if it is quick), got {limit!r}"
+        msg = f"limit: expected True, False or None (only if it is quick), got {as_given(limit)}"
         raise PlanError(msg)
     return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
 

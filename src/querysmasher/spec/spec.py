@@ -52,6 +52,11 @@ class Spec:
         return Workload(self.schema, groups)
 
     @property
+    def remarks(self) -> list[str]:
+        """What the file may say, and probably does not mean."""
+        return [f"{self.path.name}: {remark}" for entry in self.entries for remark in entry.remarks]
+
+    @property
     def folder(self) -> Path:
         """The release folder; a relative path starts at the folder of the spec file."""
         return self.path.parent / self.output.folder

@@ -24,7 +24,7 @@ def numbers(attribute: Attribute) -> Array:
         what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
         msg = (
             f"attribute: expected a binned attribute, or an ordinal one with numbers as values; "
-            f"{attribute.name!r} is {what}"
+            f"{attribute.name!r} is {what}; ask release.table({attribute.name!r}) for its counts"
         )
         raise WorkloadError(msg)
     found = np.array(attribute.values, dtype=float)

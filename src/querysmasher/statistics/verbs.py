@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from querysmasher.arrays import Array
+from querysmasher.errors import explained
 from querysmasher.release.answers import Answers
 from querysmasher.statistics import contrasts, moments, quantiles, shares, table
 from querysmasher.statistics.contrasts import Differences, Operand, Quotients
@@ -35,6 +36,7 @@ class Statistical:
         """Return the covariance matrix of the answers to a workload, or with those to another one."""
         raise NotImplementedError
 
+    @explained("release.table('sex', 'age')")
     def table(
         self,
         *attributes: str,
@@ -57,6 +59,7 @@ class Statistical:
             self, attributes, totals=totals, percent=percent, thresholds=thresholds, suppress=suppress
         )
 
+    @explained("release.mean('age', by='sex')")
     def mean(self, attribute: str, by: By = None, *, where: str | None = None) -> Ratios:
         """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
 
@@ -64,6 +67,7 @@ class Statistical:
         """
         return moments.mean(self, attribute, by, where)
 
+    @explained("release.total_of('age', by='sex')")
     def total_of(self, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
         """Return the sum of an ordinal or binned attribute over the records of each group.
 
@@ -71,14 +75,17 @@ class Statistical:
         """
         return moments.total_of(self, attribute, by, where)
 
+    @explained("release.share('age >= 65', of=\"sex == 'F'\")")
     def share(self, predicate: str, of: str | None = None, by: By = None) -> Ratios:
         """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
         return shares.share(self, predicate, of, by)
 
+    @explained("release.ratio('age < 18', 'age >= 65')")
     def ratio(self, a: Operand, b: Operand) -> Quotients:
         """Return a / b, of counts or of other statistics; see `difference`."""
         return contrasts.ratio(self, a, b)
 
+    @explained("release.difference('age < 18', 'age >= 65')")
     def difference(self, a: Operand, b: Operand) -> Differences:
         """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
 
@@ -89,6 +96,7 @@ class Statistical:
         """
         return contrasts.difference(self, a, b)
 
+    @explained("release.quantile('age', [0.1, 0.5, 0.9])")
     def quantile(
         self,
         attribute: str,

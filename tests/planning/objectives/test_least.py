@@ -209,7 +209,7 @@ def test_what_is_no_workload_or_option_is_refused():
         qs.least_budget("age")
     with pytest.raises(qs.BudgetError, match="neighbours"):
         qs.least_budget(HEADLINES, neighbours="twins")
-    with pytest.raises(PlanError, match="insufficient: expected one of 'refuse', 'scale'"):
+    with pytest.raises(PlanError, match="insufficient: expected one of refuse, scale"):
         qs.plan(HEADLINES, qs.PrivacyCost(1.0), insufficient="shrug")
 
 
