@@ -16,6 +16,7 @@ import json
 import math
 import os
 import secrets
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -50,6 +51,7 @@ MANIFEST_ROOM = 1000
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
+    tokenize.TokenError,  # in the header of an array
     LookupError,
     ValueError,
     TypeError,

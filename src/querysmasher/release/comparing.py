@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 import zipfile
 import zlib
 from collections import defaultdict
@@ -76,30 +77,53 @@ def same_bytes(given: Path, expected: Path) -> bool:
 
 
 def _members(path: Path) -> Iterator[object]:
-    """Iterate over what a zip file says about each member, and its content; then over what is left.
+    """Iterate over all bytes of a zip file, with its members expanded, and without their compressed sizes.
 
-    A checksum at the end, the comment of an archive of this library, depends on the compression.
+    The checksum at the end, which is the comment of an archive of this library, is left out: whoever reads it
+    has checked it.
     """
-    with zipfile.ZipFile(path) as archive, path.open("rb") as stream:
-        found = archive.infolist()
+    with (
+        zipfile.ZipFile(path) as archive,
+        path.open("rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        found, at = archive.infolist(), 0
         ends = [*(info.header_offset for info in found[1:]), archive.start_dir]
-        yield len(archive.comment), path.stat().st_size - archive.start_dir
-        yield min(info.header_offset for info in found)
         for info, end in zip(found, ends, strict=True):
-            stated = (info.filename, info.date_time, info.compress_type, info.extra, info.comment)
-            yield *stated, info.flag_bits, info.create_system, info.external_attr, info.file_size
-            yield end - info.header_offset - info.compress_size  # the header, and nothing else
-            stream.seek(info.header_offset + 26)
-            lengths = np.frombuffer(stream.read(4), "<u2")
-            stream.seek(int(lengths.sum()), 1)
-            raw = stream.read(info.compress_size)
-            yield raw if info.compress_type == zipfile.ZIP_STORED else _expanded(raw, -15, info.file_size)
+            size = info.compress_size
+            start = at + 30 + _number(data[at + 26 : at + 28]) + _number(data[at + 28 : at + 30])
+            packed, after = data[start : start + size], data[start + size : end]
+            yield info.header_offset - at, data[at : at + 18], _other(data[at + 18 : at + 22], size)
+            yield data[at + 22 : start], after[:8], _other(after[8:16], size), after[16:]
+            yield (
+                _expanded(packed, -15, info.file_size)
+                if info.compress_type == zipfile.ZIP_DEFLATED
+                else packed
+            )
+            at = end
+        for info in found:
+            end = at + 46 + sum(_number(data[at + i : at + i + 2]) for i in (28, 30, 32))
+            yield data[at : at + 20], _other(data[at + 20 : at + 24], info.compress_size)
+            yield data[at + 24 : at + 42], _other(data[at + 42 : at + 46], info.header_offset)
+            yield data[at + 46 : end]
+            at = end
+        last = len(data) - len(archive.comment)
+        yield data[at : at + 16], _other(data[at + 16 : at + 20], archive.start_dir), data[at + 20 : last]
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
+def _other(data: bytes, number: int) -> bytes:
+    """Return what stands for a number if it is another one."""
+    return b"" if _number(data) == number else data
 
 
 def _unzipped(path: Path) -> tuple[bytes, bytes]:
     """Return the first bytes of a gzip file, which can announce a name or a comment, and its content."""
     data = path.read_bytes()
-    return data[:8], _expanded(data, 31, int.from_bytes(data[-4:], "little"))
+    return data[:8], _expanded(data, 31, _number(data[-4:]))
 
 
 def _expanded(data: bytes, form: int, size: int) -> bytes:
