@@ -13,6 +13,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -214,9 +215,10 @@ def check_page(release: Release, file: Path) -> Finding:
         return Finding(file.name, OPEN, f"it cannot be made again to compare it: {error}")
     except (QuerySmasherError, OSError, ValueError) as error:
         return Finding(file.name, FAILED, f"it cannot be read ({type(error).__name__})")
-    same = next((i for i, (a, b) in enumerate(zip(given, fresh, strict=False)) if a != b), len(fresh))
+    pairs = zip_longest(given.split("\n"), fresh.split("\n"))
+    line = next(number for number, (one, other) in enumerate(pairs, 1) if one != other)
     words = "is not the page that follows from the noisy numbers"
-    return Finding(file.name, FAILED, f"{words}: it differs from character {same + 1:,} on")
+    return Finding(file.name, FAILED, f"{words}: it differs from line {line:,} on")
 
 
 def _same_page(given: str, fresh: str) -> bool:
