@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import querysmasher as qs
+from querysmasher import extras
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.release.comparing import difference
 from querysmasher.release.description import document
@@ -378,6 +379,80 @@ def test_workbooks_are_verified(plan, tmp_path):
     for broken in (b"1", original[:500]):
         path.write_bytes(broken)
         assert "cannot be read" in text(qs.verify(made), "answers.xlsx")
+
+
+def test_a_workbook_that_cannot_be_written_again_is_not_verified(plan, tmp_path, monkeypatch):
+    pytest.importorskip("xlsxwriter")
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.xlsx")
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    verdict = qs.verify(made)
+    assert verdict.outcome == OPEN
+    assert "pip install 'querysmasher[excel]'" in text(verdict, "answers.xlsx")
+    assert statuses(verdict)["datapackage.json"] == OPEN
+
+
+def members_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return [(info, archive.read(info)) for info in archive.infolist()]
+
+
+def written_again(path, change, size=0):
+    """Change the members of a workbook, and pad it to a size."""
+    members = change(members_of(path))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for info, data in members:
+            archive.writestr(info, data)
+    spare = size - path.stat().st_size
+    if spare > 0:  # a comment
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = b"#" * spare
+
+
+def in_sheets(old, new):
+    return lambda members: [(info, data.replace(old, new)) for info, data in members]
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (in_sheets(b"#,##0.0###", b"#,##0.0,,##"), OPEN),  # the same numbers, shown otherwise
+        (in_sheets(b"<sheet name", b"<sheet state='hidden' name"), OPEN),
+        (in_sheets(b"<dc:creator>", b"<dc:creator>epsilon = 0.001"), OPEN),
+        (in_sheets(b"</sheetData>", b"</sheetData><!-- epsilon = 0.001 -->"), OPEN),
+        (lambda members: [*members, ("xl/comments1.xml", b"<comments/>")], OPEN),
+        (lambda members: members[::-1], OPEN),
+        (in_sheets(b"<v>", b"<v>1"), FAILED),
+        (in_sheets(b"Notes", b"Nodes"), FAILED),
+    ],
+)
+def test_what_a_workbook_shows_beside_its_cells_is_found(plan, tmp_path, change, status):
+    """Also if it is padded to the size that it had."""
+    pytest.importorskip("xlsxwriter")
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.xlsx")
+    path = made / "answers.xlsx"
+    size = path.stat().st_size
+    written_again(path, lambda members: members)
+    described_again(made, path)
+    assert with_digests(made).ok
+    written_again(path, change, size)
+    described_again(made, path)
+    verdict = with_digests(made)
+    assert statuses(verdict)["answers.xlsx"] == status
+    assert not verdict.ok
+
+
+def test_a_padded_workbook_is_found(plan, tmp_path):
+    pytest.importorskip("xlsxwriter")
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.xlsx")
+    path = made / "answers.xlsx"
+    before = path.read_bytes()
+    for data in (before + b"#", b"#" + before, before[:-2] + b"\x01\0#"):
+        path.write_bytes(data)
+        described_again(made, path)
+        assert statuses(with_digests(made))["answers.xlsx"] in (OPEN, FAILED)
+    path.write_bytes(before)
+    described_again(made, path)
+    assert with_digests(made).ok
 
 
 def test_a_hostile_workbook_is_refused(tmp_path):

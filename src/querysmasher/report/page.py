@@ -144,5 +144,5 @@ def checked_path(path: object) -> Path:
 def write_page(path: Path, text: str) -> Path:
     """Write a page, all or nothing, and return its path."""
     with replacing(path) as temporary:
-        temporary.write_bytes(text.encode())
+        temporary.write_text(text, encoding="utf-8", newline="\n")
     return path
