@@ -11,6 +11,7 @@ from querysmasher.cli.exits import ExitCode
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json
 from querysmasher.cli.words import AsJson, ReleasePath, examples
+from querysmasher.release.finding import FAILED
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,7 +36,6 @@ def verify(
     one could not be made.
     """
     from querysmasher.privacy.ledger import Ledger
-    from querysmasher.release.finding import FAILED
     from querysmasher.release.verify import verify as look
 
     verdict = look(release, None if ledger is None else Ledger(ledger))
