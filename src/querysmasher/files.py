@@ -16,6 +16,7 @@ import json
 import math
 import os
 import secrets
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 
 from querysmasher.endings import check_archive_name, starting
 from querysmasher.errors import FileError, QuerySmasherError, Remedy, as_given
-from querysmasher.fields import text, whole
+from querysmasher.fields import read_json, text, whole
 
 T = TypeVar("T")
 
@@ -62,6 +63,7 @@ MANIFEST_ROOM = 1000
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
+    tokenize.TokenError,  # in the header of an array
     LookupError,
     ValueError,
     TypeError,
@@ -145,7 +147,7 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     try:
         _check_digest(Path(path))
         archive = zipfile.ZipFile(path)
-        manifest = json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))
+        manifest = read_json(_read(archive, "manifest.json", MANIFEST_ROOM))
         found, version = text(manifest["kind"]), whole(manifest["format"])
     except _UNREADABLE:
         msg = f"{shown!r} is damaged, or not a querysmasher file"
@@ -158,7 +160,7 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
         raise FileError(msg)
     size = Path(path).stat().st_size
     try:
-        payload = json.loads(_read(archive, "payload.json", TEXT_ROOM + TEXT_RATIO * size))
+        payload = read_json(_read(archive, "payload.json", TEXT_ROOM + TEXT_RATIO * size))
         return dict(_Arrays(archive, ROOM + RATIO * size).put(payload).items())
     except (*_UNREADABLE, AttributeError):
         msg = f"{shown!r} does not have the content of a querysmasher file"

@@ -285,3 +285,13 @@ def test_statistics_are_not_written(release, tmp_path):
         for g in range(metadata.num_row_groups)
         for c in range(metadata.num_columns)
     )
+
+
+def test_a_suppressed_number_is_not_in_the_file(release, tmp_path):
+    """Not even behind the mark that it is missing, where Arrow has room for it."""
+    release.write(WORKLOAD, tmp_path / "x.arrow", suppress=1e-9)
+    table = feather.read_table(tmp_path / "x.arrow")
+    for name in ("value", "std", "low", "high", "cv"):
+        column = pa.concat_arrays(table[name].chunks)
+        assert column.null_count == WORKLOAD.query_count
+        assert not np.frombuffer(column.buffers()[1], np.float64).any()

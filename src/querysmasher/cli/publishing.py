@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from querysmasher.cli.output import note, print_json, print_pairs
 from querysmasher.cli.words import SPEC
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.extras import check_excel
-from querysmasher.text import escaped
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
@@ -125,11 +123,11 @@ def write_answers(draft: Draft, read: Spec, measured: Release, form: str) -> lis
 def publish(draft: Draft, summary: dict[str, Any]) -> None:
     """Add the digests of all files to the summary, write it and publish the folder."""
     from querysmasher.cli.folder import SUMMARY
+    from querysmasher.release.description import document
     from querysmasher.release.verify import digests
 
     summary["digests"] = digests(draft.folder)
-    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
-    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
+    (draft.folder / SUMMARY).write_bytes(document(summary))
     draft.publish()
 
 

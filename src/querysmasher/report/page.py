@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,14 @@ def libraries() -> str:
     version = ".".join(altair().SCHEMA_VERSION.lstrip("v").split(".")[:2])
     bundle = vl_convert().javascript_bundle(SNIPPET, vl_version=version).replace("</script", "<\\/script")
     return f"(() => {{{bundle}\n}})();"
+
+
+def generator() -> str:
+    """Return the versions on which the text of a page depends."""
+    return (
+        f"querysmasher {import_module('querysmasher').__version__}, altair {altair().__version__}, "
+        f"vl-convert {vl_convert().__version__}"
+    )
 
 
 def asset(name: str) -> Html:
@@ -84,6 +92,7 @@ def page(
         Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="generator", content=generator()),
         element("title", f"{title} · QuerySmasher"),
         element("style", asset("styles.css")),
     )
@@ -135,5 +144,5 @@ def checked_path(path: object) -> Path:
 def write_page(path: Path, text: str) -> Path:
     """Write a page, all or nothing, and return its path."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
     return path
