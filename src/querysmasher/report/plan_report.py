@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from querysmasher.arrays import first_largest
 from querysmasher.errors import PlanError
-from querysmasher.formatting import count, number, share
+from querysmasher.formatting import count, number, settled, share
 from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
@@ -114,11 +115,11 @@ def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
     extremes = largest_errors(plan)
     if extremes is None:
         return
-    worst = max(extremes, key=lambda one: one.std)
+    worst = extremes[first_largest([one.std for one in extremes])]
     yield "Largest error", f"± {number(worst.std)}", f"of {worst.query(plan.workload.schema)}"
     aimed = [one for one in extremes if one.group.target is not None]
     if aimed:
-        ratio = max(one.ratio for one in aimed)
+        ratio = settled(max(one.ratio for one in aimed))
         missed = sum(not is_met(one.ratio) for one in aimed)
         said = f"in {missed:,} of {count(len(aimed), 'group')}, by a factor of {ratio:.4g}"
         yield ("Targets", "missed", said) if missed else ("Targets", "met", f"the closest at {ratio:.1%}")
