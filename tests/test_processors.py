@@ -6,6 +6,7 @@ import zlib
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -160,6 +161,21 @@ def test_equal_mechanisms_are_both_best_and_stay_in_order():
         found = qs.compare(qs.marginals(small(), 1), qs.zCDP(0.02), ["residual", "uniform", "basis"])
     assert [row.mechanism for row in found.rows] == [name for name, _ in NEARLY]
     assert json.dumps(found.chart().to_dict()).count("(best)") == len(rows)
+
+
+@pytest.mark.slow  # drawing needs a large library
+def test_pages_are_the_same_to_the_letter(on, tmp_path):
+    make, budget = WORKLOADS["targets"][0], qs.zCDP(0.02)
+    on(0)
+    people = pa.table({a.name: [a.values[i % a.size] for i in range(60)] for a in small()})
+    qs.measure(qs.plan(make(small()), budget), people, seed=1).save(tmp_path / "people.release")
+    seen = set()
+    for processor in PROCESSORS[:2]:
+        on(processor)
+        plan = qs.plan(make(small()), budget).report(tmp_path / "plan.html")
+        release = qs.Release.load(tmp_path / "people.release").report(tmp_path / "release.html")
+        seen.add((plan.read_text(), release.read_text()))
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("parts", [[1 / 3] * 3, [0.1625, 0.3375, 0.5], [0.00125] * 4 + [0.995]])

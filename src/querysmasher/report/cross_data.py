@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from querysmasher.arrays import one_core
+from querysmasher.formatting import settled
 from querysmasher.release.released import Released
 from querysmasher.report.release_data import Table, own_table
 
@@ -64,4 +65,4 @@ def not_shown(release: Released, found: list[Table]) -> str | None:
 def total_data(release: Released) -> list[float] | None:
     """Return the number of records and its standard error, if it follows from the release."""
     own: list[Any] = own_table(release, ())
-    return [float(own[0].values[0]), float(own[0].std[0])] if own else None
+    return [settled(float(own[0].values[0])), settled(float(own[0].std[0]))] if own else None

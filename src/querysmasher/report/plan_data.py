@@ -14,7 +14,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import TooLargeError
-from querysmasher.formatting import count
+from querysmasher.formatting import count, shortened
 from querysmasher.planning.lifting import subsets
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.prediction import Predictor
@@ -135,7 +135,8 @@ def epsilon_curve(budget: Budget) -> tuple[float, list[float], list[float]] | No
     grid = np.geomspace(min(0.1, start / 10), max(10.0, start * 5), STEPS)
     epsilons = sorted({*grid.tolist(), start})
     costs = [budget.privacy_cost if e == start else ApproxDP(e, delta).privacy_cost for e in epsilons]
-    return start, epsilons, [math.sqrt(budget.privacy_cost / cost) for cost in costs]
+    factors = [math.sqrt(budget.privacy_cost / cost) for cost in costs]
+    return shortened(start, 9), [shortened(e, 9) for e in epsilons], [shortened(f, 9) for f in factors]
 
 
 class _Errors:

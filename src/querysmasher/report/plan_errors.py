@@ -140,11 +140,9 @@ def error_data(
         start, grid, factors = curve
         data["curve"] = {"start": start, "grid": grid, "factors": factors}
         points = zip(grid, factors, strict=True)
+        drawn = {"error": rmse, "low": min(known), "high": max(known)}
         charts["curve"] = error_curve(
-            [
-                {"epsilon": e, "error": rmse * f, "low": min(known) * f, "high": max(known) * f}
-                for e, f in points
-            ],
+            [{"epsilon": e, **{name: _short(one * f) for name, one in drawn.items()}} for e, f in points],
             start,
             rmse,
         )
@@ -163,8 +161,8 @@ def _group_row(row: Expectation, extreme: Extreme | None, plan: Planned) -> dict
     if extreme is not None:
         found["largest"] = _short(extreme.std)
         found["query"] = extreme.query(plan.workload.schema)
-        if extreme.group.target is not None:  # at full precision: a target is met to a fraction of 1e-6
-            found["target"], found["ratio"] = str(extreme.group.target), extreme.ratio
+        if extreme.group.target is not None:  # in nine digits: a target is met to a fraction of 1e-6
+            found["target"], found["ratio"] = str(extreme.group.target), shortened(extreme.ratio, 9)
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from querysmasher.arrays import first_largest
 from querysmasher.errors import PlanError
-from querysmasher.formatting import count, number, settled, share
+from querysmasher.formatting import count, number, settled, share, shortened
 from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
@@ -47,7 +47,7 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     """Return the page as text."""
     groups, kinds = error_rows(plan)
     known = overall(groups)
-    rmse = plan.rmse if known is None else known
+    rmse = shortened(plan.rmse if known is None else known, 9)
     curve, ratio = epsilon_curve(plan.budget), closest(plan)
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
@@ -198,6 +198,6 @@ def _share_rows(plan: Planned) -> list[dict[str, Any]]:
     rows = shares(plan, SETS) if len(plan.measured) <= SETS else shares_by_way(plan)
     written = tenths([part for _, _, part in rows])
     return [
-        {"place": place, "label": label, "share": 100 * part, "said": said}
+        {"place": place, "label": label, "share": shortened(100 * part, 9), "said": said}
         for place, ((label, _, part), said) in enumerate(zip(rows, written, strict=True))
     ]
