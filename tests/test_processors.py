@@ -22,6 +22,7 @@ from querysmasher.planning.objectives.table import VarianceTable
 from querysmasher.planning.prediction import Predictor
 from querysmasher.report.plan_data import shares, tenths
 from querysmasher.workload.target import Target
+from tests.statistics.dense import Dense
 
 PROCESSORS = range(4)
 """Each makes other errors in the last digits."""
@@ -161,6 +162,14 @@ def test_equal_mechanisms_are_both_best_and_stay_in_order():
         found = qs.compare(qs.marginals(small(), 1), qs.zCDP(0.02), ["residual", "uniform", "basis"])
     assert [row.mechanism for row in found.rows] == [name for name, _ in NEARLY]
     assert json.dumps(found.chart().to_dict()).count("(best)") == len(rows)
+
+
+def test_a_value_with_exactly_the_share_asked_for_is_the_quantile():
+    schema = qs.Schema([qs.Ordinal("age", range(4)), qs.Binned("pay", edges=[0, 1, 2])])
+    cells = np.array([[10, 20], [5, 15], [25, 5], [10, 10]])
+    for processor in PROCESSORS:
+        release = Dense(schema, altered(cells, processor), np.eye(8))
+        assert release.quantile("age", [0.3, 0.5, 0.8]).values.tolist() == [0, 1, 2]
 
 
 @pytest.mark.slow  # drawing needs a large library

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from querysmasher.arrays import first_largest
+from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, error, settled, share
 from querysmasher.planning.objectives.extreme import Extreme
@@ -241,7 +241,7 @@ def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:
     huge = max(extremes, key=lambda one: one.group.rows)
     small = [one for one in extremes if one.group.rows * MUCH_SMALLER <= huge.group.rows]
     worst = small[first_largest([one.std for one in small])] if small else None
-    if worst is not None and worst.std > MUCH_WORSE * huge.std:
+    if worst is not None and worst.std > MUCH_WORSE * huge.std * (1 + TIE):
         name = _label(worst.group, plan.workload)
         said = (
             f"{name} is known worse ({error(worst.std)}) than the {huge.group.rows:,} queries on "
