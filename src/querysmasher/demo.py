@@ -1,7 +1,7 @@
 """The demo: plans a workload without data, then plans, measures and answers a table.
 
 The second part uses a person-level table that ships inside the optional package `causaldata`: 214,144 men in
-the 1960s, with place and quarter of birth, veteran status, and whether they own their home. Without that
+1960, with place and quarter of birth, veteran status, and whether they own their home. Without that
 package, the people are fictitious. The data is public, so the demo can show what a statistical office must
 not: the true error.
 """

@@ -11,6 +11,7 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, say
 from querysmasher.cli.words import AsJson, ReleasePath, examples
 from querysmasher.errors import PredicateError, QuerySmasherError
+from querysmasher.formatting import decimal
 
 if TYPE_CHECKING:
     from querysmasher.attributes import Attribute
@@ -90,9 +91,9 @@ def answer(
             (
                 (
                     a["query"],
-                    f"{a['value']:,.1f}",
-                    f"± {a['std']:,.1f}",
-                    f"{a['low']:,.1f} to {a['high']:,.1f}",
+                    decimal(a["value"], 1),
+                    f"± {decimal(a['std'], 1)}",
+                    f"{decimal(a['low'], 1)} to {decimal(a['high'], 1)}",
                 )
                 for a in found
                 if "error" not in a

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from querysmasher.arrays import in_order
 from querysmasher.comparison.chart import comparison_chart, write_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.comparison.rehearsal import Rehearsal, rehearse
 from querysmasher.errors import PlanError, QuerySmasherError, as_given, explained, suggestion
-from querysmasher.formatting import columns, count
+from querysmasher.formatting import columns, count, settled
 from querysmasher.html import notebook, table
 from querysmasher.planning.asking import check_asked
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
@@ -120,12 +121,12 @@ class Comparison:
         best = min((e for r in self.rows if (e := self.error(r)) is not None), default=math.nan)
 
         def number(value: float | None, form: str) -> str:
-            return "-" if value is None else format(value, form)
+            return "-" if value is None else format(settled(value), form)
 
         return (
             row.title,
             number(error, ",.4g"),
-            "-" if error is None else f"{error / best - 1:.1%}",
+            "-" if error is None else f"{settled(error / best) - 1:.1%}",
             number(row.worst if self.objective == "mean" else row.rmse, ",.4g"),
             number(row.seconds, ".2f"),
             number(row.megabytes, ".0f"),
@@ -153,7 +154,7 @@ def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
             refused.append(str(error))
     if not found:
         raise PlanError(refused[0])
-    errors, template = min(found, key=lambda pair: pair[0].weighted_loss)
+    errors, template = found[in_order([errors.weighted_loss for errors, _ in found])[0]]
     scale = budget.unit.squared_change() / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
@@ -238,12 +239,13 @@ def compare(
             bar.advance()
     rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
     found = Comparison(workload, budget, tuple(rows), objective, rehearsed)
-    return replace(found, rows=tuple(sorted(rows, key=lambda row: _shown(found.error(row)))))
+    order = in_order([_shown(found.error(row)) for row in rows])
+    return replace(found, rows=tuple(rows[place] for place in order))
 
 
 def _shown(error: float | None) -> float:
     """Return an error as the table shows it, so that what looks equal keeps its order."""
-    return math.inf if error is None else float(f"{error:.4g}")
+    return math.inf if error is None else float(f"{settled(error):.4g}")
 
 
 def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str) -> Row:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, in_order
 from querysmasher.errors import PlanError, QuerySmasherError, as_given
 from querysmasher.exploring.explore import explore
 from querysmasher.formatting import columns
@@ -90,8 +90,8 @@ def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS)
         return lambda seed: measure(made, table, seed=seed).estimate().answer(workload).values
 
     rows = [_row(name, title, answers, exact, workload, records, seeds) for name, title in WAYS.items()]
-    rows.sort(key=lambda row: math.inf if row.share is None else row.share)
-    return Rehearsal(tuple(rows))
+    order = in_order([math.inf if row.share is None else row.share for row in rows])
+    return Rehearsal(tuple(rows[place] for place in order))
 
 
 WAYS = {

@@ -149,7 +149,7 @@ class Plan(Explained):
         if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
                 own = [self.solutions[number] for _, number in m.blocks]
-                for method in {s.method for s in own} & {"structured", "fourier"}:
+                for method in dict.fromkeys(s.method for s in own if s.method in ("structured", "fourier")):
                     count, gap = found.get(method, (0, 0.0))
                     found[method] = (count + 1, max(gap, *(s.gap for s in own if s.method == method)))
         return found

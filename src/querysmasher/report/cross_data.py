@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from querysmasher.arrays import one_core
+from querysmasher.formatting import settled
 from querysmasher.release.released import Released
 from querysmasher.report.charts import MOST_SERIES
 from querysmasher.report.release_data import FOLLOWS, Table, own_table
@@ -129,4 +130,4 @@ def _signals(schema: Schema, own: Table) -> tuple[float, float]:
 def total_data(release: Released) -> list[float] | None:
     """Return the number of records and its standard error, if it follows from the release."""
     own: list[Any] = own_table(release, ())
-    return [float(own[0].values[0]), float(own[0].std[0])] if own else None
+    return [settled(float(own[0].values[0])), settled(float(own[0].std[0]))] if own else None

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, in_order
 from querysmasher.estimate.errors import EstimateError, EstimateErrors
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.formatting import count
+from querysmasher.formatting import count, settled, shortened
 from querysmasher.html import Html, element, join, table
 from querysmasher.release.released import Released
 from querysmasher.report.page import asset
@@ -63,7 +63,8 @@ class EstimateSection:
 
     def html(self) -> Html:
         """Return the section."""
-        worst = sorted(self.errors.each, key=lambda one: -one.value)[:LISTED]
+        each = list(self.errors.each)
+        worst = [each[place] for place in in_order([-one.value for one in each])[:LISTED]]
         rows = [
             (" × ".join(one.tables[0]), f"{one.value:,.0f}", f"{one.share:.1%}", _reach(one)) for one in worst
         ]
@@ -117,8 +118,8 @@ class EstimateSection:
             row: list[Any] = [list(place), [round(float(v), 1) for v in values.ravel()], None, None, []]
             own = own_table(self.release, place)
             if own:
-                row[2] = [round(float(v), 1) for v in own[0].values]
-                row[3] = [float(f"{float(s):.3g}") for s in own[0].std]
+                row[2] = [round(settled(float(v)), 1) + 0.0 for v in own[0].values]
+                row[3] = [shortened(float(s), 3) for s in own[0].std]
                 row[4] = outside(values.ravel(), own[0])
             result.append(row)
         return result

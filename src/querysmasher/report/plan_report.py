@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from querysmasher.arrays import first_largest
 from querysmasher.errors import PlanError, as_given
-from querysmasher.formatting import count, number, share
+from querysmasher.formatting import count, number, settled, share, shortened
 from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
@@ -46,7 +47,7 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     """Return the page as text."""
     groups, kinds = error_rows(plan)
     known = overall(groups)
-    rmse = plan.rmse if known is None else known
+    rmse = shortened(plan.rmse if known is None else known, 9)
     curve, ratio = epsilon_curve(plan.budget), closest(plan)
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
@@ -114,11 +115,11 @@ def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
     extremes = largest_errors(plan)
     if extremes is None:
         return
-    worst = max(extremes, key=lambda one: one.std)
+    worst = extremes[first_largest([one.std for one in extremes])]
     yield "Largest error", f"± {number(worst.std)}", f"of {worst.query(plan.workload.schema)}"
     aimed = [one for one in extremes if one.group.target is not None]
     if aimed:
-        ratio = max(one.ratio for one in aimed)
+        ratio = settled(max(one.ratio for one in aimed))
         missed = sum(not is_met(one.ratio) for one in aimed)
         said = f"in {missed:,} of {count(len(aimed), 'group')}, by a factor of {ratio:.4g}"
         yield ("Targets", "missed", said) if missed else ("Targets", "met", f"the closest at {ratio:.1%}")
@@ -194,6 +195,6 @@ def _share_rows(plan: Planned) -> list[dict[str, Any]]:
     rows = shares(plan, SETS) if len(plan.measured) <= SETS else shares_by_way(plan)
     written = tenths([part for _, _, part in rows])
     return [
-        {"place": place, "label": label, "share": 100 * part, "said": said}
+        {"place": place, "label": label, "share": shortened(100 * part, 9), "said": said}
         for place, ((label, _, part), said) in enumerate(zip(rows, written, strict=True))
     ]

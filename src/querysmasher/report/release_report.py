@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.formatting import count, number
+from querysmasher.formatting import count, decimal, number, settled, shortened
 from querysmasher.html import Html, element, join, scrolling, search_box, table
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
@@ -111,7 +111,7 @@ def _summary(release: Released, found: Sequence[Table], estimated: EstimateSecti
         value, std = records
         known = "public, with these neighbours" if std == 0 else f"± {number(Z95 * std)} (95%)"
         name = "Records" if release.counted.is_whole else "Records counted"
-        shown.insert(1, (name, f"{value:,.0f}", known))
+        shown.insert(1, (name, decimal(value, 0), known))
     if estimated is not None:
         shown.insert(0, estimated.figure)
     return join(
@@ -300,13 +300,13 @@ def _released(release: Released) -> Html:
 def _numbers(values: Any, std: Any) -> list[float]:
     """Return values rounded to a hundredth of their error, which keeps the page small."""
     return [
-        round(v, min(max(2 - math.floor(math.log10(s)), 0), 9)) if s > 0 else v
+        round(settled(v), min(max(2 - math.floor(math.log10(settled(s))), 0), 9)) + 0.0 if s > 0 else v
         for v, s in zip(map(float, values), map(float, std), strict=True)
     ]
 
 
 def _shorter(std: Any) -> list[float]:
-    return [float(f"{float(s):.4g}") for s in std]
+    return [shortened(float(s), 4) for s in std]
 
 
 def _once(std: list[float]) -> list[float] | float:

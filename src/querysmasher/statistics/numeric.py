@@ -10,8 +10,12 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Ordinal
 from querysmasher.errors import WorkloadError
 
-MIDPOINTS = "Bins count as their mid-points."
-INTERPOLATED = "Records are taken as spread evenly within each bin."
+ASSUMED = (
+    "Intervals cover the noise, not this assumption: "
+    "the figure of the records themselves can lie outside them."
+)
+MIDPOINTS = f"Bins count as their mid-points. {ASSUMED}"
+INTERPOLATED = f"Records are taken as spread evenly within each bin. {ASSUMED}"
 
 
 def numbers(attribute: Attribute) -> Array:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import TIE, Array
 from querysmasher.errors import WorkloadError, as_given, as_share
 from querysmasher.statistics.distribution import errors_at
 from querysmasher.statistics.figures import Column, Figures
@@ -213,6 +213,7 @@ def _crossings(values: Array, variances: Array, p: Array, points: Array, continu
     F, vF, between, with_D = (a.T[:, None] for a in (F, vF, between, with_D))  # groups, probabilities, points
     D, vD, p = D[:, None, None], vD[:, None, None], p[None, :, None]
     g = F - p * D
+    g = np.where(np.abs(g) <= TIE * np.abs(D), 0.0, g)  # exactly that share, whatever the last digits
     variances = vF - 2 * p * with_D + p**2 * vD
     covariances = between - p * (with_D[..., :-1] + with_D[..., 1:]) + p**2 * vD
     size = g.shape[0] * g.shape[1]

@@ -23,7 +23,9 @@ class Statistical:
     """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
 
     Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
-    interval is for the noise: it covers the figure that the records counted would give (`Release.counted`).
+    interval is for the noise: it covers the figure that the exact counts of the records counted
+    (`Release.counted`) would give. For means, totals and quantiles of a binned attribute these are counts of
+    bins, and the figure of the records themselves can differ from it by more than the interval.
     """
 
     workload: Workload
@@ -63,7 +65,8 @@ class Statistical:
     def mean(self, attribute: str, by: By = None, *, where: str | None = None) -> Ratios:
         """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
 
-        Bins count as their mid-points. Intervals are Fieller's.
+        Bins count as their mid-points: the interval does not cover where records lie within bins. Intervals
+        are Fieller's.
         """
         return moments.mean(self, attribute, by, where)
 
@@ -71,7 +74,7 @@ class Statistical:
     def total_of(self, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
         """Return the sum of an ordinal or binned attribute over the records of each group.
 
-        Bins count as their mid-points.
+        Bins count as their mid-points: the interval does not cover where records lie within bins.
         """
         return moments.total_of(self, attribute, by, where)
 
@@ -114,5 +117,6 @@ class Statistical:
             by: grouping attributes.
             where: a predicate.
             bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points.
+                The interval covers neither assumption, only the noise.
         """
         return quantiles.quantile(self, attribute, probabilities, by, where, bins)

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from querysmasher.arrays import in_order
 from querysmasher.errors import PlanError
 from querysmasher.planning.allocation import allocate
 from querysmasher.planning.centre import Centres, uniform
@@ -76,7 +77,7 @@ class LargePlanner:
                     and len(plans) > 2
                 ):
                     break
-        for plan in sorted(plans, key=lambda plan: plan.weighted_loss):
+        for plan in (plans[place] for place in in_order([plan.weighted_loss for plan in plans])):
             try:
                 check_measurable(plan, max_records)
             except PlanError:

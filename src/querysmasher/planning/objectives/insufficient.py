@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from querysmasher.arrays import in_order
 from querysmasher.errors import PlanError, Remedy
 from querysmasher.formatting import number
 from querysmasher.planning.limits import limits
@@ -79,10 +80,10 @@ def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
 
 def _listed(missed: Missed) -> str:
     """Return the groups that miss their targets most, with both errors."""
-    worst = sorted(missed, key=lambda one: -one[1] / one[2].std)
+    worst = in_order([-std / target.std for _, std, target in missed])
     listed = (
         f"{name}: standard error {number(std)}, target {number(target.std)}"
-        for name, std, target in worst[:MOST_NAMED]
+        for name, std, target in (missed[place] for place in worst[:MOST_NAMED])
     )
     more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
     return "; ".join(listed) + more
