@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
+from querysmasher.cli.output import note, print_json, print_pairs, print_table, say, tell
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.endings import check_archive_name
 from querysmasher.formatting import count
@@ -101,10 +101,12 @@ def show(expected: Expectations, every: bool) -> None:
     rows = expected.rows(every)
     listed = ExpectedTable(rows, workload.schema)
     print_table(listed.header, listed.cells, text=[ExpectedTable.QUERY])
-    say(
+    tell(
         "The expected error is the root mean square of the standard errors of the queries. The budget share "
-        "is\nspent on exactly this attribute set; answers also use measurements on its subsets."
+        "is what is spent on exactly the attributes of a row: rows on the same attributes show the same "
+        "share, unless their queries are measured as they are. Answers also use what is measured on subsets "
+        "of these attributes."
     )
     for family, words in FAMILIES.items():
         if any(f"({family})" in row.label for row in rows):
-            say(f"{family + ':':10}{words}")
+            tell(f"{family + ':':10}{words}")
