@@ -10,10 +10,11 @@ from typing import Any
 
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import distribution_of
+from querysmasher.privacy.rates import readable
 from querysmasher.progress import Bar
 from querysmasher.release.summary import noise_factor
 from querysmasher.report.expectations import Expectation, together
-from querysmasher.report.guarantees import promise
+from querysmasher.report.guarantees import delta_of, promise
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec
 
@@ -62,12 +63,12 @@ class Expectations:
     def equivalents(self) -> str:
         """Return the budget in other definitions of privacy."""
         budget, noise = self.plan.budget, distribution_of(self.spec.measuring.noise)
-        cost = noise.allowed_cost(budget)
-        epsilon = budget.epsilon_at(1e-6, discrete=not noise.is_gaussian)
-        gaussian = f", Gaussian DP with mu = {math.sqrt(cost):.4g}" if noise.is_gaussian else ""
+        cost, delta = noise.allowed_cost(budget), delta_of(budget)
+        epsilon = budget.epsilon_at(delta, discrete=not noise.is_gaussian)
+        gaussian = f", Gaussian DP with mu = {_up(math.sqrt(cost))}" if noise.is_gaussian else ""
         return (
-            f"zCDP with rho = {cost / 2:.4g}{gaussian}, (epsilon, delta) = ({epsilon:.4g}, 1e-06); "
-            f"privacy cost {cost:.4g}"
+            f"zCDP with rho = {_up(cost / 2)}{gaussian}, (epsilon, delta) = ({_up(epsilon)}, {delta!r}); "
+            f"privacy cost {_up(cost)}"
         )
 
     def ledger(self) -> str | None:
@@ -78,7 +79,8 @@ class Expectations:
             return None
         cost = noise.allowed_cost(self.plan.budget)
         less = ", which is more" if cost > left else ""
-        return f"{str(place.path)!r} has rho = {left / 2:.6g} left; this spends up to {cost / 2:.6g}{less}"
+        spends = f"this spends up to rho = {readable(cost / 2):.6g}{less}"
+        return f"{str(place.path)!r} has left {place.left_words()}; {spends}"
 
     def to_json(self, every: bool) -> dict[str, Any]:
         """Return plain data."""
@@ -111,6 +113,11 @@ class Expectations:
                 for row in self.rows(every)
             ],
         }
+
+
+def _up(amount: float) -> str:
+    """Return an amount in four digits, rounded up: a budget that is copied suffices."""
+    return f"{readable(amount, digits=4):.4g}"
 
 
 def _by_ways(kind: str, rows: Iterable[Expectation]) -> Iterator[Expectation]:
