@@ -110,7 +110,7 @@ def test_no_cell_of_a_table_is_cut_off(width, capsys):
         text = "".join(lines).replace(" ", "")
         for row in ROWS:
             said = zip(HEAD[1:], row[1:], strict=True)
-            assert (row[0] + "".join(name + cell for name, cell in said)).replace(" ", "") in text
+            assert ("group:" + row[0] + "".join(name + cell for name, cell in said)).replace(" ", "") in text
 
 
 def test_a_pipe_has_every_row_on_a_line(monkeypatch, capsys):

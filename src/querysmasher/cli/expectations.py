@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,9 @@ from querysmasher.report.expectations import Expectation, together
 from querysmasher.report.guarantees import delta_of, promise
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec
+
+ORDINARY = 100_000
+"""Number of records of an ordinary table: what is sparse in a smaller one only is not remarked."""
 
 MOST_ROWS = 40
 """Maximum number of groups with a row each; more groups are summed up by entry of the workload."""
@@ -43,14 +47,40 @@ class Expectations:
         """The root mean square error over all queries."""
         return self.plan.rmse * self.factor
 
-    def rows(self, every: bool) -> list[Expectation]:
-        """Return a row per group or, if these are many and not `every` one is wanted, per entry."""
+    @cached_property
+    def groups(self) -> list[Expectation]:
+        """A row per group."""
         rows = []
         with Bar("Predicting", len(self.plan.workload.groups)) as bar:
             for row in self.plan.summary():
                 rows.append(row.scaled(self.factor))
                 bar.advance()
+        return rows
+
+    def rows(self, every: bool) -> list[Expectation]:
+        """Return a row per group or, if these are many and not `every` one is wanted, per entry."""
+        rows = self.groups
         return rows if every or len(rows) <= MOST_ROWS else list(self._entries(iter(rows)))
+
+    def sparse(self) -> str | None:
+        """Point to estimates if most queries are cells of tables that are sparse in an ordinary data set.
+
+        A table of C cells with expected error s has an average count below s if there are fewer than C s
+        records. The number of records is not known here, so the remark says up to which one it holds.
+        """
+        if self.plan.asked is not None or self.spec.estimate is not None:
+            return None
+        tables = [
+            (row.queries * row.rmse, row.queries) for row in self.groups if row.rmse and row.group.is_marginal
+        ]
+        covered = 0
+        for records, queries in sorted(tables, reverse=True):
+            covered += queries
+            if records <= ORDINARY:
+                break
+            if 2 * covered > self.plan.workload.query_count:
+                return _sparse(readable(records, up=False, digits=2), self.spec)
+        return None
 
     def _entries(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
         """Sum up the rows of each entry of the workload by number of attributes."""
@@ -97,6 +127,7 @@ class Expectations:
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),
             "ledger": self.ledger(),
+            "sparse": self.sparse(),
             "noise": self.spec.measuring.noise,
             "measurements": plan.measurements,
             "groups": [
@@ -113,6 +144,16 @@ class Expectations:
                 for row in self.rows(every)
             ],
         }
+
+
+def _sparse(records: float, spec: Spec) -> str:
+    """Say up to which number of records most counts are small, and what helps."""
+    explored = all(group.is_marginal for group in spec.workload) and not spec.least
+    return (
+        f"with fewer than {records:,.0f} records, most of these counts are cells of tables whose average "
+        "count is below its expected error. Estimates are usually closer to the truth there: "
+        f"{'`querysmasher explore`' if explored else 'add [estimate] to the spec'}"
+    )
 
 
 def _up(amount: float) -> str:

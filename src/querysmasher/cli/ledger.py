@@ -131,9 +131,17 @@ def _show(opened: Ledger, chain: Chain, delta: float) -> None:
     print_table(
         ("entry", "time (UTC)", "rho", "noise", "plan", "digest"),
         (
-            (str(e.number), e.time, f"{readable(float(e.cost) / 2):.6g}", e.noise, e.plan[:12], e.digest[:12])
+            (
+                str(e.number),
+                e.time[:19].replace("T", " "),
+                f"{readable(float(e.cost) / 2):.6g}",
+                e.noise,
+                e.plan[:12],
+                e.digest[:12],
+            )
             for e in chain.entries
         ),
+        text=("time (UTC)", "noise", "plan", "digest"),
     )
 
 

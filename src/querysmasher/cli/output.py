@@ -97,7 +97,7 @@ def print_table(
     widths = _fitted(columns, None if width is None else width - frame)
     if widths is None:
         for row in shown_rows:
-            say(row[0])
+            say(f"{header[0]}: {row[0]}")
             print_pairs([(f"  {name}", cell) for name, cell in zip(header[1:], row[1:], strict=True) if cell])
         return
     table = Table()

@@ -95,6 +95,7 @@ def show(expected: Expectations, every: bool) -> None:
             *((name.capitalize(), text) for name, text in facts(planned, expected.factor, person)),
             ("In other words", expected.equivalents()),
             *([("Ledger", said)] if (said := expected.ledger()) else []),
+            *([("Note", said)] if (said := expected.sparse()) else []),
             ("Data", str(source.path) if source else "none named in the spec; pass `release --data`"),
         ]
     )
