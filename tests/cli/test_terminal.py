@@ -68,6 +68,13 @@ def width(request, monkeypatch):
     return request.param
 
 
+def test_a_terminal_has_a_width_and_a_pipe_has_none(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert output._width() is None
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert output._width() == 80
+
+
 def cells_of(lines, columns):
     """The cells of a framed table, each joined from its lines, and of its heading."""
     rows = [

@@ -79,7 +79,8 @@ def compare(
         print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    print_pairs([("Asked", str(workload)), ("Guarantee", promise(budget))])
+    asked = str(workload).removeprefix("Workload(").removesuffix(")")
+    print_pairs([("Asked", asked), ("Guarantee", promise(budget, read.measuring.person))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     if result.is_weighted:
         tell(WEIGHTED)

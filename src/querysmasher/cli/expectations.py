@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.rates import readable
@@ -18,9 +19,6 @@ from querysmasher.report.expectations import Expectation, together
 from querysmasher.report.guarantees import delta_of, promise
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec
-
-ORDINARY = 100_000
-"""Number of records of an ordinary table: what is sparse in a smaller one only is not remarked."""
 
 MOST_ROWS = 40
 """Maximum number of groups with a row each; more groups are summed up by entry of the workload."""
@@ -63,7 +61,7 @@ class Expectations:
         return rows if every or len(rows) <= MOST_ROWS else list(self._entries(iter(rows)))
 
     def sparse(self) -> str | None:
-        """Point to estimates if most queries are cells of tables that are sparse in an ordinary data set.
+        """Point to estimates if most queries are cells of tables that are sparse in a usual data set.
 
         A table of C cells with expected error s has an average count below s if there are fewer than C s
         records. The number of records is not known here, so the remark says up to which one it holds.
@@ -76,7 +74,7 @@ class Expectations:
         covered = 0
         for records, queries in sorted(tables, reverse=True):
             covered += queries
-            if records <= ORDINARY:
+            if records <= limits().usual_records:  # sparse only in smaller tables than is assumed elsewhere
                 break
             if 2 * covered > self.plan.workload.query_count:
                 return _sparse(readable(records, up=False, digits=2), self.spec)

@@ -20,6 +20,12 @@ FAMILIES = {
     "circular": "records from one value to another, for all pairs, wrapping around at the end",
 }
 
+KEYS = {
+    'weighing("tables")': '[[workload]] weighting = "tables"',
+    'objective="worst"': '[plan] objective = "worst"',
+}
+"""Python's arguments, and the keys of a spec that mean the same."""
+
 if TYPE_CHECKING:
     from querysmasher.cli.expectations import Expectations
 
@@ -92,7 +98,7 @@ def show(expected: Expectations, every: bool) -> None:
                 "Asked",
                 f"{count(len(workload), 'query', 'queries')} in {count(len(workload.groups), 'group')}",
             ),
-            *((name.capitalize(), text) for name, text in facts(planned, expected.factor, person)),
+            *((name.capitalize(), _for_spec(text)) for name, text in facts(planned, expected.factor, person)),
             ("In other words", expected.equivalents()),
             *([("Ledger", said)] if (said := expected.ledger()) else []),
             *([("Note", said)] if (said := expected.sparse()) else []),
@@ -111,3 +117,10 @@ def show(expected: Expectations, every: bool) -> None:
     for family, words in FAMILIES.items():
         if any(f"({family})" in row.label for row in rows):
             tell(f"{family + ':':10}{words}")
+
+
+def _for_spec(text: str) -> str:
+    """Return a remark with the keys of a spec instead of Python's arguments."""
+    for python, key in KEYS.items():
+        text = text.replace(python, key)
+    return text
