@@ -9,6 +9,7 @@ not: the true error.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def run_demo(
     Write a page about the plan and one about the release into the folder.
     """
     check_charts()
-    console = Console(width=110, quiet=quiet)
+    console = Console(width=None if sys.stdout.isatty() else 110, quiet=quiet)
     pages = Path(folder)
     try:
         pages.mkdir(parents=True, exist_ok=True)

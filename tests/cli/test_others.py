@@ -82,6 +82,24 @@ def test_compare(run, folder):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
+def test_compare_shows_errors_on_the_scale_of_the_plan(run, folder):
+    """Under the noise of the spec; with weights, under another name."""
+    noise = 'epsilon = 1\ndelta = 1e-6\n[measure]\nnoise = "discrete"'
+    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", noise))
+    planned, rows = run("plan", "--json").json, run("compare", "--json").json
+    (ours,) = (row for row in rows if row["mechanism"] == "querysmasher")
+    assert ours["rmse"] == pytest.approx(planned["expected_error"], rel=1e-6)
+    assert ours["worst"] == pytest.approx(planned["largest_error"], rel=1e-6)
+    assert "weighted RMSE" not in run("compare").words
+    (folder / "release.toml").write_text(SPEC.replace("k = [1, 2]", 'k = [1, 2]\nweighting = "tables"'))
+    planned, rows = run("plan", "--json").json, run("compare", "--json").json
+    errors = [group["expected_error"] for group in planned["groups"]]
+    assert min(errors) < rows[0]["rmse"] < max(errors)
+    assert "weighted RMSE" in run("compare").words
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_compare_for_the_largest_error(run, folder):
     """The option overrides the spec, whose objective is the mean."""
     (folder / "release.toml").write_text(SPEC.replace("k = [1, 2]", "k = 1"))

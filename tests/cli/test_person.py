@@ -117,3 +117,24 @@ def test_explore_reports_it_too(run, spec, folder):
     assert COUNTED in said
     assert "Left out" in said
     assert "FAILED" not in run("verify", "out").words
+
+
+@pytest.mark.parametrize(("unknown", "code"), [("refuse", 5), ("drop", 0)])
+def test_check_says_what_release_does_with_records_without_a_person(run, spec, folder, unknown, code):
+    with (folder / "people.csv").open("a") as table:
+        table.write("F,3,0,1,\nX,3,0,1,h0\nX,3,0,1,\n")
+    (folder / "release.toml").write_text(f'{spec}unknown = "{unknown}"\n')
+    words = run("check", code=code).words
+    assert "3 of 203 records do not fit, 2 of them without a value in 'household': " in words
+    if code:
+        assert words.endswith(
+            'the table is refused, or with [measure] unknown = "drop" such records are dropped.'
+        )
+    else:
+        assert words.endswith(
+            'with [measure] unknown = "drop" such records are dropped. At most 2 records of each person are '
+            "counted: 160 others are left out. Counted: 40."
+        )
+    read = run("check", "--json", code=code).json
+    assert (read["ok"], read["nameless"], read["crowded"]) == (not code, 2, 160)
+    run("release", code=code)

@@ -433,9 +433,60 @@ def test_check_tells_the_custodian_to_whom_records_do_not_belong():
     assert check(SCHEMA, fine, person="id").ok
     for table, words in (
         (fine.drop(["id"]), "no column 'id' that says to whom"),
-        (NULLS["arrow"], "nobody knows to whom it belongs"),
+        (
+            NULLS["arrow"],
+            "1 of 3 records does not fit, 1 of them without a value in 'id': the table is refused",
+        ),
         (with_ids(pa.array([0.5, 1, 2])), "expected a column of integers, texts or bytes"),
     ):
         found = check(SCHEMA, table, person="id")
         assert not found.ok
         assert words in found.verdict()
+
+
+IDS = st.sampled_from(["p", "q", None])
+ROWS = st.lists(st.tuples(IDS, st.sampled_from([0, 2, 9, None])), max_size=9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    ROWS,
+    st.sampled_from([in_pandas, in_polars, in_arrow, in_duckdb]),
+    st.sampled_from(["refuse", "drop"]),
+    st.integers(1, 3),
+    st.integers(1, 4),
+)
+def test_check_says_what_measuring_does(rows, make, unknown, most, max_records):
+    """Whether the table is refused, and how many records are dropped, left out and counted."""
+    names = ["a"]
+    columns = pa.schema([("id", pa.string()), ("a", pa.int64())])
+    table = pa.Table.from_pylist([{"id": name, "a": a} for name, a in rows], columns)
+    data = table if make is in_arrow else make(table.to_pylist(), None) if rows else table
+    options = {"max_records": max_records, "unknown": unknown, "person": "id", "records_per_person": most}
+    found = check(SCHEMA, data, names, **options)
+    try:
+        kept = open_table(SCHEMA, data, names, unknown, bound=Bound("id", most, KEY)).records()
+    except DataError:
+        kept = None
+    assert found.ok == (kept is not None and kept <= max_records)
+    assert kept is None or found.counted == kept
+    assert found.nameless == sum(name is None for name, _ in rows) or not found.readable
+    assert ("refused" in found.verdict()) == (not found.ok)
+    if found.ok and found.bad_records:
+        assert f"{found.bad_records} of {len(rows)} record" in found.verdict()
+        assert f"Counted: {kept}." in found.verdict()
+
+
+@pytest.mark.slow
+def test_check_counts_records_without_a_person_in_spark(spark):
+    rows = [("p", 0), ("p", 1), ("p", 2), (None, 1), ("q", 9), (None, 9)]
+    found = check(
+        SCHEMA,
+        spark.createDataFrame(rows, "id string, a long"),
+        ["a"],
+        unknown="drop",
+        person="id",
+        records_per_person=2,
+    )
+    assert (found.records, found.bad_records, found.nameless, found.crowded, found.counted) == (6, 3, 2, 1, 2)
+    assert found.ok

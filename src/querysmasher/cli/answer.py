@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from querysmasher.cli.exits import exit_code
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, say
+from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, tell
 from querysmasher.cli.words import AsJson, ReleasePath, examples
 from querysmasher.errors import PredicateError, QuerySmasherError
 from querysmasher.formatting import decimal
+from querysmasher.names import written_name
 
 if TYPE_CHECKING:
     from querysmasher.attributes import Attribute
@@ -118,10 +120,24 @@ def _describe(stored: Release, as_json: bool) -> None:
     print_table(
         ("attribute", "kind", "values"), ((a.name, a.kind, _values(a)) for a in schema), numbers=False
     )
-    say(
-        "Ask predicates on these attribute sets, such as \"age >= 18 and sex == 'F'\". Names with "
-        'spaces or special characters need brackets: "[hours-per-week] >= 40".'
+    example = example_for(stored)
+    such = "" if example is None else f', such as "{example}"'
+    tell(
+        f"Ask predicates on these attribute sets{such}. What does not follow from the measured queries is "
+        'refused. Names with spaces or special characters need brackets: "[hours-per-week] >= 40".'
     )
+
+
+def example_for(stored: Release) -> str | None:
+    """Return a predicate that the release can answer, or None if none of the first ones is."""
+    for group in stored.workload.groups[:MOST_SETS]:
+        first = [stored.plan.schema[name] for name in group.attributes[:1]]
+        tried = [f"{written_name(a.name)} == {a.literals[0]}" for a in first]
+        for predicate in [*tried, next(group.labels(stored.plan.schema))]:
+            with suppress(QuerySmasherError):
+                stored.answer(predicate)
+                return predicate
+    return None
 
 
 def _values(attribute: Attribute) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
+from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.dropped import SHARE
+from querysmasher.privacy.rates import readable
 from querysmasher.progress import Bar
 from querysmasher.release.summary import noise_factor
 from querysmasher.report.expectations import Expectation, together
@@ -52,14 +55,40 @@ class Expectations:
         """The root mean square error over all queries."""
         return self.plan.rmse * self.factor
 
-    def rows(self, every: bool) -> list[Expectation]:
-        """Return a row per group or, if these are many and not `every` one is wanted, per entry."""
+    @cached_property
+    def groups(self) -> list[Expectation]:
+        """A row per group."""
         rows = []
         with Bar("Predicting", len(self.plan.workload.groups)) as bar:
             for row in self.plan.summary():
                 rows.append(row.scaled(self.factor))
                 bar.advance()
+        return rows
+
+    def rows(self, every: bool) -> list[Expectation]:
+        """Return a row per group or, if these are many and not `every` one is wanted, per entry."""
+        rows = self.groups
         return rows if every or len(rows) <= MOST_ROWS else list(self._entries(iter(rows)))
+
+    def sparse(self) -> str | None:
+        """Point to estimates if most queries are cells of tables that are sparse in a usual data set.
+
+        A table of C cells with expected error s has an average count below s if there are fewer than C s
+        records. The number of records is not known here, so the remark says up to which one it holds.
+        """
+        if self.plan.asked is not None or self.spec.estimate is not None:
+            return None
+        tables = [
+            (row.queries * row.rmse, row.queries) for row in self.groups if row.rmse and row.group.is_marginal
+        ]
+        covered = 0
+        for records, queries in sorted(tables, reverse=True):
+            covered += queries
+            if records <= limits().usual_records:  # sparse only in smaller tables than is assumed elsewhere
+                break
+            if 2 * covered > self.plan.workload.query_count:
+                return _sparse(readable(records, up=False, digits=2), self.spec)
+        return None
 
     def _entries(self, rows: Iterator[Expectation]) -> Iterator[Expectation]:
         """Sum up the rows of each entry of the workload by number of attributes."""
@@ -74,10 +103,10 @@ class Expectations:
         budget, noise = self.plan.budget, distribution_of(self.spec.measuring.noise)
         cost, delta = noise.allowed_cost(budget), delta_of(budget)
         epsilon = budget.epsilon_at(delta, discrete=not noise.is_gaussian)
-        gaussian = f", Gaussian DP with mu = {math.sqrt(cost):.4g}" if noise.is_gaussian else ""
+        gaussian = f", Gaussian DP with mu = {_up(math.sqrt(cost))}" if noise.is_gaussian else ""
         return (
-            f"zCDP with rho = {cost / 2:.4g}{gaussian}, (epsilon, delta) = ({epsilon:.4g}, {delta:g}); "
-            f"privacy cost {cost:.4g}"
+            f"zCDP with rho = {_up(cost / 2)}{gaussian}, (epsilon, delta) = ({_up(epsilon)}, {delta!r}); "
+            f"privacy cost {_up(cost)}"
         )
 
     def ledger(self) -> str | None:
@@ -88,7 +117,8 @@ class Expectations:
             return None
         cost = noise.allowed_cost(self.plan.budget)
         less = ", which is more" if cost > left else ""
-        return f"{str(place.path)!r} has rho = {left / 2:.6g} left; this spends up to {cost / 2:.6g}{less}"
+        spends = f"this spends up to rho = {readable(cost / 2):.6g}{less}"
+        return f"{str(place.path)!r} has left {place.left_words()}; {spends}"
 
     def to_json(self, every: bool) -> dict[str, Any]:
         """Return plain data."""
@@ -105,6 +135,7 @@ class Expectations:
             "privacy_cost": plan.privacy_cost,
             "budget": plan.budget.to_json(),
             "ledger": self.ledger(),
+            "sparse": self.sparse(),
             "noise": self.spec.measuring.noise,
             "measurements": plan.measurements,
             "groups": [
@@ -121,6 +152,21 @@ class Expectations:
                 for row in self.rows(every)
             ],
         }
+
+
+def _sparse(records: float, spec: Spec) -> str:
+    """Say up to which number of records most counts are small, and what helps."""
+    explored = all(group.is_marginal for group in spec.workload) and not spec.least
+    return (
+        f"with fewer than {records:,.0f} records, most of these counts are cells of tables whose average "
+        "count is below its expected error. Estimates are usually closer to the truth there: "
+        f"{'`querysmasher explore`' if explored else 'add [estimate] to the spec'}"
+    )
+
+
+def _up(amount: float) -> str:
+    """Return an amount in four digits, rounded up: a budget that is copied suffices."""
+    return f"{readable(amount, digits=4):.4g}"
 
 
 def _by_ways(kind: str, rows: Iterable[Expectation]) -> Iterator[Expectation]:

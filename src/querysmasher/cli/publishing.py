@@ -78,6 +78,7 @@ def _with_data(read: Spec, data: Path | None) -> Spec:
 def _check_ledger(read: Spec, seed: int | None) -> None:
     """Open the ledger before planning, which may take long, and refuse a simulation."""
     from querysmasher.privacy.distributions import distribution_of
+    from querysmasher.privacy.rates import readable
 
     if read.ledger is None:
         return
@@ -93,8 +94,8 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
     left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
     if left is not None and left < cost:
         note(
-            f"The ledger has rho = {left / 2:.6g} left, and the budget is {cost / 2:.6g}: the measurement "
-            "will probably be refused."
+            f"The ledger has left {read.ledger.left_words()}; the budget is rho = {readable(cost / 2):.6g}. "
+            "The measurement will probably be refused."
         )
 
 

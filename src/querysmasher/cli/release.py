@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from querysmasher.cli.answer import example_for
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, opened, say
@@ -34,7 +35,6 @@ from querysmasher.cli.words import (
     examples,
 )
 from querysmasher.errors import PlanError
-from querysmasher.names import written_name
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
@@ -101,7 +101,8 @@ def release(
                 summary, names = _finish(draft, read, planned, measured, form)
     print_release(folder, names, summary, measured, _achieved(summary), as_json=as_json)
     if not as_json:
-        say(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
+        example = example_for(measured)
+        say(f"Next: `querysmasher answer {folder}" + (f' "{example}"`' if example else "`"))
 
 
 def _planned(read: Spec) -> Plan:
@@ -170,10 +171,3 @@ def _achieved(summary: dict[str, Any]) -> list[tuple[str, str]]:
         answers += f", expected error ± {summary['expected_error']:.3g}"
     estimate = summary.get("estimate")
     return [("Answers", answers), *([("Error", estimate["error"])] if estimate else [])]
-
-
-def _hint(read: Spec) -> str:
-    """Return a predicate that this release can answer."""
-    first = read.workload.groups[0].attributes or read.schema.names
-    attribute = read.schema[first[0]]
-    return f"{written_name(attribute.name)} == {attribute.literals[0]}"

@@ -74,37 +74,58 @@ class Check:
     columns: tuple[ColumnCheck, ...]
     records: int
     bad_records: int
-    """Number of records with a missing value, or one outside the domain, in any of the columns."""
+    """Number of records with a missing value, or one outside the domain, in any of the columns, or without a
+    person."""
     max_records: int
     problem: str
     """Why the table cannot be read; empty if it can."""
+    unknown: str = "refuse"
+    """What `measure` does with such records: "refuse" the table, or "drop" them."""
+    person: str | None = None
+    nameless: int = 0
+    """Number of records without a person."""
+    records_per_person: int | None = None
+    """How many records of each person are counted; None if all are."""
+    crowded: int = 0
+    """Number of records that fit and are left out, because their person has more than are counted."""
 
     @property
     def ok(self) -> bool:
-        """Whether `measure` would accept the table with unknown="refuse"."""
-        return self.readable and not self.bad_records
+        """Whether `measure` would accept the table."""
+        return self.readable and not (self.bad_records and self.unknown == "refuse")
 
     @property
     def readable(self) -> bool:
         """Whether `measure` would accept the table with unknown="drop"."""
-        fits = not self.problem and self.records <= self.max_records
+        fits = not self.problem and self.counted <= self.max_records
         return fits and not any(column.problem for column in self.columns)
 
+    @property
+    def counted(self) -> int:
+        """Number of records that `measure` would count, if it accepts the table."""
+        return self.records - self.bad_records - self.crowded
+
     def verdict(self, drop: str = "unknown='drop'") -> str:
-        """Return in one sentence what `measure` would do; `drop` is the option that drops records."""
+        """Return in words what `measure` would do; `drop` is the option that drops records."""
         if self.problem:
             return f"The table is refused: {self.problem}" + ("" if self.problem.endswith("?") else ".")
-        if self.records > self.max_records:
-            return f"The table is refused: it has more than max_records = {self.max_records:,} records."
-        if not self.readable:
+        if any(column.problem for column in self.columns):
             names = ", ".join(repr(column.name) for column in self.columns if column.problem)
             return f"The table is refused, even if single records are dropped: see {names}."
-        if self.ok:
-            return f"All {count(self.records, 'record')} fit."
-        return (
-            f"{self.bad_records:,} of {count(self.records, 'record')} do not fit: the table is refused, or "
-            f"with {drop} these records are dropped."
-        )
+        if self.counted > self.max_records:
+            return f"The table is refused: it has more than max_records = {self.max_records:,} records."
+        verb = "does" if self.bad_records == 1 else "do"
+        some = f"{self.bad_records:,} of {count(self.records, 'record')} {verb} not fit"
+        if self.nameless:
+            some += f", {self.nameless:,} of them without a value in {self.person!r}"
+        if not self.ok:
+            return f"{some}: the table is refused, or with {drop} such records are dropped."
+        said = f"{some}: with {drop} such records are dropped." if self.bad_records else ""
+        said = said or f"All {count(self.records, 'record')} fit."
+        if self.crowded:
+            most = count(self.records_per_person or 1, "record")
+            said += f" At most {most} of each person are counted: {self.crowded:,} others are left out."
+        return f"{said} Counted: {self.counted:,}." if self.bad_records or self.crowded else said
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
         """Return a table of the columns; `backend` is any eager backend of narwhals that is installed."""
@@ -149,7 +170,9 @@ def check(
     attributes: Sequence[str] | None = None,
     *,
     max_records: int = 100_000_000,
+    unknown: str = "refuse",
     person: str | None = None,
+    records_per_person: int | None = None,
 ) -> Check:
     """Show the custodian what in a table does not fit a schema, in all columns at once.
 
@@ -164,7 +187,10 @@ def check(
         data: anything that `measure` accepts.
         attributes: the attributes to inspect; by default all. `measure` reads only those it measures.
         max_records: the public cap on the number of records, as for `measure`.
+        unknown: "refuse" or "drop", as for `measure`: what it does with records that do not fit.
         person: the column that says to whom a record belongs, as for `measure`.
+        records_per_person: with `person`, how many records of each are counted, as in the budget; by default
+            all.
 
     >>> import pyarrow
     >>> schema = Schema.of(age=3, sex=2)
@@ -183,15 +209,33 @@ def check(
         else tuple(attributes)
     )
     schema.positions(names)
-    open_table(schema, data, [], "drop")  # refuses what is not a table
+    open_table(schema, data, [], unknown)  # refuses what is not a table
     problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
     readable = [name for name in names if name not in problems]
-    found, problem = _inspected(open_table(schema, data, readable, "drop"))
-    problem = problem or _unnamed(schema, data, names) or _nameless(schema, data, person)
-    columns = [
+    bound = None if person is None else Bound(person, records_per_person or max_records, bytes(32))
+    unclear = _unclear(schema, data, bound)
+    known = None if unclear else bound
+    found, problem = _inspected(open_table(schema, data, readable, "drop", bound=known))
+    problem = problem or _unnamed(schema, data, names) or unclear
+    columns = tuple(
         _column(schema[n], found.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
-    ]
-    return Check(tuple(columns), found.records, found.bad_records, max_records, problem)
+    )
+    fitting = found.records - found.bad_records
+    crowded = 0
+    if records_per_person is not None and known is not None and not any(c.problem for c in columns):
+        crowded = fitting - open_table(schema, data, names, "drop", bound=known).records()
+    return Check(
+        columns,
+        found.records,
+        found.bad_records,
+        max_records,
+        problem,
+        unknown=unknown,
+        person=person,
+        nameless=found.nameless,
+        records_per_person=records_per_person if person is not None else None,
+        crowded=crowded,
+    )
 
 
 def _problem(schema: Schema, data: Any, name: str) -> str:
@@ -223,12 +267,12 @@ def _unnamed(schema: Schema, data: Any, names: Sequence[str]) -> str:
     return ""
 
 
-def _nameless(schema: Schema, data: Any, person: str | None) -> str:
-    """Say why it is not known to whom each record belongs, or nothing."""
-    if person is None:
+def _unclear(schema: Schema, data: Any, bound: Bound | None) -> str:
+    """Say why it is not known to whom records belong, even if those without a person are dropped."""
+    if bound is None:
         return ""
     try:
-        open_table(schema, data, [], bound=Bound(person, 1, bytes(32))).records()
+        open_table(schema, data, [], "drop", bound=bound).records()
     except DataError as error:
         return str(error)
     return ""

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from querysmasher.data.encoding import Code, Encoder
 from querysmasher.data.foreign import quietly
+from querysmasher.data.persons import names_of
 from querysmasher.data.rows import Forms, RowEncoder, formless
 from querysmasher.data.texts import Texts
 from querysmasher.errors import DataError
@@ -75,7 +76,9 @@ class Inspection:
     columns: dict[str, ColumnTally]
     records: int = 0
     bad_records: int = 0
-    """Number of records with a value that does not fit in any of the columns."""
+    """Number of records with a value that does not fit in any of the columns, or without a person."""
+    nameless: int = 0
+    """Number of records without a person, if persons are distinguished."""
 
     @classmethod
     def of(cls, rows: RowEncoder, batches: Iterable[Any]) -> Inspection:
@@ -89,6 +92,11 @@ class Inspection:
                 forms.note(name, codes)
                 stand_in = encoder.places.stand_in is not None
                 bad |= (codes >= encoder.unknown) & ~((codes == encoder.places.missing) & stand_in)
+            if rows.person is not None:
+                names = quietly("reading the persons", names_of, batch.column(rows.person), rows.person)
+                nobody = np.asarray(names.is_null(nan_is_null=True))
+                found.nameless += int(nobody.sum())
+                bad |= nobody
             found.records += batch.num_rows
             found.bad_records += int(bad.sum())
         for name in forms.formless:
@@ -98,7 +106,12 @@ class Inspection:
     def __add__(self, other: Inspection) -> Inspection:
         """Merge the findings about two parts of a table."""
         columns = {name: own + other.columns[name] for name, own in self.columns.items()}
-        return Inspection(columns, self.records + other.records, self.bad_records + other.bad_records)
+        return Inspection(
+            columns,
+            self.records + other.records,
+            self.bad_records + other.bad_records,
+            self.nameless + other.nameless,
+        )
 
     def to_bytes(self) -> bytes:
         """Return plain data from which `joined` restores the findings."""

@@ -108,7 +108,7 @@ class SparkCounter:
 
     def inspect(self) -> list[bytes]:
         """Return what `Inspection` finds in each partition: for `check`, which shows records."""
-        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self._rows.names)]
+        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self._rows.columns)]
         frame = quietly("selecting the columns", self._whole.selectExpr, *(selection or ["1 AS c0"]))
         frame = frame.mapInArrow(partial(spark_tasks.inspect_partition, self._rows), FINDINGS)
         rows = quietly("looking through the table in Spark", _run_job, frame, frame.collect)

@@ -171,8 +171,8 @@ def inspect_partition(rows: RowEncoder, parts: Iterable[Any]) -> Iterator[Any]:
 
 
 def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
-    """Return the batches of a partition with the attributes' names instead of numbers."""
-    return (part.rename_columns(list(rows.names)) for part in parts) if rows.names else parts
+    """Return the batches of a partition with the names of their columns instead of numbers."""
+    return (part.rename_columns(list(rows.columns)) for part in parts) if rows.columns else parts
 
 
 def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:

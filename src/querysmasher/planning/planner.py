@@ -19,6 +19,7 @@ from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
 
@@ -90,7 +91,8 @@ def plan(
             )
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
-    return making.plan(workload, budget, objective, insufficient)
+    with Bar("Planning", None, progress):
+        return making.plan(workload, budget, objective, insufficient)
 
 
 @explained("qs.least_budget(workload.within(50))")
@@ -135,7 +137,8 @@ def least_budget(
     check_asked(workload, budget)
     check_aimed(workload)
     making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
-    return making.least(workload, budget)
+    with Bar("Planning", None, progress):
+        return making.least(workload, budget)
 
 
 def _making(

@@ -33,6 +33,7 @@ from querysmasher.privacy.rates import (
     exact_delta,
     number,
     peak,
+    readable,
     renyi,
     switch,
     zcdp_delta,
@@ -123,7 +124,10 @@ class Budget(Explained):
         return renyi(self.privacy_cost, alpha)
 
     def describe(self, person: str | None = None) -> str:
-        """Return in plain words what is guaranteed, and whom it protects; see `Unit.describe`."""
+        """Return in plain words what is guaranteed, and whom it protects; see `Unit.describe`.
+
+        Amounts are rounded up to six digits: the guarantee holds as it is stated.
+        """
         return f"The release satisfies {self._claim()}, {self.unit.describe(person)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +155,7 @@ class Budget(Explained):
         return self.privacy_cost
 
     def _claim(self) -> str:
-        return f"zero-concentrated differential privacy with rho = {self.rho}"
+        return f"zero-concentrated differential privacy with rho = {readable(self.rho)}"
 
 
 @explained_class("qs.PrivacyCost(1.0)", BudgetArgumentError)
@@ -211,7 +215,7 @@ class GaussianDP(Budget):
             "mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so Gaussian DP with mu = "
             f"{self.mu} cannot be met with it"
         )
-        rho = self.mu**2 / 2
+        rho = readable(self.mu**2 / 2, up=False)
         remedy = Remedy(
             f"ask for zCDP(rho={rho}), rho = mu²/2, instead",
             f"ask for [budget] rho = {rho}, which is mu²/2, instead",
@@ -219,7 +223,7 @@ class GaussianDP(Budget):
         raise BudgetError(msg, remedy)
 
     def _claim(self) -> str:
-        return f"Gaussian differential privacy with mu = {self.mu}"
+        return f"Gaussian differential privacy with mu = {readable(self.mu)}"
 
 
 @explained_class("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
@@ -259,7 +263,9 @@ class ApproxDP(Budget):
         return 2 * self.rho_for_discrete
 
     def _claim(self) -> str:
-        return f"differential privacy with epsilon = {self.epsilon} and delta = {self.delta}"
+        return (
+            f"differential privacy with epsilon = {readable(self.epsilon)} and delta = {readable(self.delta)}"
+        )
 
 
 KINDS: dict[str, type[Budget]] = {cls.__name__: cls for cls in (PrivacyCost, zCDP, GaussianDP, ApproxDP)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,3 +144,19 @@ def number(name: str, value: object, zero: bool = False) -> float:
     allowed = f"0 or a number from {least} to {most}" if zero else f"a number from {least} to {most}"
     msg = f"{name}: expected {allowed}, such as {USUAL[name]}, got {as_given(value)}"
     raise BudgetError(msg)
+
+
+def readable(value: float, *, up: bool = True, digits: int = 6) -> float:
+    """Return a number of at most so many digits that is no smaller, or with up=False no larger.
+
+    A budget that is rounded up suffices wherever the exact one does, and a guarantee that is rounded up
+    holds. What is left is rounded down: it may be spent.
+
+    >>> readable(0.008534985602845095), readable(0.1), readable(2 / 3, up=False)
+    (0.00853499, 0.1, 0.666666)
+    """
+    near = float(f"{value:.{digits}g}")
+    if near == value or (near > value) == up:
+        return near
+    context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    return float(context.create_decimal(Decimal(value)))

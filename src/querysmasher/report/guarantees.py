@@ -11,6 +11,7 @@ from querysmasher.formatting import count, number
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.rates import readable
 from querysmasher.privacy.totals import Total
 from querysmasher.report.left_out import ALL, Counted
 
@@ -70,6 +71,8 @@ def promise(budget: Budget, counted: Counted = ALL, measured: bool = False) -> s
 def equivalents(budget: Budget) -> str:
     """Return what a budget costs in every definition of privacy, at its own δ if it has one.
 
+    Numbers are rounded up, so that each suffices.
+
     >>> from querysmasher.privacy.budget import ApproxDP, zCDP
     >>> equivalents(zCDP(0.5))
     'rho = 0.5, mu = 1, epsilon = 4.887 at delta = 1e-06'
@@ -77,8 +80,8 @@ def equivalents(budget: Budget) -> str:
     'rho = 0.01656, mu = 0.182, epsilon = 1 at delta = 1e-09'
     """
     delta = delta_of(budget)
-    epsilon = budget.epsilon_at(delta)
-    return f"rho = {budget.rho:.4g}, mu = {budget.mu:.4g}, epsilon = {epsilon:.4g} at delta = {delta:g}"
+    rho, mu, epsilon = (readable(a, digits=4) for a in (budget.rho, budget.mu, budget.epsilon_at(delta)))
+    return f"rho = {rho:.4g}, mu = {mu:.4g}, epsilon = {epsilon:.4g} at delta = {delta!r}"
 
 
 def record_words(entry: Entry | None) -> str:
@@ -93,11 +96,11 @@ def total_words(total: Total, delta: float) -> str:
 
     >>> from fractions import Fraction
     >>> total_words(Total(Fraction(1, 2)), 1e-6)
-    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.3076 at delta = 1e-06'
+    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.30761 at delta = 1e-06'
     """
-    mu = "" if total.mu is None else f", mu = {total.mu:.6g} (Gaussian DP)"
-    epsilon = f"epsilon = {total.epsilon_at(delta):.6g} at delta = {delta:g}"
-    return f"rho = {float(total.rho):.6g} (zCDP){mu}, {epsilon}"
+    mu = "" if total.mu is None else f", mu = {readable(total.mu):.6g} (Gaussian DP)"
+    epsilon = f"epsilon = {readable(total.epsilon_at(delta)):.6g} at delta = {delta!r}"
+    return f"rho = {readable(float(total.rho)):.6g} (zCDP){mu}, {epsilon}"
 
 
 def remarks(budget: Budget) -> list[str]:

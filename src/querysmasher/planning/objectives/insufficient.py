@@ -10,6 +10,7 @@ from querysmasher.formatting import number
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.privacy.rates import readable
 from querysmasher.workload.target import Target
 
 MET = 1 + 1e-9
@@ -19,7 +20,7 @@ MOST_NAMED = 4
 """Maximum number of groups that an error names."""
 
 PRINTED = 1 + 1e-5
-"""Factor by which a cost is rounded up, as it is printed with fewer digits."""
+"""Factor by which a cost is larger when it is printed: another plan may cost a little more."""
 
 Missed = Sequence[tuple[str, float, Target]]
 """Groups that miss their target: their name, largest standard error and target."""
@@ -53,7 +54,8 @@ class InsufficientError(PlanError):
             )
         else:
             problem += (
-                f"All targets are met by a privacy cost of {cost:.6g} ({_in_terms_of(best.budget, cost)}), "
+                f"All targets are met by a privacy cost of {readable(cost):.6g} "
+                f"({_in_terms_of(best.budget, cost)}), "
                 f"instead of {given:.6g}"
             )
             remedy = Remedy(
@@ -94,8 +96,8 @@ def _in_terms_of(budget: Budget, cost: float) -> str:
     same = PrivacyCost(cost)
     delta = budget.stated_delta
     if delta is not None:
-        return f"epsilon = {same.epsilon_at(delta) * PRINTED:.6g} at delta = {delta:g}"
-    return f"{budget.letter} = {getattr(same, budget.letter):.6g}"
+        return f"epsilon = {readable(same.epsilon_at(delta) * PRINTED):.6g} at delta = {delta!r}"
+    return f"{budget.letter} = {readable(getattr(same, budget.letter)):.6g}"
 
 
 def said_factor(factor: float) -> str:
