@@ -72,11 +72,6 @@ def test_the_noise_of_the_spec_counts(run, folder):
     assert measured == pytest.approx(discrete["expected_error"], rel=0.02)
 
 
-def test_other_words_are_at_the_delta_of_the_budget(run, folder):
-    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", "epsilon = 1\ndelta = 1e-9"))
-    assert "(epsilon, delta) = (1, 1e-09)" in run("plan", "--json").json["equivalents"]
-
-
 def test_many_groups_are_summed_up_unless_all_are_wanted(run, folder, monkeypatch):
     monkeypatch.setattr(expectations, "MOST_ROWS", 5)
     groups = run("plan", "--json").json["groups"]
