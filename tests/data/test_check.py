@@ -288,4 +288,4 @@ def test_values_of_several_kinds_and_decimal_commas_are_named_as_what_they_are(t
     assert found["income"].values == (("'5,5'", 1), ("'7,5'", 1))
     assert check(SCHEMA, qs.CSV(tmp_path / "t.csv", decimal=","), "income").ok
     (tmp_path / "t.csv").write_text("id;income\n1;5\n2;7;8\n")
-    assert "line 3" in check(SCHEMA, tmp_path / "t.csv", "income").problem
+    assert check(SCHEMA, tmp_path / "t.csv", "income")["income"].values == (("'�line 3: 3 fields'", 1),)

@@ -121,11 +121,11 @@ def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> lis
 
 
 def even(block: Block, columns: int, delimiter: str, quote: str | None) -> Block:
-    """Replace each field of such records by one that no attribute and no person has."""
-    record = delimiter.join([UNREADABLE] * columns).encode()
+    """Replace each field of such records by one that no attribute and no person has: where it is."""
     parts, done = [], 0
-    for start, end, _ in ragged(block, columns, delimiter, quote):
-        parts += [block.data[done:start], record]
+    for start, end, count in ragged(block, columns, delimiter, quote):
+        field = f"{UNREADABLE}line {_line(block, start)}: {count} fields".split(delimiter, maxsplit=1)[0]
+        parts += [block.data[done:start], delimiter.join([field] * columns).encode()]
         done = end
     return Block(b"".join([*parts, block.data[done:]]), block.line) if done else block
 
