@@ -14,8 +14,8 @@ HOLD = """
 import sys, time, warnings
 from pathlib import Path
 {system}
-from querysmasher.cli.lock import held, is_held
-from tests.cli.conftest import names
+from querysmasher.cli.lock import held
+with held(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
 """
