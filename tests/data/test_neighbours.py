@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from neighbours import CSV_WRITERS, FRAMES, SCHEMA, TYPES, as_text, excesses
+from neighbours import CSV_WRITERS, FRAMES, SCHEMA, SPARK_TYPES, TYPES, as_text, excesses
 from tests.profiles import fewer
 
 from querysmasher.attributes import Binned, Categorical, Ordinal
@@ -26,6 +26,7 @@ from querysmasher.data.check import check
 from querysmasher.data.dialect import CSV
 from querysmasher.data.encoding import Encoder
 from querysmasher.errors import DataError
+from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
 
 tables = st.lists(neighbours.records, min_size=1, max_size=8)
@@ -64,6 +65,70 @@ def test_parquet(tmp_path_factory, rows, names):
 @given(tables)
 def test_spark(spark, rows):
     assert excesses(rows, [0], lambda some: neighbours.spark_frame(some, spark), SCHEMA.names[:3]) == [0]
+
+
+PAIRS = 1000
+VALUES = {
+    "label": [*SCHEMA["label"].values, "B", None],
+    "big number": [*SCHEMA["big number"].values, 2**53 + 2, 3, -1, None],
+    "score": [0.1, 1.0, 2.5, 7.0, 0.2, 3.0, float("nan"), float("inf"), None],
+    "yes;no": [True, False, None],
+    "income": [0.0, 0.1, 9.5, 1e15, -1.0, float("nan"), None],
+    "day": [*SCHEMA["day"].values, date(2024, 3, 1), date(1, 1, 1), date(9999, 12, 31), None],
+    "free text": ["", "x", None],
+}
+TEXTS = ["abc", "12x", "1e400", "nan", "", " 1", "1,5", "2.5", "9007199254740993", "true", "2024-02-30", None]
+
+
+def many_tables(generator, as_texts):
+    """Records of many small tables, each with the number of its table and of its person."""
+    rows = []
+    for table in range(PAIRS):
+        for _ in range(generator.integers(1, 6)):
+            row = {name: values[generator.integers(len(values))] for name, values in VALUES.items()}
+            if as_texts:
+                row = {n: None if v is None else str(v) for n, v in row.items()}
+                odd = list(VALUES)[generator.integers(6)]
+                row[odd] = TEXTS[generator.integers(len(TEXTS))]
+            person = [7, 8, 9, None][generator.integers(4)]
+            rows.append({"table": table, "person": person and f"{table} {person}"} | row)
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [("score", "yes;no"), ("big number", "income"), ("day", "label")])
+@pytest.mark.parametrize("as_texts", [False, True])
+def test_spark_on_many_pairs(spark, names, as_texts):
+    """A thousand tables, and each without one of its records, in two frames that tell them apart."""
+    generator = np.random.default_rng(27)
+    rows = many_tables(generator, as_texts)
+    numbers = np.array([row["table"] for row in rows])
+    left_out = {int(generator.choice(np.flatnonzero(numbers == table))) for table in range(PAIRS)}
+    schema = Schema([Ordinal("table", range(PAIRS)), *(SCHEMA[name] for name in names)])
+    kinds = dict.fromkeys(TYPES.names, "string") if as_texts else SPARK_TYPES
+    types = "table int, person string, " + ", ".join(f"`{n}` {k}" for n, k in kinds.items())
+    arrow = pa.schema([("table", pa.int32()), ("person", pa.string())])
+    for field in TYPES:
+        arrow = arrow.append(pa.field(field.name, pa.string()) if as_texts else field)
+
+    def counted(some, bound, engine):
+        make = {
+            "spark": lambda: spark.createDataFrame([tuple(row.values()) for row in some], types),
+            "arrow": lambda: pa.Table.from_pylist(some, schema=arrow),
+        }[engine]
+        (table,) = open_table(schema, make(), schema.names, "drop", None, bound).marginals([schema.names])
+        return table.reshape(PAIRS, -1)
+
+    for bound in (None, Bound("person", 1, bytes(16))):
+        whole = counted(rows, bound, "spark")
+        less = counted([row for place, row in enumerate(rows) if place not in left_out], bound, "spark")
+        assert np.array_equal(whole, counted(rows, bound, "arrow"))
+        change = np.abs(whole - less).sum(axis=1)
+        if bound is None:
+            assert change.max() <= 1
+        else:  # another record of the same person may take the place of the one that is missing
+            assert change.max() <= 2
+        assert change.sum() > PAIRS / 20
 
 
 @pytest.mark.slow
