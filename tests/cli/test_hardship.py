@@ -104,6 +104,16 @@ def test_kill_9_at_any_moment_of_explore(run, processes, folder, monkeypatch):
     assert run("verify", "first")
 
 
+def test_parts_of_files_that_a_killed_run_left_are_not_published(run, folder, explored):
+    draft, content = explored
+    for name in (".estimates.parquet.0123456789abcdef.part", "answers.parquet", "summary.json"):
+        (folder / draft / name).write_bytes(b"half")
+    run("explore", "--resume", draft)
+    assert names(folder / "out") == OUT
+    assert (folder / "out" / "release.qs").read_bytes() == content
+    run("verify", "out")
+
+
 def test_kill_9_at_any_moment_of_resume(run, processes, folder, explored, monkeypatch):
     draft, content = explored
     shutil.copytree(folder, folder / "copy")

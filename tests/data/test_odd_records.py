@@ -449,3 +449,19 @@ def test_a_person_is_the_same_as_a_number_and_as_a_text():
         assert (
             open_table(Schema.of(a=3), data, ["a"], "drop", limits, Bound("id", 1, bytes(16))).records() == 2
         )
+
+
+def test_files_whose_persons_are_of_several_kinds(tmp_path):
+    """Their types are public, so they are refused without records too."""
+    pq.write_table(pa.table({"id": [1, 2], "a": [1, 1]}), tmp_path / "0.parquet")
+    for kind, refused in ((pa.string(), True), (pa.int8(), False), (pa.null(), False)):
+        for rows in (0, 1):
+            table = pa.table(
+                {"id": pa.array(["3"] * rows).cast(kind) if kind != pa.null() else pa.nulls(rows)}
+            )
+            pq.write_table(table.append_column("a", pa.array([1] * rows, pa.int64())), tmp_path / "1.parquet")
+            if refused:
+                with pytest.raises(DataError, match="both integers and"):
+                    persons_counted(tmp_path, "drop")
+            else:
+                assert persons_counted(tmp_path, "drop") == 2 + rows * (kind != pa.null())

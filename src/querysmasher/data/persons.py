@@ -206,9 +206,9 @@ class OneKind:
         self._title = title
         self._kind: Any = None
 
-    def note(self, names: Any) -> None:
-        """Check the kind of some names."""
-        if names.null_count == len(names):
+    def note(self, names: Any, is_stated: bool = False) -> None:
+        """Check the kind of some names; where none is there, only if the type of the column states it."""
+        if names.null_count == len(names) and not is_stated:
             return
         if self._kind is None:
             self._kind = names.type

@@ -127,8 +127,9 @@ class RowEncoder:
         if self.person is None:
             return codes, np.zeros(codes.rows, dtype=bool)
         column = batch.column(self.person)
-        names = quietly("reading the persons", names_of, column, self.person, self.unknown == "drop")
-        kinds.note(names)
+        drop = self.unknown == "drop"
+        names = quietly("reading the persons", names_of, column, self.person, drop)
+        kinds.note(names, drop and getattr(column, "type", None) != pa.null())  # or one record would decide
         nobody = np.asarray(names.is_null(nan_is_null=True))
         if nobody.any() and self.unknown == "refuse":
             msg = f"person: a record has no value in {self.person!r}, so nobody knows to whom it belongs"
