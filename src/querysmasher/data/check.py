@@ -42,7 +42,9 @@ class ColumnCheck:
     type: str
     """The type of the column; empty if there is no column or no record."""
     problem: str
-    """Why the whole column does not fit; empty if it does."""
+    """Why the table is refused because of this column, whatever its records; empty if it is not."""
+    hint: str
+    """What may be wrong with a column in which no value can match; empty if some can."""
     missing: int
     stand_in: str
     """The value that missing ones count as, if the schema declares one."""
@@ -63,7 +65,7 @@ class ColumnCheck:
         shown = [f"{value} × {times:,}" for value, times in self.values]
         more = [f"{self.more_values:,} other values"] if self.more_values else []
         missing = f"{self.missing:,}" + (f" as {self.stand_in}" if self.missing and self.stand_in else "")
-        wrong = "; ".join(filter(None, [self.problem, ", ".join(shown + more)]))
+        wrong = "; ".join(filter(None, [self.problem, self.hint, ", ".join(shown + more)]))
         return (self.name, self.type or "-", missing, f"{self.unmatched:,}", wrong)
 
 
@@ -297,6 +299,7 @@ def _column(attribute: Attribute, tally: ColumnTally) -> ColumnCheck:
         attribute.name,
         tally.type,
         tally.problem,
+        tally.hint,
         tally.missing,
         "" if attribute.missing is None else literal(attribute.missing),
         tally.unmatched,

@@ -30,13 +30,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from querysmasher.data import spark_tasks
 from querysmasher.data.counter import Limits
 from querysmasher.data.counting import batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.spark_packing import INTEGERS, Packing
+from querysmasher.data.spark_packing import INTEGERS, Packing, arrow_type
 from querysmasher.data.spark_tasks import FINDINGS, PERSON, SLAB_CELLS, SLABS, EncodedRows
 from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counts
@@ -70,6 +71,11 @@ class SparkCounter:
         columns = list(frame.columns)
         check_columns(rows.columns, columns, person=rows.person)
         kinds = dict(quietly("reading the types of the columns", lambda: frame.dtypes))
+        for name, encoder in rows.encoders.items():  # the tasks of a frame without records check no type
+            kind = arrow_type(kinds[name])
+            if kind is None:
+                raise encoder.mismatch(kinds[name])
+            encoder.encode(pa.nulls(0, kind))
         packing = Packing.of(rows.schema, rows.names, [kinds[name] for name in rows.names])
         # Under new names, because Spark fails on some names that it allows, such as those with a dot.
         selection = packing.selection([_quoted(name) for name in rows.names])
