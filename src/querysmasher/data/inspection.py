@@ -21,7 +21,7 @@ import pyarrow as pa
 from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
 from querysmasher.data.persons import names_of
-from querysmasher.data.rows import Forms, RowEncoder
+from querysmasher.data.rows import RowEncoder
 from querysmasher.data.texts import Texts
 from querysmasher.errors import DataError
 from querysmasher.labels import literal
