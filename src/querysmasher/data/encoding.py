@@ -113,8 +113,10 @@ class Encoder:
             return np.full(len(column), self.places.missing, self.places.dtype)
         if kind == pa.string_view():
             return self._typed(column.cast(pa.large_string()))
+        found = _kind(kind)
+        assert found is not None  # noqa: S101 - of an accepted type
         encoders = {str: self._texts, bool: self._booleans, float: self._numbers, date: self._dates}
-        codes = encoders[_kind(kind)](column)
+        codes = encoders[found](column)
         if column.null_count:
             codes[np.asarray(column.is_null())] = self.places.missing
         return codes
