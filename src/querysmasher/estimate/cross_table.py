@@ -96,12 +96,22 @@ class EstimatedCrossTable:
 
 
 def cross_table(
-    attributes: Sequence[Attribute], cells: Numbers, note: str, *, totals: bool, percent: Percent
+    attributes: Sequence[Attribute],
+    cells: Numbers,
+    total: float,
+    note: str,
+    *,
+    totals: bool,
+    percent: Percent,
 ) -> EstimatedCrossTable:
-    """Return the cross-table of estimated cells, with an axis per attribute."""
+    """Return the cross-table of estimated cells, with an axis per attribute.
+
+    `total` is their sum, but for rounding errors.
+    """
     values = np.asarray(cells, dtype=float)
     for axis in range(values.ndim):
         values = np.concatenate([values, values.sum(axis=axis, keepdims=True)], axis=axis)
+    values[(-1,) * values.ndim] = total
     if percent is not None:
         ends: dict[str, Any] = {
             "row": (..., slice(-1, None)),

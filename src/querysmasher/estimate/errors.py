@@ -25,6 +25,7 @@ from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.nonnegative import centred
+from querysmasher.estimate.risk import settled
 from querysmasher.release.frame import frame_of
 from querysmasher.release.measurements import Measurements
 from querysmasher.statistics.critical import pointwise
@@ -137,10 +138,11 @@ class EstimateErrors:
 class ErrorSource:
     """Finds the errors of estimated tables, in what was measured or by rehearsal."""
 
-    def __init__(self, releases: Sequence[Measurements], model: Model) -> None:
-        """Take what was measured, and the estimate."""
+    def __init__(self, releases: Sequence[Measurements], model: Model, asked: Sequence[Place]) -> None:
+        """Take what was measured, the estimate, and the sets of the tables asked for."""
         self._releases = releases
         self._model = model
+        self._asked = asked
 
     def errors(self, places: Sequence[Place]) -> EstimateErrors:
         """Return the errors of the tables on sets of increasing attributes."""
@@ -173,7 +175,7 @@ class ErrorSource:
         if not places:
             return []
         source = Rehearsal(self._releases, self._model)
-        again = Model(Evidence(self._model.schema, (source,)), self._model.total)
+        again = settled(Model(Evidence(self._model.schema, (source,)), self._model.total), self._asked)
         pairs = zip(self._model.tables(places), again.tables(places), strict=True)
         return [float(np.abs(first - second).sum()) for first, second in pairs]
 

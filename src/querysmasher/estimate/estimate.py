@@ -24,6 +24,7 @@ from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.report import write_estimate_report
+from querysmasher.estimate.risk import settled
 from querysmasher.estimate.seeds import drawn_seed
 from querysmasher.estimate.storage import load_estimate, save_estimate
 from querysmasher.estimate.strategy_space import Shrunken, largest_count
@@ -71,12 +72,23 @@ class Estimate:
         return str(self.about["guarantee"])
 
     @cached_property
-    def model(self) -> Model:
-        """Computes tables."""
+    def _shrunk(self) -> Model:
+        """Computes tables, however far they are from the unbiased ones."""
         evidence = Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases))
         if evidence.noisy(()) is not None:
             return Model(evidence)
         return Model(evidence, max(map(largest_count, self.releases)))  # a few queries, not the total
+
+    @cached_property
+    def model(self) -> Model:
+        """Computes tables."""
+        with one_core():
+            return settled(self._shrunk, self._asked)
+
+    @property
+    def _asked(self) -> list[Place]:
+        """The sets of the tables asked for."""
+        return [tuple(sorted(self.schema.positions(group.attributes))) for group in self.workload]
 
     def computed_by(self, model: Model) -> Self:
         """Return the estimate with a model of the same releases that has computed tables already."""
@@ -113,7 +125,8 @@ class Estimate:
         """
         check_table(attributes, self.schema.shape(attributes), percent)
         own = [self.schema[name] for name in attributes]
-        return cross_table(own, self.marginal(*attributes), self.note, totals=totals, percent=percent)
+        cells = self.marginal(*attributes)
+        return cross_table(own, cells, self.total, self.note, totals=totals, percent=percent)
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
         """Answer a workload (by default the one that was asked for), a predicate or several.
@@ -138,8 +151,13 @@ class Estimate:
 
     @cached_property
     def _answering(self) -> Answering:
-        shrunken = tuple(Shrunken(release, self.model) for release in self.releases)
-        return Answering(self.schema, self._tables, shrunken, self.model.zeros)
+        shrunken = tuple(Shrunken(release, self._shrunk) for release in self.releases)
+        public = next((one.public_total for one in self.releases if one.public_total is not None), None)
+        return Answering(self.schema, self._computed, shrunken, self._shrunk.zeros, public)
+
+    def _computed(self, places: Sequence[Place]) -> Iterator[Array]:
+        """Iterate over tables; nothing is computed before the first is asked for."""
+        yield from self._tables.tables(places)
 
     def to_frame(
         self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"
@@ -174,7 +192,7 @@ class Estimate:
 
     @cached_property
     def _errors(self) -> ErrorSource:
-        return ErrorSource(self.releases, self.model)
+        return ErrorSource(self.releases, self.model, self._asked)
 
     def _error_words(self) -> str:
         """Return the mean error in words."""
@@ -272,7 +290,7 @@ class IntegerEstimate(Estimate):
 
     @cached_property
     def _answering(self) -> Answering:
-        return Answering(self.schema, self._tables)  # all answers are sums of integers
+        return Answering(self.schema, self._computed)  # all answers are sums of integers
 
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:  # noqa: ARG002
         """Refuse: errors belong to the estimate before it was rounded."""
