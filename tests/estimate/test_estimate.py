@@ -47,7 +47,7 @@ def test_an_estimate_has_no_standard_errors_and_says_that_it_is_biased(tmp_path)
         assert not hasattr(one, "std")
     for one in (estimate, answers, table, answers[0]):
         assert not hasattr(one, "interval")
-        assert one.note == NOTE == "estimate: shrunk and non-negative, not unbiased"
+        assert one.note == NOTE == "estimate: non-negative, shrunk where that is safe, not unbiased"
     assert NOTE in repr(estimate)
     assert NOTE in repr(answers)
     assert NOTE in estimate._repr_html_()

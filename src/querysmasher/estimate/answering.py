@@ -82,7 +82,6 @@ class Answering:
             return answers
         return answers * (_summed(group, positions, mask.astype(float)) != 0)
 
-
     def _known(self, group: Group, answers: Array) -> Array:
         """Return answers of which those about all records are exactly the public number."""
         if self.public_total is None:

@@ -104,14 +104,12 @@ def cross_table(
     totals: bool,
     percent: Percent,
 ) -> EstimatedCrossTable:
-    """Return the cross-table of estimated cells, with an axis per attribute.
-
-    `total` is their sum, but for rounding errors.
-    """
+    """Return the cross-table of estimated cells, with an axis per attribute; `total` is all records."""
     values = np.asarray(cells, dtype=float)
     for axis in range(values.ndim):
         values = np.concatenate([values, values.sum(axis=axis, keepdims=True)], axis=axis)
-    values[(-1,) * values.ndim] = total
+    if math.isclose(values[(-1,) * values.ndim], total, rel_tol=1e-9):  # but for rounding errors
+        values[(-1,) * values.ndim] = total
     if percent is not None:
         ends: dict[str, Any] = {
             "row": (..., slice(-1, None)),

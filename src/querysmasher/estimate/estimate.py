@@ -31,6 +31,7 @@ from querysmasher.estimate.strategy_space import Shrunken, largest_count
 from querysmasher.estimate.synthesis import Synthesis
 from querysmasher.estimate.writing import write_estimates
 from querysmasher.fields import whole
+from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
@@ -104,6 +105,29 @@ class Estimate:
     def total(self) -> float:
         """The estimated number of records."""
         return self._tables.total
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """How far tables are moved from the unbiased ones (0) to those of the model (1).
+
+        The keys are numbers of attributes. It is empty if the tables were not measured, or are so large that
+        those of the model are taken as they are.
+        """
+        return dict(self.model.weights)
+
+    @property
+    def fallback(self) -> str:
+        """Which tables are nearer to the unbiased ones than the model's, and why; empty if none is."""
+        short = {order: weight for order, weight in self.weights.items() if weight < 1}
+        if not short:
+            return ""
+        moved = ", ".join(
+            f"{weight:.0%} for {count(order, 'attribute')}" for order, weight in sorted(short.items())
+        )
+        return (
+            "Here the model alone could have larger errors than the unbiased tables. So these, made "
+            f"non-negative, are moved only a part of the way to the model's: {moved}."
+        )
 
     def marginal(self, *attributes: str) -> EstimatedTable:
         """Return the table on any attributes, in the order given, measured or not.
@@ -195,8 +219,8 @@ class Estimate:
         return ErrorSource(self.releases, self.model, self._asked)
 
     def _error_words(self) -> str:
-        """Return the mean error in words."""
-        return str(self.error())
+        """Return the mean error in words, and where the estimate falls back on the unbiased tables."""
+        return ". ".join(filter(None, [str(self.error()), self.fallback]))
 
     def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a page of tables, one HTML file, and return its path.
@@ -234,12 +258,12 @@ class Estimate:
         no more information than the estimate. Do not compute standard errors from them.
         `seed` makes them reproducible.
         """
-        count = round(self.model.total) if n is None else n
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
+        records = round(self.model.total) if n is None else n
+        if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
             msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {n!r}"
             raise WorkloadError(msg)
         synthesis = Synthesis(self.model)
-        return Microdata(synthesis, tuple(self.schema), count, drawn_seed(seed), self.about)
+        return Microdata(synthesis, tuple(self.schema), records, drawn_seed(seed), self.about)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""
@@ -270,6 +294,7 @@ class Estimate:
             ("note", self.note),
             ("records", f"about {self.total:,.0f}"),
             ("attributes", ", ".join(self.schema.names[:12])),
+            *([("tables", self.fallback)] if self.fallback else []),
             ("guarantee", self.guarantee),
         ]
         return notebook("Estimate", table(["", ""], rows))
@@ -299,7 +324,7 @@ class IntegerEstimate(Estimate):
 
     def _error_words(self) -> str:
         before = Estimate(self.releases, self.workload, self.about).computed_by(self.model)
-        return f"before rounding, {before.error()}"
+        return f"before rounding, {before._error_words()}"  # noqa: SLF001 - of the same class
 
     def marginal(self, *attributes: str) -> EstimatedTable:
         """Return the table on any attributes, in the order given, as integers."""

@@ -1,4 +1,4 @@
-"""How far estimated tables may be from the unbiased ones: as far as an unbiased estimate of their risk allows.
+"""How far estimated tables may be from the unbiased ones: as far as an estimate of their risk allows.
 
 A small table without structure has nothing that shrinkage could use, and what the model assumes then costs
 more than it gains. Let z be the noisy residuals of sets of k attributes, in orthonormal coordinates with
@@ -6,12 +6,13 @@ noise of variance s², and b those of the model's tables. Errors of sets add up:
 set B weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B. With g = z − b, ‖g‖² = Σ wg² and λ = Σ wg²·ws²/‖g‖², the
 mean of ws² in the direction of g, the residuals
 
-    v = z − a·g,      a = min(1, 2(Σ ws² ∂g/∂z − 2λ)/‖g‖²)  if positive, else 0,
+    v = z − a·g,      a the largest number of at most 1 with  a²‖g‖² − 2a(Σ ws² ∂g/∂z − 2λ) ≤ 0.02 Σ ws²,
 
-have an expected weighted squared error of at most that of z, by Stein's identity, provided that a step of z
-moves b no farther than z: `docs/concepts/estimates.md` has the proof. Where the model is any good, a is 1, and
-its tables are taken as they are; where its own estimated risk exceeds that of the unbiased tables, a is as
-large as this risk allows. The derivatives are estimated by moving all residuals a little, at random.
+have an expected weighted squared error of at most 1.02 that of z, by Stein's identity, if a step of z moves b
+in the same direction and no farther (docs/concepts/estimates.md has the proof). Where the model is any good,
+a is 1, and its tables are taken as they are; where its estimated risk exceeds that of the unbiased tables, a
+is as large as this risk allows. The derivatives are estimated by moving all residuals a little, at random. A
+number k of attributes whose sets have few directions shares its a with the next.
 
 If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
 are among these, and the projection onto a convex set never increases the distance to any of its points.
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
+from querysmasher.estimate.batches import batches
 from querysmasher.estimate.completion import Axes, fitted
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.model import Model
@@ -35,16 +37,17 @@ from querysmasher.estimate.nonnegative import with_margins
 from querysmasher.planning.lifting import subsets
 
 LARGEST = 100_000
-"""Maximum number of cells of the tables whose risk is estimated: the model of larger ones is taken as it is."""
+"""Maximum number of cells of the tables whose risk is estimated: otherwise the model is taken as it is."""
+
+TOLERATED = 0.02
+"""Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
 
 DIRECTIONS = 10
 """Minimum number of directions that are moved alone: of d directions, d - 2 can gain."""
 
-PROBES, STEP = 4, 0.3
-"""How often residuals are moved to estimate derivatives, and by how many standard errors."""
-
-SWEEPS = 20
-"""Number of rounds that give tables, which nearly have them, their margins."""
+PROBES, MANY, STEP = 4, 1_000, 0.3
+"""How often residuals are moved to estimate derivatives, once if there are many, and by how many standard
+errors."""
 
 ROUNDS, CLOSE = 200, 1e-3
 """Maximum number of rounds of Dykstra's algorithm, and the error in standard errors at which it ends."""
@@ -70,26 +73,28 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
 
 
 def _measured(model: Model, asked: Iterable[Place]) -> list[Place]:
-    """Return the largest sets of which all parts were measured, below those asked for; none if too many."""
-    sizes = model.schema.sizes
+    """Return the largest sets of which all parts were measured, below those asked for; none if too large."""
+    sizes, places = model.schema.sizes, set(asked)
+    if sum(math.prod(sizes[a] for a in place) for place in places) > LARGEST:
+        return []
     known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
 
     def follows(place: Place) -> bool:
         if place not in known:
-            is_measured = math.prod(sizes[a] - 1 for a in place) == 0 or model.evidence.noisy(place) is not None
-            known[place] = is_measured and all(map(follows, combinations(place, len(place) - 1)))
+            has_parts = all(map(follows, combinations(place, len(place) - 1)))
+            is_empty = not math.prod(sizes[a] - 1 for a in place)
+            known[place] = has_parts and (is_empty or model.evidence.noisy(place) is not None)
         return known[place]
 
-    found: dict[Place, None] = {}
-    cells = 0
-    for place in sorted(set(asked), key=lambda p: (-len(p), p)):
-        for some in sorted(subsets(place), key=lambda p: (-len(p), p)):
-            if some and follows(some) and not any(set(some) <= set(one) for one in found):
-                found[some] = None
-                cells += math.prod(sizes[a] for a in some)
-                if cells > LARGEST:
-                    return []
-    return sorted(found)
+    found: set[Place] = set()
+    for place in places:
+        level = [()] if known[()] else []
+        while level:  # up from the empty set, as far as measured sets go
+            larger = {(*some, a) for some in level for a in place if a > max(some, default=-1)}
+            found |= set(level)
+            level = list(filter(follows, larger))
+    inside = {some for place in found for some in subsets(place) if some != place}
+    return sorted(found - inside - {()})
 
 
 def _moved(model: Model, space: Space) -> tuple[dict[int, float], Array]:
@@ -99,23 +104,32 @@ def _moved(model: Model, space: Space) -> tuple[dict[int, float], Array]:
     away = noisy - space.coordinates(model.tables(space.sets))
     slopes = np.zeros_like(away)
     rng = np.random.default_rng(0)
-    for _ in range(PROBES):
+    probes = PROBES if len(away) < MANY else 1
+    for _ in range(probes):
         signs = rng.choice([-1.0, 1.0], len(away))
         step = STEP * std * signs
         source = Moved(model.evidence, space.residuals(step))
         again = Model(Evidence(model.schema, (source,)), model.least)
         further = noisy + step - space.coordinates(again.tables(space.sets))
-        slopes += std * signs * (further - away) / (STEP * PROBES)
+        slopes += std * signs * (further - away) / (STEP * probes)
     squares = space.weights * away**2
     weights: dict[int, float] = {}
     for orders in space.blocks:
         own = np.isin(space.orders, orders)
-        length = float(squares[own].sum())
-        noise = float(squares[own] @ (space.weights * space.variances)[own]) / max(length, 1e-300)
-        spare = 2 * (float(space.weights[own] @ slopes[own]) - 2 * noise)
-        weight = min(1.0, max(0.0, spare / length)) if length > 0 else 1.0
+        length, noise = float(squares[own].sum()), (space.weights * space.variances)[own]
+        spare = float(space.weights[own] @ slopes[own]) - 2 * float(squares[own] @ noise) / max(
+            length, 1e-300
+        )
+        weight = _reach(length, spare, TOLERATED * float(noise.sum()))
         weights |= dict.fromkeys(orders, weight)
     return weights, noisy - away * np.array([weights.get(order, 1.0) for order in space.orders.tolist()])
+
+
+def _reach(length: float, spare: float, allowed: float) -> float:
+    """Return the largest number a of at most 1 with a² · length - 2a · spare of at most `allowed`."""
+    if length - 2 * spare <= allowed:
+        return 1.0
+    return (spare + math.sqrt(spare**2 + length * allowed)) / length
 
 
 class Moved:
@@ -152,19 +166,25 @@ class Space:
         self._ends = dict(zip(self.sets, np.cumsum(counts).tolist(), strict=True))
         self.variances = np.repeat([self.noisy[place].variance for place in self.sets], counts)
         self.orders = np.repeat([max(len(place), 1) for place in self.sets], counts)
-        self.weights = np.repeat([self._weight(place) for place in self.sets], counts)
+        above = dict.fromkeys(self.sets, 0.0)
+        for table in tables:
+            for place in subsets(table):
+                above[place] += 1 / math.prod(self._sizes[a] for a in table if a not in place)
+        self.weights = np.repeat([above[place] for place in self.sets], counts)
+        """What a squared error in each coordinate weighs, over all tables."""
 
     @property
     def blocks(self) -> list[list[int]]:
         """Numbers of attributes whose sets are moved together: each has many directions, if possible."""
         found: list[list[int]] = []
         count = 0
-        for order, directions in zip(*np.unique(self.orders[self.variances > 0], return_counts=True), strict=True):
+        orders = self.orders[self.variances > 0]
+        for order in np.unique(orders).tolist():
             if not found or count >= DIRECTIONS:
                 found.append([])
                 count = 0
-            found[-1].append(int(order))
-            count += int(directions)
+            found[-1].append(order)
+            count += int((orders == order).sum())
         if len(found) > 1 and count < DIRECTIONS:
             found[-2:] = [found[-2] + found[-1]]
         return found
@@ -172,11 +192,6 @@ class Space:
     def _nothing(self, place: Place) -> Noisy:
         """Return the residual of a set that has no direction."""
         return Noisy(place, np.zeros([self._sizes[a] for a in place]), 0.0)
-
-    def _weight(self, place: Place) -> float:
-        """Return what a squared error in a residual weighs, over all tables."""
-        above = (set(one) - set(place) for one in self._largest if set(place) <= set(one))
-        return math.fsum(1 / math.prod(self._sizes[a] for a in others) for others in above)
 
     def coordinates(self, tables: Iterable[Array]) -> Array:
         """Return the coordinates of tables, one per set."""
@@ -226,7 +241,7 @@ class Space:
         return sums / self.weights
 
     def nearest(self, coordinates: Array, model: Model) -> Array:
-        """Return the nearest coordinates of which all tables are non-negative, with their structural zeros."""
+        """Return the nearest coordinates of which all tables are non-negative, with structural zeros."""
         masks = [np.stack([_mask(model, place, shape) for place in own]) for shape, own, _ in self._stacks]
         public = self.variances == 0
         close = CLOSE * math.sqrt(float(self.variances @ self.weights) / sum(mask.size for mask in masks))
@@ -245,28 +260,30 @@ class Space:
     def tables(self, coordinates: Array, model: Model) -> dict[Place, Array]:
         """Return the table of every set: non-negative, with the margins of the others."""
         residuals = self.residuals(coordinates)
-        found: dict[Place, Array] = {}
-        for place in self.sets:
-            shape = tuple(self._sizes[a] for a in place)
-            table = np.zeros(shape)
-            for some in subsets(place):
-                others = math.prod(self._sizes[a] for a in place if a not in some)
-                table += residuals[some].reshape([self._sizes[a] if a in some else 1 for a in place]) / others
-            possible = np.asarray(np.maximum(table, 0.0) * _mask(model, place, shape))
-            found[place] = self._consistent(place, possible, found)
-            found[place].flags.writeable = False
+        found = {(): np.maximum(residuals[()], 0.0)}
+        for order in range(1, len(self.sets[-1]) + 1):
+            for some in batches([place for place in self.sets if len(place) == order], self._sizes):
+                shape = [self._sizes[a] for a in some[0]]
+                masks = np.stack([_mask(model, place, shape) for place in some])
+                tables = np.maximum(np.stack([self._sum(place, residuals) for place in some]), 0.0) * masks
+                margins: dict[Axes, Array] = {
+                    axes: np.stack([found[tuple(place[a] for a in axes)] for place in some])
+                    for axes in combinations(range(order), order - 1)
+                }
+                tables = fitted(tables, margins)
+                if order == 2 and masks.all():
+                    tables = with_margins(tables, margins[0,], margins[1,])
+                tables.flags.writeable = False
+                found.update(zip(some, tables, strict=True))
         return found
 
-    def _consistent(self, place: Place, table: Array, smaller: Mapping[Place, Array]) -> Array:
-        """Return a table with the margins of smaller ones, from one that nearly has them."""
-        if not place:
-            return table
-        margins: dict[Axes, Array] = {
-            axes: smaller[tuple(place[a] for a in axes)][None]
-            for axes in combinations(range(len(place)), len(place) - 1)
-        }
-        found = fitted(table[None], margins, SWEEPS)
-        return (with_margins(found, margins[0,], margins[1,]) if len(place) == 2 else found)[0]
+    def _sum(self, place: Place, residuals: Mapping[Place, Array]) -> Array:
+        """Return the table on a set."""
+        result = np.zeros([self._sizes[a] for a in place])
+        for some in subsets(place):
+            others = math.prod(self._sizes[a] for a in place if a not in some)
+            result += residuals[some].reshape([self._sizes[a] if a in some else 1 for a in place]) / others
+        return result
 
 
 def _mask(model: Model, place: Place, shape: Sequence[int]) -> Array:
