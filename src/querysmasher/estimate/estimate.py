@@ -126,7 +126,7 @@ class Estimate:
         )
         return (
             "Here the model alone could have larger errors than the unbiased tables. So these, made "
-            f"non-negative, are moved only a part of the way to the model's: {moved}."
+            f"non-negative, are moved only a part of the way to those of the model: {moved}."
         )
 
     def marginal(self, *attributes: str) -> EstimatedTable:

@@ -1,18 +1,18 @@
 """How far estimated tables may be from the unbiased ones: as far as an estimate of their risk allows.
 
 A small table without structure has nothing that shrinkage could use, and what the model assumes then costs
-more than it gains. Let z be the noisy residuals of sets of k attributes, in orthonormal coordinates with
-noise of variance s², and b those of the model's tables. Errors of sets add up: an error in a coordinate of
-set B weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B. With g = z − b, ‖g‖² = Σ wg² and λ = Σ wg²·ws²/‖g‖², the
-mean of ws² in the direction of g, the residuals
+more than it gains. Let z be the noisy residuals of some sets, in orthonormal coordinates with noise of
+variance s², and b those of the model's tables. Errors of sets add up: an error in a coordinate of set B
+weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B. With g = z − b, ‖g‖² = Σ wg² and λ = Σ wg²·ws²/‖g‖², the mean
+of ws² in the direction of g, the residuals
 
     v = z − a·g,      a the largest number of at most 1 with  a²‖g‖² − 2a(Σ ws² ∂g/∂z − 2λ) ≤ 0.02 Σ ws²,
 
-have an expected weighted squared error of at most 1.02 that of z, by Stein's identity, if a step of z moves b
-in the same direction and no farther (docs/concepts/estimates.md has the proof). Where the model is any good,
-a is 1, and its tables are taken as they are; where its estimated risk exceeds that of the unbiased tables, a
-is as large as this risk allows. The derivatives are estimated by moving all residuals a little, at random. A
-number k of attributes whose sets have few directions shares its a with the next.
+have an expected weighted squared error of at most 1.02 times that of z, as docs/concepts/estimates.md shows
+by Stein's identity. Where the model is any good, a is 1, and its tables are taken as they are; where its
+estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
+estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
+do all below the smallest tables asked for.
 
 If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
 are among these, and the projection onto a convex set never increases the distance to any of its points.
@@ -60,10 +60,12 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
 
     `asked` are the sets whose tables are asked for.
     """
-    tables = _measured(model, asked)
+    places = set(asked)
+    tables = _measured(model, places)
     if not tables:
         return model
-    space = Space(model.evidence, tables)
+    smallest = min(len(place) for place in (*tables, *places) if place)
+    space = Space(model.evidence, tables, smallest)
     weights, coordinates = _moved(model, space)
     if all(weight == 1 for weight in weights.values()):
         model.weights = weights
@@ -72,9 +74,9 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
     return Model(model.evidence, model.least, known, weights)
 
 
-def _measured(model: Model, asked: Iterable[Place]) -> list[Place]:
+def _measured(model: Model, places: set[Place]) -> list[Place]:
     """Return the largest sets of which all parts were measured, below those asked for; none if too large."""
-    sizes, places = model.schema.sizes, set(asked)
+    sizes = model.schema.sizes
     if sum(math.prod(sizes[a] for a in place) for place in places) > LARGEST:
         return []
     known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
@@ -155,10 +157,11 @@ class Moved:
 class Space:
     """Some tables as coordinates: the residuals of all sets below them, in orthonormal bases."""
 
-    def __init__(self, evidence: Evidence, tables: Sequence[Place]) -> None:
-        """Take what was measured, and tables of which all parts were."""
+    def __init__(self, evidence: Evidence, tables: Sequence[Place], smallest: int = 1) -> None:
+        """Take what was measured, tables of which all parts were, and the least size of those asked for."""
         self._sizes = evidence.schema.sizes
         self._largest = tables
+        self._smallest = smallest
         found = {some for place in tables for some in subsets(place)}
         self.sets = sorted(found, key=lambda place: (len(place), place))
         self.noisy = {place: evidence.noisy(place) or self._nothing(place) for place in self.sets}
@@ -175,12 +178,16 @@ class Space:
 
     @property
     def blocks(self) -> list[list[int]]:
-        """Numbers of attributes whose sets are moved together: each has many directions, if possible."""
+        """Numbers of attributes whose sets are moved together.
+
+        Each has many directions, if possible. The smallest tables asked for consist of sets of their own size
+        and of all smaller ones, so that these are moved together.
+        """
         found: list[list[int]] = []
         count = 0
         orders = self.orders[self.variances > 0]
         for order in np.unique(orders).tolist():
-            if not found or count >= DIRECTIONS:
+            if not found or (count >= DIRECTIONS and order > self._smallest):
                 found.append([])
                 count = 0
             found[-1].append(order)
