@@ -217,3 +217,14 @@ def test_an_estimate_is_the_same_whatever_was_asked_before(tmp_path):
         assert whole.answer(asked).values.tolist() == same.answer(asked).values.tolist()
         drawn, again = (one.microdata(300, seed=5).to_frame() for one in (after, before))
         assert drawn.equals(again)
+
+
+def test_the_risk_of_tables_of_the_fewest_attributes_is_estimated_first(monkeypatch):
+    schema, records = people()
+    known = evidence(schema, records, 2, 1.0)
+    singles, pairs = [(a,) for a in range(5)], list(itertools.combinations(range(5), 2))
+    monkeypatch.setattr("querysmasher.estimate.risk.LARGEST", 30)
+    assert settled(Model(known), pairs).weights == {}
+    assert set(settled(Model(known), singles + pairs).weights) == {1}
+    monkeypatch.setattr("querysmasher.estimate.risk.LARGEST", 1000)
+    assert set(settled(Model(known), singles + pairs).weights) == {1, 2}

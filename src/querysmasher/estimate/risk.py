@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
-from itertools import combinations
+from itertools import combinations, groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from querysmasher.estimate.nonnegative import with_margins
 from querysmasher.planning.lifting import subsets
 
 LARGEST = 100_000
-"""Maximum number of cells of the tables whose risk is estimated: otherwise the model is taken as it is."""
+"""Maximum number of cells of the tables whose risk is estimated: those of the fewest attributes first."""
 
 TOLERATED = 0.02
 """Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
@@ -60,7 +60,7 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
 
     `asked` are the sets whose tables are asked for.
     """
-    places = set(asked)
+    places = _small(model.schema.sizes, set(asked))
     tables = _measured(model, places)
     if not tables:
         return model
@@ -74,11 +74,21 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
     return Model(model.evidence, model.least, known, weights)
 
 
+def _small(sizes: Sequence[int], places: set[Place]) -> set[Place]:
+    """Return the sets of the fewest attributes, as long as their tables are not too large together."""
+    cells, found = 0, set[Place]()
+    for _, own in groupby(sorted(places, key=len), key=len):
+        some = set(own)
+        cells += sum(math.prod(sizes[a] for a in place) for place in some)
+        if cells > LARGEST:
+            break
+        found |= some
+    return found
+
+
 def _measured(model: Model, places: set[Place]) -> list[Place]:
-    """Return the largest sets of which all parts were measured, below those asked for; none if too large."""
+    """Return the largest sets of which all parts were measured, below those asked for."""
     sizes = model.schema.sizes
-    if sum(math.prod(sizes[a] for a in place) for place in places) > LARGEST:
-        return []
     known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
 
     def follows(place: Place) -> bool:
