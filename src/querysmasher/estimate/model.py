@@ -92,7 +92,7 @@ class Model:
     @cached_property
     def pairs(self) -> Pairs:
         """The tables on two attributes."""
-        pairs = {place: table for place, table in self._given.items() if len(place) == 2}
+        pairs: dict[Place, Array] = {p: table for p, table in self._given.items() if len(p) == 2}
         return Pairs(self.evidence, self.total, self.single, self.zeros, pairs)
 
     @cached_property

@@ -100,7 +100,7 @@ def _measured(model: Model, places: set[Place]) -> list[Place]:
 
     found: set[Place] = set()
     for place in places:
-        level = [()] if known[()] else []
+        level: list[Place] = [()] if known[()] else []
         while level:  # up from the empty set, as far as measured sets go
             larger = {(*some, a) for some in level for a in place if a > max(some, default=-1)}
             found |= set(level)
@@ -277,7 +277,7 @@ class Space:
     def tables(self, coordinates: Array, model: Model) -> dict[Place, Array]:
         """Return the table of every set: non-negative, with the margins of the others."""
         residuals = self.residuals(coordinates)
-        found = {(): np.maximum(residuals[()], 0.0)}
+        found: dict[Place, Array] = {(): np.maximum(residuals[()], 0.0)}
         for order in range(1, len(self.sets[-1]) + 1):
             for some in batches([place for place in self.sets if len(place) == order], self._sizes):
                 shape = [self._sizes[a] for a in some[0]]

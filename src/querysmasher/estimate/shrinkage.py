@@ -75,8 +75,8 @@ def fit(deviations: Array, targets: Array, noise: Array) -> Prior:
     squares = deviations.reshape(count, -1) ** 2
     energy = np.bincount(flat, weights=squares.ravel(), minlength=length).reshape(count, -1)
     # a product per table: the rows of one would depend on how many there are, in the last bit
-    cells, energy = cells[:, None], energy[:, None] / noise[:, None, None]
-    values = -0.5 * (cells @ _LOGARITHMS + energy @ _INVERSES)[:, 0]
+    relative = energy[:, None] / noise[:, None, None]
+    values = -0.5 * (cells[:, None] @ _LOGARITHMS + relative @ _INVERSES)[:, 0]
     best = values.argmax(axis=1)
     return Prior(GRID[best, 0], GRID[best, 1], noise, values[np.arange(count), best])
 
