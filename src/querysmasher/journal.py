@@ -95,7 +95,7 @@ class Journal:
         """Return everything that was measured, with the errors of some tables if these are to cost a bit."""
         if not cost:
             return self.release()
-        model = self.model()  # which that of the release is, as errors are no part of it
+        self._known = model = self.release().estimate().model  # errors are no part of it
         self.compare(ERRORS, sets, cost)
         return self.release().remembering(model)
 

@@ -270,7 +270,9 @@ def test_another_text_of_a_csv_file_is_found(plan, tmp_path, change, status, end
     assert not verdict.ok
 
 
-@pytest.mark.parametrize("extra", [b"#", gzip.compress(b"epsilon = 0.001", mtime=0)], ids=["a letter", "a member"])
+@pytest.mark.parametrize(
+    "extra", [b"#", gzip.compress(b"epsilon = 0.001", mtime=0)], ids=["a letter", "a member"]
+)
 def test_more_in_a_compressed_file_is_found(plan, tmp_path, extra):
     made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.csv.gz")
     path = made / "answers.csv.gz"

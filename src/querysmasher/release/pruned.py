@@ -19,7 +19,7 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.prediction import Predictor
 from querysmasher.planning.predictors import new_predictor
 from querysmasher.planning.strategies import Strategy, UnsplitStrategy, is_unsplit
-from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstruction import Reconstruction, answered
 from querysmasher.schema import Schema
 from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
@@ -43,9 +43,7 @@ class Pruned:
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.predictor.variances(group))
         table = self._marginal(self.schema.positions(group.attributes))
-        for _, family in group.parts():
-            table = np.moveaxis(family.answers(table), 0, -1)
-        return table, std
+        return answered(group, table, std, self.reconstruction.public_total), std
 
     def _marginal(self, attributes: tuple[int, ...]) -> Array:
         """Return a marginal; those of the large attribute are kept."""

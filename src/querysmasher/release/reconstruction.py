@@ -227,6 +227,26 @@ class WholesReconstruction(PartlyWhole):
         return table.transpose([ordered.index(a) for a in attributes])
 
 
+def answered(group: Group, table: Array, std: Array, public_total: int | None) -> Array:
+    """Return the answers to a group from its marginal, with an axis per family.
+
+    A query has no error if it counts every record equally often. Its answer is exactly that multiple of the
+    public number of records, and not the sum of cells that have rounding errors.
+    """
+    answers = summed(group, table)
+    if std.all():
+        return answers
+    often = summed(group, np.ones(table.shape)) / table.size
+    return np.where(std == 0, often * float(public_total or 0), answers)
+
+
+def summed(group: Group, table: Array) -> Array:
+    """Return the sums of the cells of a table that a group asks for, with an axis per family."""
+    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+        table = np.moveaxis(family.answers(table), 0, -1)
+    return table
+
+
 def _is_of_whole_queries(plan: IntegerPlan, measured: IntegerMeasured) -> bool:
     """Return whether a measurement is one of queries that are not split."""
     factors = (factor for _, number in measured.blocks for _, factor in plan.strategies[number].factors)

@@ -22,6 +22,7 @@ from querysmasher.release.covariance import covariance
 from querysmasher.release.description import about
 from querysmasher.release.linear import LinearMeasurement, linear_measurements
 from querysmasher.release.measurements import Measurements
+from querysmasher.release.reconstruction import answered
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
@@ -97,9 +98,7 @@ class Release(Measurements, Statistical, Explained):
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.predictor.variances(group))  # also refuses what cannot be answered
         table = self.reconstruction.marginal(self.plan.schema.positions(group.attributes), complete=False)
-        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-            table = np.moveaxis(family.answers(table), 0, -1)
-        return table, std
+        return answered(group, table, std, self.public_total), std
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""

@@ -85,7 +85,7 @@ class EstimateSection:
         exact = "one attribute" if self.estimate.schema.impossible_where else "one and two attributes"
         return join(
             [
-                element("p", _words(self.errors)),
+                element("p", _words(self.errors, self.estimate.fallback)),
                 element(
                     "div",
                     table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
@@ -138,7 +138,7 @@ def _reach(error: EstimateError) -> str:
     return f"{error.kind}; 95% interval {low:.1%} to {high:.1%}"
 
 
-def _words(errors: EstimateErrors) -> str:
+def _words(errors: EstimateErrors, fallback: str) -> str:
     mean = errors.mean
     how = (
         "This error was measured privately, as part of the budget, and its intervals hold whatever the "
@@ -147,7 +147,12 @@ def _words(errors: EstimateErrors) -> str:
         else "This error was not measured. The figure is model-based: it shows what noise does, not what "
         "nobody measured, and is usually too small."
     )
+    unbiased = (
+        "" if mean.unbiased is None else f" That of the unbiased tables is {mean.unbiased:,.0f} on average."
+    )
+    unbiased += f" {fallback}" if fallback else ""
     return (
         f"The estimated tables are wrong by {mean.value:,.0f} records on average: the sum of the absolute "
-        f"errors of all cells of a table, {mean.share:.1%} of all records. {how} The largest errors:"
+        f"errors of all cells of a table, {mean.share:.1%} of all records. {how}{unbiased} The largest "
+        "errors:"
     )
