@@ -35,7 +35,9 @@ def test_reports(run, folder, reported):
         assert (folder / page).read_text() == kind
     assert run("report", "out", "--out", "x.html", "--json").json == {"written": "x.html"}
     run("report", "out", code=4).fails(4, "'out/report.html' already exists; --force replaces it")
-    run("report", "none", "--out", "y.html", code=4).fails(4, "no folder or file 'none'")
+    run("report", "none", "--out", "y.html", code=4).fails(
+        4, f"no folder or file 'none'; relative paths start at '{folder}'"
+    )
     run("report", "people.csv", "--out", "y.html", code=4)
 
 
@@ -55,7 +57,7 @@ def test_the_page_of_a_folder_is_part_of_it(run, folder):
     run("report", "out")
     assert not (folder / "report.html").exists()
     checks = {check["check"]: check["status"] for check in run("verify", "out", "--json").json["checks"]}
-    assert checks["report.html"] == checks["files"] == "ok"
+    assert checks["report.html"] == checks["files"] == "passed"
     assert "other files" not in checks
     run("release", "--force")
     assert not (folder / "out" / "report.html").exists()

@@ -46,13 +46,13 @@ def compare(
     This reads no data, except a rehearsal table, and spends no budget.
     """
     import querysmasher as qs
+    from querysmasher.cli.expectations import left_for_answers, promised
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.chart import chart_format
     from querysmasher.comparison.compare import WEIGHTED
     from querysmasher.planning.objectives.least import aimed_of
     from querysmasher.planning.objectives.objective import check_objective
     from querysmasher.privacy.distributions import distribution_of
-    from querysmasher.report.guarantees import promise
 
     read = opened(spec)
     if objective is not None:
@@ -66,7 +66,8 @@ def compare(
     goal = objective or read.planning.objective
     if read.least and objective is None:
         goal, workload = "worst", aimed_of(workload)
-    allowed = distribution_of(read.measuring.noise).allowed_cost(budget) * (1 - read.error_share)
+    allowed = distribution_of(read.measuring.noise).allowed_cost(budget)
+    allowed *= left_for_answers(read)
     result = qs.compare(workload, budget, objective=goal, rehearsal=table)
     result = result.scaled(math.sqrt(budget.privacy_cost / allowed))  # as `plan` shows errors
     if chart is not None:
@@ -79,7 +80,7 @@ def compare(
         return
     words = {row.title: result.cells(row) for row in result.rows}
     asked = str(workload).removeprefix("Workload(").removesuffix(")")
-    print_pairs([("Asked", asked), ("Guarantee", promise(budget, read.measuring.person))])
+    print_pairs([("Asked", asked), ("Guarantee", promised(read, budget))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
     if result.is_weighted:
         tell(WEIGHTED)

@@ -11,6 +11,7 @@ from typing import Any
 
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.dropped import SHARE
 from querysmasher.privacy.rates import readable
@@ -24,6 +25,18 @@ from querysmasher.spec import Spec
 
 MOST_ROWS = 40
 """Maximum number of groups with a row each; more groups are summed up by entry of the workload."""
+
+
+def promised(spec: Spec, budget: Budget) -> str:
+    """Return the guarantee of a spec under a budget, and which records are counted."""
+    measuring = spec.measuring
+    counted = Counted(measuring.person, budget.records_per_person, measuring.unknown)
+    return promise(budget, counted, measuring.report_dropped)
+
+
+def left_for_answers(spec: Spec) -> float:
+    """Return the share of the budget that is not spent on the errors of estimates or on records left out."""
+    return (1 - SHARE if spec.measuring.report_dropped else 1.0) * (1 - spec.error_share)
 
 
 @dataclass(frozen=True)
@@ -40,15 +53,12 @@ class Expectations:
         What the errors of estimates, and the number of records left out, cost is missing elsewhere.
         """
         factor = noise_factor(self.plan, distribution_of(self.spec.measuring.noise))
-        left = 1 - SHARE if self.spec.measuring.report_dropped else 1.0
-        return factor / math.sqrt(left * (1 - self.spec.error_share))
+        return factor / math.sqrt(left_for_answers(self.spec))
 
     @property
     def promise(self) -> str:
         """The guarantee, and which records are counted."""
-        measuring, most = self.spec.measuring, self.plan.budget.records_per_person
-        counted = Counted(measuring.person, most, measuring.unknown)
-        return promise(self.plan.budget, counted, measuring.report_dropped)
+        return promised(self.spec, self.plan.budget)
 
     @property
     def rmse(self) -> float:

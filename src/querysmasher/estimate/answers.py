@@ -36,8 +36,8 @@ class EstimateTidy(Tidy):
     numbers: ClassVar[tuple[str, ...]] = ("value", "note")
 
     meanings: ClassVar[Mapping[str, str]] = {
-        "value": "Estimated number of records{counted}: non-negative, shrunk where that is safe, not unbiased, "
-        "not rounded.",
+        "value": "Estimated number of records{counted}: non-negative, shrunk where that is safe, not "
+        "unbiased, not rounded.",
         "note": "What kind of number the value is.",
     }
 
