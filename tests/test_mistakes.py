@@ -226,11 +226,6 @@ PYTHON = [
     ("qs.measure(plan, df.drop(columns='age'))", "data: no column 'age'", "rename the column", "qs.check("),
     ("qs.measure(plan, df.rename(columns={'age': 'Age'}))", "no column 'age'", "'Age': rename it"),
     ("qs.measure(plan, private)", "attribute 'sex': ", "correct the data or the schema", "unknown='drop'"),
-    (
-        "qs.measure(plan, df.assign(age='7'))",
-        "attribute 'age': expected a column of numbers",
-        "convert the column",
-    ),
     ("qs.measure(plan, df, noise='rouned')", "noise: ", "got 'rouned'; did you mean 'rounded'?"),
     ("qs.measure(plan, df, unknown='ignore')", "unknown: expected one of refuse, drop, got 'ignore'"),
     (
