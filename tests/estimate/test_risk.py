@@ -15,7 +15,7 @@ from querysmasher.estimate.evidence import Evidence, Noisy
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.risk import TOLERATED, Space, _reach, settled
 from tests.estimate.tables import evidence, people, residual
-from tests.release.tables import marginal, simulations
+from tests.release.tables import frame, marginal, simulations
 
 positive = st.floats(1e-3, 1e3)
 
@@ -217,6 +217,19 @@ def test_an_estimate_is_the_same_whatever_was_asked_before(tmp_path):
         assert whole.answer(asked).values.tolist() == same.answer(asked).values.tolist()
         drawn, again = (one.microdata(300, seed=5).to_frame() for one in (after, before))
         assert drawn.equals(again)
+
+
+def test_an_estimate_whose_error_was_measured_is_the_same_after_loading(tmp_path):
+    schema, counts = random_table((3, 4, 2), 500, 1.0, 0)
+    plan = qs.plan(qs.marginals(schema, 2), qs.zCDP(0.05))
+    release = qs.measure(plan, frame(schema, counts), seed=0, error_share=0.05)
+    release.save(tmp_path / "x.release")
+    loaded = qs.Release.load(tmp_path / "x.release")
+    estimate, again = release.estimate(), loaded.estimate()
+    for names in (("x1", "x2"), ("x0", "x1", "x2"), ("x0",), ()):  # not in the order of the workload
+        assert again.marginal(*names).tolist() == estimate.marginal(*names).tolist()
+    assert again.answer().values.tolist() == estimate.answer().values.tolist()
+    assert again.errors().to_frame().equals(estimate.errors().to_frame())
 
 
 def test_the_risk_of_tables_of_the_fewest_attributes_is_estimated_first(monkeypatch):
