@@ -272,7 +272,7 @@ def test_empty_and_tiny_tables_give_sane_answers(sizes, rows, public, k):
 
 
 def test_a_noisy_total_below_zero_gives_tables_of_zeros():
-    schema = qs.Schema.of(a=3, b=2)
+    schema = qs.Schema.of(a=30, b=20)
     plan = qs.plan(qs.marginals(schema, 2), qs.PrivacyCost(1e-3))
     empty = frame(schema, np.zeros((0, 2), dtype=np.int64))
     seeds = [s for s in range(20) if qs.measure(plan, empty, seed=s).marginal() < 0]

@@ -109,7 +109,7 @@ class Estimate:
 
     @property
     def weights(self) -> dict[int, float]:
-        """How far tables are moved from the unbiased ones (0) to those of the model (1).
+        """How far tables are moved from the unbiased ones (0) to those of the model (1), on average.
 
         The keys are numbers of attributes. It is empty if the tables were not measured, or are so large that
         those of the model are taken as they are.
@@ -123,11 +123,12 @@ class Estimate:
         if not short:
             return ""
         moved = ", ".join(
-            f"{weight:.0%} for {count(order, 'attribute')}" for order, weight in sorted(short.items())
+            f"{min(weight, 0.99):.0%} for {count(order, 'attribute')}"
+            for order, weight in sorted(short.items())
         )
         return (
             "Here the model alone could have larger errors than the unbiased tables. So these, made "
-            f"non-negative, are moved only a part of the way to those of the model: {moved}."
+            f"non-negative, are moved only a part of the way to those of the model: on average {moved}."
         )
 
     def marginal(self, *attributes: str) -> EstimatedTable:

@@ -12,7 +12,9 @@ have an expected weighted squared error of at most 1.02 times that of z, as docs
 by Stein's identity. Where the model is any good, a is 1, and its tables are taken as they are; where its
 estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
 estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
-do all below the smallest tables asked for.
+do all below the smallest tables asked for. So that no set pays for the others, each moves at most as far as
+its own a allows or, if that is farther, by the root of 0.05 of its noise, which adds at most 0.05 of its
+noise to its risk (limited translation, Efron and Morris 1972).
 
 If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
 are among these, and the projection onto a convex set never increases the distance to any of its points.
@@ -42,6 +44,9 @@ LARGEST = 100_000
 TOLERATED = 0.02
 """Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
 
+ALONE = 0.05
+"""Square of how far a set may always move, as a share of its noise: what this can cost it at most."""
+
 DIRECTIONS = 10
 """Minimum number of directions that are moved alone: of d directions, d - 2 can gain."""
 
@@ -66,8 +71,9 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
         return model
     smallest = min(len(place) for place in (*tables, *places) if place)
     space = Space(model.evidence, tables, smallest)
-    weights, coordinates = _moved(model, space)
-    if all(weight == 1 for weight in weights.values()):
+    moves, coordinates = _moved(model, space)
+    weights = space.means(moves)
+    if (moves == 1).all():
         model.weights = weights
         return model
     known = space.tables(space.nearest(coordinates, model), model)
@@ -109,8 +115,8 @@ def _measured(model: Model, places: set[Place]) -> list[Place]:
     return sorted(found - inside - {()})
 
 
-def _moved(model: Model, space: Space) -> tuple[dict[int, float], Array]:
-    """Return how far residuals may move towards the model's, by the number of attributes, and where to."""
+def _moved(model: Model, space: Space) -> tuple[Array, Array]:
+    """Return how far coordinates may move towards the model's, as parts of the way, and where they end."""
     noisy = space.coordinates([space.noisy[place].values for place in space.sets])
     std = np.sqrt(space.variances)
     away = noisy - space.coordinates(model.tables(space.sets))
@@ -124,22 +130,28 @@ def _moved(model: Model, space: Space) -> tuple[dict[int, float], Array]:
         again = Model(Evidence(model.schema, (source,)), model.least)
         further = noisy + step - space.coordinates(again.tables(space.sets))
         slopes += std * signs * (further - away) / (STEP * probes)
-    squares = space.weights * away**2
-    weights: dict[int, float] = {}
+    squares, noise = space.weights * away**2, space.weights * space.variances
+    gains = space.weights * slopes
+
+    def reach(own: NDArray[np.bool_] | slice) -> float:
+        length = float(squares[own].sum())
+        spare = float(gains[own].sum()) - 2 * float(squares[own] @ noise[own]) / max(length, 1e-300)
+        return _reach(length, spare, TOLERATED * float(noise[own].sum()))
+
+    moves = np.ones_like(away)
     for orders in space.blocks:
         own = np.isin(space.orders, orders)
-        length, noise = float(squares[own].sum()), (space.weights * space.variances)[own]
-        spare = float(space.weights[own] @ slopes[own]) - 2 * float(squares[own] @ noise) / max(
-            length, 1e-300
-        )
-        weight = _reach(length, spare, TOLERATED * float(noise.sum()))
-        weights |= dict.fromkeys(orders, weight)
-    return weights, noisy - away * np.array([weights.get(order, 1.0) for order in space.orders.tolist()])
+        moves[own] = reach(own)
+    for alone in space.slices[1:]:  # not the total, of which every table has a share
+        length = max(float(squares[alone].sum()), 1e-300)
+        limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
+        moves[alone] = np.minimum(moves[alone], limit)
+    return moves, noisy - moves * away
 
 
 def _reach(length: float, spare: float, allowed: float) -> float:
     """Return the largest number a of at most 1 with a² · length - 2a · spare of at most `allowed`."""
-    if length - 2 * spare <= allowed:
+    if not length or length - 2 * spare <= allowed:
         return 1.0
     return (spare + math.sqrt(spare**2 + length * allowed)) / length
 
@@ -178,6 +190,8 @@ class Space:
         counts = [math.prod(self._sizes[a] - 1 for a in place) for place in self.sets]
         self._ends = dict(zip(self.sets, np.cumsum(counts).tolist(), strict=True))
         self.variances = np.repeat([self.noisy[place].variance for place in self.sets], counts)
+        self.slices = [slice(end - own, end) for end, own in zip(self._ends.values(), counts, strict=True)]
+        """The coordinates of each set."""
         self.orders = np.repeat([max(len(place), 1) for place in self.sets], counts)
         above = dict.fromkeys(self.sets, 0.0)
         for table in tables:
@@ -185,6 +199,15 @@ class Space:
                 above[place] += 1 / math.prod(self._sizes[a] for a in table if a not in place)
         self.weights = np.repeat([above[place] for place in self.sets], counts)
         """What a squared error in each coordinate weighs, over all tables."""
+
+    def means(self, moves: Array) -> dict[int, float]:
+        """Return the mean of numbers per coordinate, weighted by the noise, by the number of attributes."""
+        noise = self.weights * self.variances
+        return {
+            order: 1.0 - float((1.0 - moves[own]) @ noise[own] / noise[own].sum())
+            for order in np.unique(self.orders[self.variances > 0]).tolist()
+            if (own := self.orders == order).any()
+        }
 
     @property
     def blocks(self) -> list[list[int]]:
