@@ -208,7 +208,7 @@ def small_disk():
     """Mounts a disk of some bytes."""
     if not AS_ROOT:
         pytest.skip("only root can mount a disk")
-    mounted = []
+    mounted, before = [], Path.cwd()
 
     def mount(size):
         place = tempfile.mkdtemp()
@@ -219,9 +219,10 @@ def small_disk():
         return Path(place)
 
     yield mount
-    os.chdir("/")
+    os.chdir(before)
     for place in mounted:
         subprocess.run(["umount", "-l", place], check=True)  # noqa: S603, S607
+        Path(place).rmdir()
 
 
 def test_a_ledger_on_a_disk_that_fills_up(small_disk):

@@ -200,6 +200,7 @@ def test_a_full_disk_charges_nothing(ledger, path):
         text=True,
         check=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # which would be too large a file
+        cwd=Path(__file__).parents[2],
     )
     assert "nothing was measured" in ran.stdout
     assert len(ledger.entries) == 3
