@@ -203,12 +203,12 @@ def coverage(quick):
         kept *= _add(table, setting, found, quick)
     table.text = (
         "Releases with exact integer noise, as `measure` draws it. *each*: how often "
-        f"a {LEVEL:.0%} interval covers what the table itself gives, on average over the figures of a "
-        "statistic; *together*: how often all intervals of `simultaneous=True` do at once; *unreliable*: how "
-        "many figures are flagged as such. Intervals of quantiles in steps, in bins whose counts are below "
-        "their noise (fine), of ratios of such quantiles (tails), and of groups whose size is about their "
-        "noise cover at least as often as stated. Each statistic is checked in each table. Had every "
-        "interval exactly its level, a run of "
+        f"a {LEVEL:.0%} interval covers what the exact counts give (records of a bin at its mid-point, or "
+        "spread evenly in it), on average over the figures of a statistic; *together*: how often all "
+        "intervals of `simultaneous=True` do at once; *unreliable*: how many figures are flagged as "
+        "such. Intervals of quantiles in steps, in bins whose counts are below their noise (fine), of ratios "
+        "of such quantiles (tails), and of groups whose size is about their noise cover at least as often as "
+        "stated. Each statistic is checked in each table. Had every interval exactly its level, a run of "
         f"this section would miss one of its checks with probability {1 - kept:.1g} (at most, for "
         "independent checks; the seeds are fixed)."
     )

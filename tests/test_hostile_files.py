@@ -2,12 +2,23 @@
 
 Such a file is refused with a `FileError`, or it is a plan or a release that keeps all promises: predictions
 that are numbers, answers that are the same as before the change. It never raises anything else.
+
+`python -m tests.test_hostile_files 10000` forges that many plans, releases and estimates, and prints how many
+were refused.
 """
 
 import copy
 import itertools
 import math
+import random
+import signal
+import sys
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +26,12 @@ import pytest
 import querysmasher as qs
 from querysmasher.errors import FileError, QuerySmasherError
 from querysmasher.files import Lazy, read_archive, write_archive
-from tests.release.tables import random_counts, simulate
+from querysmasher.planning.integer import integer_plan
+from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.distributions import distribution_of
+from tests.privacy.test_hostile_plans import changes as neighbours
+from tests.privacy.test_hostile_plans import largest, weighted_grams
+from tests.release.tables import frame, random_counts, simulate
 
 SCHEMA = qs.Schema(
     [qs.Categorical("s", ["x", "y"]), qs.Ordinal("a", range(4)), qs.Binned("b", edges=[0, 1, 2, 5])]
@@ -36,7 +52,9 @@ PLANS = {
         centering="uniform",
     ),
     "fourier": lambda: qs.plan(
-        qs.all_kway(SCHEMA, [1, 2], "circular"), qs.PrivacyCost(1.0), solver="fourier"
+        qs.all_kway(SCHEMA, [1, 2], {"a": "circular", "b": "circular"}),
+        qs.PrivacyCost(1.0),
+        solver="fourier",
     ),
 }
 CLAIMS = {"answers", "public_total", "strategies", "blocks"}
@@ -256,3 +274,132 @@ def test_every_changed_release_is_refused_or_sound(name, tmp_path):
             check_release(after, before, place)
     assert tried > 80
     assert 0 < kept < tried / 2
+
+
+# --- several fields at once ------------------------------------------------------------------------------
+
+FORGED = {
+    "plan": (qs.Plan, lambda: planned("dense")),
+    "release": (qs.Release, lambda: simulate(planned("dense"), COUNTS, 5)),
+    "estimate": (qs.Estimate, lambda: simulate(marginals_planned(), COUNTS, 5).estimate()),
+}
+RECORDS = frame(SCHEMA, COUNTS)
+
+
+@cache
+def marginals_planned():
+    return qs.plan(qs.marginals(SCHEMA, [1, 2]), qs.zCDP(0.5))
+
+
+@cache
+def genuine(kind):
+    """The content of a genuine file."""
+    with tempfile.TemporaryDirectory() as folder:
+        FORGED[kind][1]().save(Path(folder) / "x")
+        found = read_archive(Path(folder) / "x", kind)
+        return _fetched(found)
+
+
+def _fetched(data):
+    """The data with what is late in memory."""
+    if isinstance(data, Lazy):
+        array = data.fetch()
+        return Lazy(lambda: array)
+    if isinstance(data, dict):
+        return {key: _fetched(value) for key, value in data.items()}
+    return [_fetched(value) for value in data] if isinstance(data, list) else data
+
+
+def possible(values):
+    """Yield values until one cannot be made, as a negative of an array of booleans."""
+    with suppress(TypeError, ValueError, OverflowError):
+        yield from values
+
+
+def forge(data, chance):
+    """Return the data with one to four changes: values, or whole parts copied, swapped or repeated."""
+    for _ in range(chance.choice([1, 1, 1, 2, 3, 4])):
+        every = list(places(data))
+        place, other = chance.choice(every), chance.choice(every)
+        way = chance.random()
+        if way < 0.75:
+            value = chance.choice(list(possible(changes(at(data, place)))))
+        elif way < 0.9 and other[: len(place)] != place:
+            value = at(data, other)
+        else:
+            own = at(data, place)
+            value = [*own, *own] if isinstance(own, list) else [own] * chance.choice([2, 50])
+        data = put(data, place, value)
+    return data
+
+
+def check_cost(plan):
+    """Whatever a forged plan says, measuring refuses it, or it spends no more than its budget."""
+    try:
+        release = qs.measure(plan, RECORDS, seed=3, unknown="drop")
+        allowed = distribution_of("rounded").allowed_cost(plan.budget)
+        whole = integer_plan(plan, allowed, 100_000_000)
+        said = privacy_cost(whole)
+    except QuerySmasherError:
+        return False
+    assert said <= allowed
+    grams, scale = weighted_grams(whole)
+    if plan.budget.records_per_person <= 2:
+        assert said >= Fraction(largest(sum(grams), neighbours(len(grams[0]), plan.budget)), scale)
+    answers = release.answer()
+    assert np.all(np.isfinite(answers.values))
+    return True
+
+
+def check_forged(kind, path, data):
+    """Return what becomes of a forged file: "refused" when loaded or used, or "sound"."""
+    found = loaded(path, kind, data, FORGED[kind][0].load)
+    if found is None:
+        return "refused"
+    try:
+        if kind == "plan":
+            use_plan(found)
+        elif kind == "release":
+            use_release(found)
+        else:
+            assert np.all(np.isfinite(found.answer().values))
+            assert "\x1b" not in repr(found)
+    except QuerySmasherError:
+        return "refused when used"
+    if kind == "plan" and math.prod(found.workload.schema.sizes) <= 100:
+        return "sound" if check_cost(found) else "refused when measured"
+    return "sound"
+
+
+def forge_many(kind, path, count, seconds=0):
+    """Forge files, each in a time that is limited, and count what becomes of them."""
+    ends = Counter()
+    for number in range(count):
+        data = forge(genuine(kind), random.Random(number))  # noqa: S311 - no secret
+        if seconds:
+            signal.alarm(seconds)
+        try:
+            ends[check_forged(kind, path, data)] += 1
+        except BaseException:
+            sys.stderr.write(f"{kind} {number}\n")
+            raise
+    return ends
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", FORGED)
+def test_forged_files_are_refused_or_sound(kind, tmp_path):
+    ends = forge_many(kind, tmp_path / "x", 80)
+    assert ends["refused"] > 20
+    assert ends["sound"] > 0
+
+
+if __name__ == "__main__":
+    import warnings
+
+    warnings.simplefilter("ignore")
+    for forged_kind in sys.argv[2:] or FORGED:
+        with tempfile.TemporaryDirectory() as place_to_write:
+            told = forge_many(forged_kind, Path(place_to_write) / "x", int(sys.argv[1]), seconds=60)
+        sys.stdout.write(f"{forged_kind}: {dict(told)}\n")

@@ -22,7 +22,7 @@ ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
     {"errors", "arrays", "formatting", "html", "text", "endings", "fields", "extras", "indexes"},
-    {"labels", "attributes", "names", "conditions", "schema"},
+    {"labels", "attributes", "names", "advice", "conditions", "schema"},
     {"workload"},
     {
         "privacy.rates",
@@ -33,6 +33,7 @@ LAYERS = (
         "privacy.integer_plan",
         "privacy.accounting",
         "privacy.distances",
+        "privacy.dropped",
         "privacy.digests",
         "privacy.totals",
         "privacy.entries",

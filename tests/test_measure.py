@@ -40,7 +40,7 @@ def table():
     [
         ({"plan": None}, PlanError, "plan"),
         ({"plan": WORKLOAD}, PlanError, "Workload"),
-        ({"plan": "x.plan"}, PlanError, "str"),
+        ({"plan": "x.plan"}, PlanError, "'x.plan'"),
         ({"max_records": 0}, DataError, "max_records"),
         ({"max_records": -5}, DataError, "max_records"),
         ({"max_records": 2**40 + 1}, DataError, "max_records"),
@@ -141,7 +141,7 @@ def test_the_release_says_what_it_is(plan, table, noise):
 def test_only_plan_and_data_are_positional(plan):
     """A cap on the records that were taken for a seed would make a release that protects nobody."""
     data = Untouchable()
-    with pytest.raises(TypeError, match="takes 2 positional arguments but 3"):
+    with pytest.raises(TypeError, match="measure: too many positional arguments"):
         qs.measure(plan, data, 1_000_000)
     assert not data.touched
 
@@ -244,7 +244,7 @@ def test_a_ledger_records_the_exact_cost_and_the_release_says_so(plan, table, le
         assert f"as entry 1, with digest {entry.digest}" in said
     again = qs.measure(plan, table, ledger=ledger)  # a cost of 1 each, and the limit is 2
     assert again.entry.number == 2
-    with pytest.raises(PrivacyError, match="of which 2 is spent"):
+    with pytest.raises(PrivacyError, match=r"has left rho = 0 of 1; this measurement takes rho = 0\.5"):
         qs.measure(plan, table, ledger=ledger)
 
 
@@ -266,7 +266,7 @@ def test_what_the_ledger_refuses_is_refused_before_the_data_are_touched(plan, le
         (plan, {"ledger": ledger, "seed": 1}, "simulation"),
         (plan, {"ledger": ledger, "noise": "gaussian"}, "simulation"),
         (other, {"ledger": ledger}, "cannot be added"),
-        (dear, {"ledger": ledger}, "allows a privacy cost of 2"),
+        (dear, {"ledger": ledger}, "has left rho = 1 of 1: one more release may have epsilon = 7.286"),
     ]:
         with pytest.raises(PrivacyError, match=word):
             qs.measure(given, data, **arguments)

@@ -54,3 +54,38 @@ def test_the_certified_gap_of_blocks_is_told(monkeypatch, limit_planning):
     notes.clear()
     qs.plan(qs.all_kway(qs.Schema.of(a=9), 1, "prefix"), qs.PrivacyCost(1), centering="uniform")
     assert notes
+
+
+def test_a_bar_inside_another_is_a_stage_of_it(terminal):
+    with Bar("Planning", None, shown=True):
+        with Bar("Choosing centres", None, shown=None):
+            pass
+        with Bar("Solving", 7, shown=True) as stage:
+            stage.advance(3)
+            stage.note("certified gap 1.0e-03")
+        with Bar("Hidden", 2, shown=False) as hidden:
+            hidden.advance()
+    text = terminal()
+    assert "Planning" in text
+    assert "solving 3/7 certified gap 1.0e-03" in text
+    assert "Hidden" not in text.title(), "a bar that is not wanted stays away from the outer one, too"
+    with Bar("Counting", None, shown=True):
+        pass
+    assert "Counting" in terminal(), "after the outer bar, others are shown again"
+
+
+@pytest.mark.slow
+def test_a_plan_has_one_bar(monkeypatch):
+    """However many stages it has: centres, blocks, queries that are measured as they are."""
+    import querysmasher as qs
+
+    shown = []
+    monkeypatch.setattr(
+        "rich.progress.Progress.start", lambda bar: shown.append([task.description for task in bar.tasks])
+    )
+    workload = qs.all_kway(qs.Schema.of(a=8, b=6, c=5), [1, 2], "prefix")
+    qs.plan(workload, qs.PrivacyCost(1), progress=True)
+    assert shown == [["Planning"]]
+    shown.clear()
+    qs.least_budget(qs.all_kway(qs.Schema.of(a=3, b=2), 1).within(10), progress=True)
+    assert shown == [["Planning"]]

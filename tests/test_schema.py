@@ -159,7 +159,7 @@ def test_an_attribute_must_have_a_kind(refuses):
         (["x"], "'x'"),
         ("x", "'x'"),
         (3, "3"),
-        (qs.Ordinal("x", [1]), "list of attributes"),
+        (qs.Ordinal("x", [1]), "list of Categorical"),
     ],
 )
 def test_attributes_that_make_no_schema_are_refused(attributes, word, refuses):
@@ -178,7 +178,7 @@ def test_sizes_that_are_no_sizes_are_refused(size, refuses):
 def test_an_unknown_attribute_is_named_with_the_nearest_known_one(refuses):
     with refuses(UnknownAttributeError, KeyError, "'agee'", "did you mean 'age'?", "'sex'"):
         SCHEMA["agee"]
-    with refuses(UnknownAttributeError, KeyError, "unknown attribute 3"):
+    with refuses(UnknownAttributeError, KeyError, "expected a name, got 3"):
         SCHEMA.position(3)
     with refuses(UnknownAttributeError, KeyError):
         SCHEMA.position(["age"])

@@ -1,6 +1,5 @@
 """A plan for estimates without a number of records: that is measured first, and the rest is shared by it."""
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,7 +14,7 @@ from querysmasher.release.exploration import spent
 from querysmasher.release.finding import FAILED, OK
 from querysmasher.release.published import check_plan
 from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
-from querysmasher.release.verify import digests
+from tests.release.folders import summarised
 
 SCHEMA = qs.Schema.of(a=4, b=3, c=2)
 WORKLOAD = qs.marginals(SCHEMA, 3)
@@ -96,7 +95,7 @@ def test_a_folder_with_its_plan_verifies_and_another_plan_is_found(tmp_path, nei
     release = qs.Release.load(tmp_path / "release.qs")
     summary = {**summary_of(release), **exploration_summary(release), **planned_summary(plan, release)}
     assert "expected_error" not in summary  # nobody knew it in advance
-    (tmp_path / "summary.json").write_text(json.dumps({**summary, "digests": digests(tmp_path)}))
+    summarised(tmp_path, summary)
     verdict = qs.verify(tmp_path)
     assert verdict.ok
     assert {found.name: found.status for found in verdict.findings}["plan.qs"] == OK
@@ -107,7 +106,7 @@ def test_a_folder_with_its_plan_verifies_and_another_plan_is_found(tmp_path, nei
     moved = replace(release.plan, measured=(first, replace(second, variance=second.variance * 2), *rest))
     assert "other integers" in check_plan(replace(release, plan=moved), tmp_path / "plan.qs")[1].text
     (tmp_path / "people.ledger").write_bytes(ledger_file)
-    with pytest.raises(qs.QuerySmasherError, match="is spent"):
+    with pytest.raises(qs.QuerySmasherError, match="has left rho = 0 of"):
         qs.measure(plan, people(400), ledger=qs.Ledger(tmp_path / "people.ledger"))
 
 

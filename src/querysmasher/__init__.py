@@ -19,6 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from querysmasher.errors import UnknownNameError, suggestion
+
 __version__ = "0.2.0"
 
 _HOMES = {
@@ -35,8 +37,9 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605 - the stub lists them
 def __getattr__(name: str) -> Any:
     """Import a public name from its module, once."""
     if name not in _HOMES:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        public = [] if name.startswith("_") else __all__
+        msg = f"module {__name__!r} has no attribute {name!r}{suggestion(name, public)}"
+        raise UnknownNameError(msg)
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 

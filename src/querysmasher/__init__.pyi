@@ -6,9 +6,12 @@ from querysmasher.attributes import Cyclic as Cyclic
 from querysmasher.attributes import Ordinal as Ordinal
 from querysmasher.comparison.compare import Comparison as Comparison
 from querysmasher.comparison.compare import compare as compare
+from querysmasher.comparison.persons import records_per_person as records_per_person
 from querysmasher.data.check import Check as Check
 from querysmasher.data.check import check as check
 from querysmasher.data.dialect import CSV as CSV
+from querysmasher.errors import ArgumentError as ArgumentError
+from querysmasher.errors import BudgetArgumentError as BudgetArgumentError
 from querysmasher.errors import BudgetError as BudgetError
 from querysmasher.errors import DataError as DataError
 from querysmasher.errors import FileError as FileError
@@ -19,10 +22,12 @@ from querysmasher.errors import PlanError as PlanError
 from querysmasher.errors import PredicateError as PredicateError
 from querysmasher.errors import PrivacyError as PrivacyError
 from querysmasher.errors import QuerySmasherError as QuerySmasherError
+from querysmasher.errors import QuerySmasherWarning as QuerySmasherWarning
 from querysmasher.errors import SchemaError as SchemaError
 from querysmasher.errors import SpecError as SpecError
 from querysmasher.errors import TooLargeError as TooLargeError
 from querysmasher.errors import UnknownAttributeError as UnknownAttributeError
+from querysmasher.errors import UnknownNameError as UnknownNameError
 from querysmasher.errors import UnknownQueryError as UnknownQueryError
 from querysmasher.errors import WorkloadError as WorkloadError
 from querysmasher.estimate.estimate import Estimate as Estimate

@@ -33,6 +33,9 @@ CLEARLY = 2.0
 SMALL_PIVOTS = 9_000
 """Maximum number of entries of a matrix whose pivoted QR decomposition is not left to scipy."""
 
+TIE = 1e-9
+"""Numbers that differ by less than this fraction are equal: which is larger depends on the processor."""
+
 POWERS = 10
 """Number of powers from which eigenvalues are estimated."""
 
@@ -47,6 +50,29 @@ def one_core() -> AbstractContextManager[object]:
 def _libraries(modules: int) -> ThreadpoolController:  # noqa: ARG001 - an import may have loaded another
     """Find the libraries that use threads, which takes milliseconds."""
     return ThreadpoolController()
+
+
+def first_largest(values: Sequence[float] | Array) -> int:
+    """Return the index of the first of the largest values, which are equal within the fraction `TIE`.
+
+    >>> first_largest([1.0, 3.0, 3.0 + 1e-15])
+    1
+    """
+    found = np.asarray(values, dtype=float).reshape(-1)
+    top = found.max()
+    return int((found >= top - TIE * abs(top)).argmax() if math.isfinite(top) else found.argmax())
+
+
+def in_order(values: Sequence[float] | Array) -> NDArray[np.intp]:
+    """Return the indices of values from the least to the largest; those equal within `TIE` stay in order.
+
+    >>> in_order([3.0, 1.0 + 1e-15, 2.0, 1.0])
+    array([1, 3, 2, 0])
+    """
+    found = np.asarray(values, dtype=float)
+    order = np.argsort(found, kind="stable")
+    is_new = ~np.isclose(found[order[1:]], found[order[:-1]], rtol=TIE, atol=0.0)
+    return order[np.lexsort((order, np.append(0, np.cumsum(is_new))[: order.size]))]
 
 
 def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from querysmasher.errors import SchemaError
+from querysmasher.errors import SchemaError, as_given, explained_class, nearest, some
 from querysmasher.labels import Label, checked_label, from_plain, literal, plain
 
 WORDS = ("title", "description", "unit")
@@ -61,19 +61,24 @@ class Attribute:
             msg = "Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic"
             raise SchemaError(msg)
         if not isinstance(self.name, str) or not self.name:
-            msg = f"name: expected a non-empty string, got {self.name!r}"
+            example = f"qs.{type(self).__name__}('age', …), the name first"
+            msg = f"name: expected a non-empty string, got {as_given(self.name)}; write {example}"
             raise SchemaError(msg)
         if isinstance(self.values, str) or not isinstance(self.values, Iterable):
-            msg = f"values of attribute {self.name!r}: expected a list of values, got {self.values!r}"
-            raise SchemaError(msg)
-        object.__setattr__(self, "values", tuple(checked_label(self.name, v) for v in self.values))
+            msg = f"values of attribute {self.name!r}: expected a list of values, got {as_given(self.values)}"
+            raise SchemaError(
+                f"{msg}; write qs.{type(self).__name__}({self.name!r}, {self._example(self.values)})"
+            )
+        listed = isinstance(self.values, list | tuple)  # by the user; anything else may be a column of data
+        object.__setattr__(self, "values", tuple(checked_label(self.name, v, listed) for v in self.values))
         if not self.values:
             msg = f"values of attribute {self.name!r}: the domain is empty; list at least one value"
             raise SchemaError(msg)
         if len(set(self.values)) != len(self.values):
             twice = next(v for i, v in enumerate(self.values) if self._positions[v] != i)
-            msg = f"values of attribute {self.name!r}: {literal(twice)} is given more than once"
-            raise SchemaError(msg)
+            what = literal(twice) if listed else "a value"
+            msg = f"values of attribute {self.name!r}: {what} is given more than once"
+            raise SchemaError(f"{msg}; list every possible value once")
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
             msg = (
@@ -86,10 +91,17 @@ class Attribute:
         for key in WORDS:
             words = getattr(self, key)
             if words is not None and not (isinstance(words, str) and words.strip()):
-                msg = f"{key} of attribute {self.name!r}: expected a non-empty string, got {words!r}"
+                msg = f"{key} of attribute {self.name!r}: expected a non-empty string, got {as_given(words)}"
                 raise SchemaError(msg)
         if self.value_labels is not None:
             object.__setattr__(self, "value_labels", self._labelled(self.value_labels))
+
+    @staticmethod
+    def _example(given: object) -> str:
+        """Return a list of values that may be meant by a number or a string."""
+        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+            return f"range({given})"
+        return "['F', 'M']"
 
     def _labelled(self, given: object) -> tuple[str, ...]:
         """Return a label for every value; a value that a mapping leaves out is its own."""
@@ -116,8 +128,8 @@ class Attribute:
             return self.values[self.position(checked_label(self.name, value))]
         except SchemaError:
             msg = (
-                f"missing of attribute {self.name!r}: expected one of its values, {_some(self.values)}, got "
-                f"{literal(value)}"
+                f"missing of attribute {self.name!r}: expected one of its values, {some(self.literals)}, got "
+                f"{_shown(value)}"
             )
             raise SchemaError(msg) from None
 
@@ -168,13 +180,18 @@ class Attribute:
         try:
             return self._positions[value]  # type: ignore[index]
         except (KeyError, TypeError):
-            msg = f"attribute {self.name!r} has no value {literal(value)}{self._labelled_so(value)}"
+            msg = f"attribute {self.name!r} has no value {self._misspelt(value)}"
             raise SchemaError(msg) from None
 
-    def _labelled_so(self, value: object) -> str:
-        """Return which value has what was given as its label, if one does."""
+    def _misspelt(self, value: object) -> str:
+        """Return what was given, the value that may be meant, and the values."""
+        given = _shown(value)
         own = self.value_labels if isinstance(self.value_labels, tuple) else ()
-        return f", which is the label of {self.literals[own.index(value)]}" if value in own else ""
+        if isinstance(value, str) and value in own:
+            return f"{given}, which is the label of {self.literals[own.index(value)]}"
+        near = nearest(value, self.labels)
+        meant = "" if near is None else f"; did you mean {self.literals[self.labels.index(near)]}?"
+        return f"{given}{meant} (it has {some(self.literals)})"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
@@ -194,6 +211,7 @@ class Attribute:
         return {key: value for key, value in given.items() if value is not None}
 
 
+@explained_class("qs.Categorical('sex', ['F', 'M'])")
 @dataclass(frozen=True)
 class Categorical(Attribute):
     """Values without an order: sex, region, occupation."""
@@ -201,6 +219,7 @@ class Categorical(Attribute):
     kind: ClassVar[str] = "categorical"
 
 
+@explained_class("qs.Ordinal('age', range(100))")
 @dataclass(frozen=True)
 class Ordinal(Attribute):
     """Values with an order: age in years, level of education."""
@@ -210,6 +229,7 @@ class Ordinal(Attribute):
     natural_family: ClassVar[str] = "prefix"
 
 
+@explained_class("qs.Cyclic('hour', range(24))")
 @dataclass(frozen=True)
 class Cyclic(Attribute):
     """Values on a circle, where the first follows the last: hour of day, month of birth."""
@@ -219,6 +239,7 @@ class Cyclic(Attribute):
     natural_family: ClassVar[str] = "circular"
 
 
+@explained_class("qs.Binned('income', edges=[0, 10_000, 25_000])")
 @dataclass(frozen=True)
 class Binned(Attribute):
     """A number in ordered bins: k increasing edges define k - 1 bins.
@@ -239,15 +260,15 @@ class Binned(Attribute):
     def __post_init__(self) -> None:
         """Check the edges and name the bins after them."""
         if isinstance(self.edges, str) or not isinstance(self.edges, Iterable):
-            msg = f"edges of attribute {self.name!r}: expected a list of numbers, got {self.edges!r}"
-            raise SchemaError(msg)
+            msg = f"edges of attribute {self.name!r}: expected a list of numbers, got {as_given(self.edges)}"
+            raise SchemaError(f"{msg}; write qs.Binned({self.name!r}, edges=[0, 10, 20])")
         edges = tuple(checked_label(self.name, e) for e in self.edges)
         if any(isinstance(e, str | bool | date) or abs(e) > 1e300 for e in edges):
             msg = f"edges of attribute {self.name!r}: expected finite numbers, got {list(edges)!r}"
             raise SchemaError(msg)
         if len(edges) < 2:
             msg = f"edges of attribute {self.name!r}: the domain is empty; give at least two edges"
-            raise SchemaError(msg)
+            raise SchemaError(f"{msg}, as in qs.Binned({self.name!r}, edges=[0, 10, 20])")
         if any(a >= b for a, b in pairwise(edges)):  # type: ignore[operator]
             msg = f"edges of attribute {self.name!r}: expected increasing numbers, got {list(edges)!r}"
             raise SchemaError(msg)
@@ -281,6 +302,11 @@ class Binned(Attribute):
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}
 
 
+def _shown(value: object) -> str:
+    """Return what was given as a value, for a message."""
+    return literal(value) if isinstance(value, date) else as_given(value)
+
+
 def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
     """Rebuild an attribute from what `Attribute.to_json` returned."""
     fields = dict(data)
@@ -293,7 +319,3 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
     if "missing" in fields:
         fields["missing"] = from_plain(fields["missing"])
     return KINDS[kind](**fields)
-
-
-def _some(values: Sequence[Label], most: int = 8) -> str:
-    return ", ".join([*map(literal, values[:most]), *["…"] * (len(values) > most)])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import BudgetError, TooLargeError
+from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
 from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.residual_plan import Place, rounded_up
 from querysmasher.privacy.budget import Budget
@@ -34,7 +34,7 @@ def check_error_share(share: float) -> None:
     """Refuse what is no share of a budget for errors."""
     is_number = isinstance(share, int | float) and not isinstance(share, bool)
     if not is_number or not 0 <= share <= MOST_SHARE:
-        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {share!r}"
+        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_share(share)}"
         raise BudgetError(msg)
 
 

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from querysmasher.advice import Advice
 from querysmasher.attributes import Attribute
-from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError
+from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError, as_given, nearest
 from querysmasher.names import QuotedNames, bare_names, written_name
 
 MAX_CELLS = 20_000_000
@@ -34,7 +35,6 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.NotEq: ("!=", operator.ne),
 }
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_LONE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BARE_DATE = re.compile(r"(?<!['\"\d])\d{4}-\d\d-\d\d(?!['\"\d])")
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -67,7 +67,7 @@ class Domain(Protocol):
 def conditions(schema: Domain, predicate: str) -> list[Mask]:
     """Return masks on disjoint attributes whose conjunction is the predicate."""
     if not isinstance(predicate, str) or not predicate.strip():
-        msg = f"predicate: expected a string such as 'age >= 18', got {predicate!r}"
+        msg = f"predicate: expected a string such as 'age >= 18', got {as_given(predicate)}"
         raise PredicateError(msg)
     if predicate.strip() == TOTAL:
         return []
@@ -76,11 +76,26 @@ def conditions(schema: Domain, predicate: str) -> list[Mask]:
     except (RecursionError, MemoryError):
         msg = f"predicate {predicate[:40] + '…'!r}: it is nested too deeply"
         raise PredicateError(msg) from None
-    except (PredicateError, UnknownAttributeError):
+    except (PredicateError, UnknownAttributeError) as error:
         for name, mended in bare_names(predicate, schema.names):
             msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
             raise PredicateError(msg) from None
+        advice = Advice(predicate, schema.names)
+        is_meant = advice.mended != predicate and _is_readable(schema, advice.mended)
+        if is_meant or (advice.problems and not isinstance(error, UnknownAttributeError)):
+            problems = [*advice.problems, *advice.guesses, f"write {advice.mended}"]
+            told = "; ".join(problems if is_meant else advice.problems)
+            msg = f"predicate {predicate!r}: {told}"
+            raise PredicateError(msg) from None
         raise
+
+
+def _is_readable(schema: Domain, predicate: str) -> bool:
+    try:
+        _Reader(schema, predicate).conditions()
+    except (PredicateError, UnknownAttributeError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def any_possible(schema: Domain, predicates: Sequence[str]) -> bool:
@@ -109,13 +124,15 @@ class _Reader:
         try:
             self.tree = ast.parse(self.names.text.strip(), mode="eval").body
         except (SyntaxError, ValueError):
-            hint = "; equality is written ==" if _LONE_EQUALS.search(text) else ""
-            bare = _BARE_DATE.search(text)
-            hint = f"; dates need quotes, as in '{bare[0]}'" if bare else hint
-            raise self.error(f"it cannot be read{hint}") from None
+            raise self.error(f"it cannot be read; write a condition {self.example()}") from None
 
     def error(self, why: str) -> PredicateError:
         return PredicateError(f"predicate {self.text!r}: {self.names.restored(why)}")
+
+    def example(self) -> str:
+        """Return a condition that can be read."""
+        name = self.schema.names[0]
+        return f"such as {self.schema[name].exactly(written_name(name), 0)}"
 
     def conditions(self) -> list[Mask]:
         """Return masks on disjoint attributes whose conjunction is the predicate."""
@@ -150,7 +167,9 @@ class _Reader:
                 result = step if result is None else self.join(result, step, np.logical_and)
             assert result is not None  # noqa: S101 - a comparison has at least one operator
             return result
-        raise self.error(f"{ast.unparse(node)!r} is not a condition; compare an attribute with a value")
+        raise self.error(
+            f"{ast.unparse(node)!r} is not a condition; compare an attribute with a value, {self.example()}"
+        )
 
     def join(self, a: Mask, b: Mask, combine: Callable[[Any, Any], Any]) -> Mask:
         places = tuple(sorted({*a[0], *b[0]}))
@@ -172,7 +191,11 @@ class _Reader:
         attribute = self.attribute(left)
         if isinstance(op, ast.In | ast.NotIn):
             if attribute is None or not isinstance(right, ast.List | ast.Tuple | ast.Set):
-                raise self.error("'in' needs an attribute on its left and a list of values on its right")
+                own = self.schema[self.schema.names[0]] if attribute is None else attribute
+                listed = f"{written_name(own.name)} in [{', '.join(own.literals[:2])}]"
+                raise self.error(
+                    f"'in' needs an attribute on its left and a list of values on its right, as in {listed}"
+                )
             inside = np.zeros(attribute.size, dtype=bool)
             for item in right.elts:
                 inside[self.value_position(attribute, self.constant(item))] = True
@@ -181,8 +204,11 @@ class _Reader:
             raise self.error(f"{ast.unparse(left)} … : only < <= > >= == != in are known")
         sign, apply = _COMPARE[type(op)]
         bare = right.id if isinstance(right, ast.Name) and right.id not in self.schema else None
-        if attribute is not None and bare in attribute.values:
-            raise self.error(f"strings need quotes, as in {written_name(attribute.name)} {sign} {bare!r}")
+        if attribute is not None and bare is not None and nearest(bare, self.schema.names) is None:
+            strings = [v for v in attribute.values if isinstance(v, str)]
+            near = bare if bare in strings else nearest(bare, strings)
+            if near is not None:
+                raise self.error(f"strings need quotes, as in {written_name(attribute.name)} {sign} {near!r}")
         other = self.attribute(right)
         if attribute is not None and other is None and self.is_constant(right):
             return self.against_value(attribute, sign, self.constant(right))
@@ -238,9 +264,15 @@ class _Reader:
         cells = np.arange(attribute.size)
         apply = next(f for s, f in _COMPARE.values() if s == sign)
         if sign in ("==", "!="):
+            if attribute.edges is not None and not isinstance(value, str):
+                one = attribute.exactly(written_name(attribute.name), 0)
+                raise self.error(f"{attribute.name!r} is binned: a bin is given by its edges, as in {one}")
             return places, apply(cells, self.value_position(attribute, value))
         if not attribute.ordered:
-            raise self.error(f"{attribute.name!r} is categorical, so {sign} is not defined; use == or in")
+            example = attribute.exactly(written_name(attribute.name), 0)
+            raise self.error(
+                f"{attribute.name!r} is categorical, so {sign} is not defined; use == or in, as in {example}"
+            )
         if attribute.edges is not None and not isinstance(value, str):
             return places, apply(cells, self.edge_position(attribute.name, attribute.edges, sign, value))
         value = self.date(attribute, value)
@@ -280,7 +312,9 @@ class _Reader:
                 raise self.error("a number in it is too large") from None
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
             return self.join(self.number(node.left), self.number(node.right), _ARITHMETIC[type(node.op)])
-        raise self.error(f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *")
+        raise self.error(
+            f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *, {self.example()}"
+        )
 
 
 def _increase(values: Sequence[Any]) -> bool:

@@ -1,7 +1,7 @@
 """The demo: plans a workload without data, then plans, measures and answers a table.
 
 The second part uses a person-level table that ships inside the optional package `causaldata`: 214,144 men in
-the 1960s, with place and quarter of birth, veteran status, and whether they own their home. Without that
+1960, with place and quarter of birth, veteran status, and whether they own their home. Without that
 package, the people are fictitious. The data is public, so the demo can show what a statistical office must
 not: the true error.
 """
@@ -9,6 +9,7 @@ not: the true error.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def run_demo(
     Write a page about the plan and one about the release into the folder.
     """
     check_charts()
-    console = Console(width=110, quiet=quiet)
+    console = Console(width=None if sys.stdout.isatty() else 110, quiet=quiet)
     pages = Path(folder)
     try:
         pages.mkdir(parents=True, exist_ok=True)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
-from querysmasher.errors import FileError
+from querysmasher.errors import FileError, as_given
 
 FOREIGN_ENDINGS = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".xls", ".html", ".htm", ".pdf", ".toml")
 """Endings of other kinds of files than archives."""
+
+
+def starting(path: object) -> str:
+    """Return where a relative path starts, for a message about a file that is not there."""
+    return "" if Path(str(path)).is_absolute() else f"; relative paths start at {str(Path.cwd())!r}"
 
 
 def check_ending(path: object, endings: Sequence[str]) -> str:
@@ -16,7 +22,7 @@ def check_ending(path: object, endings: Sequence[str]) -> str:
     name = _as_text(path)
     ending = next((e for e in endings if name.lower().endswith(e)), None)
     if ending is None:
-        msg = f"path: expected a name that ends in {' or '.join(endings)}, got {name!r}"
+        msg = f"path: expected a name that ends in {' or '.join(endings)}, got {as_given(name)}"
         raise FileError(msg)
     return ending
 
@@ -36,6 +42,6 @@ def check_archive_name(path: object) -> None:
 def _as_text(path: object) -> str:
     """Return a path as a string; refuse what is not a path."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        msg = f"path: expected the path of a file to write, got {path!r}"
+        msg = f"path: expected the path of a file to write, got {as_given(path)}"
         raise FileError(msg)
     return os.fsdecode(path)

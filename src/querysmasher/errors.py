@@ -3,6 +3,9 @@
 ::
 
     QuerySmasherError
+    ├── ArgumentError            (TypeError)    an argument that is missing, unknown or of another type
+    │   └── BudgetArgumentError  (ValueError)   that of a privacy budget, a BudgetError as well
+    ├── UnknownNameError         (AttributeError) a name that an object or this library does not have
     ├── SchemaError              (ValueError)   an invalid attribute or schema
     ├── UnknownAttributeError    (KeyError)     a name that is not in the schema
     ├── UnknownQueryError        (KeyError)     a query that is not among the answers
@@ -19,8 +22,8 @@
     ├── SpecError                (ValueError)   an invalid spec file or codebook
     └── MissingExtraError        (ImportError)  a missing library, which an extra installs
 
-Messages name the argument, what was given and what is allowed. They never contain data or control
-characters.
+Messages name the argument, what was given and what is allowed, and show what to write instead. They never
+contain data or control characters: `as_given` describes what a user passed without quoting a table.
 
 A remedy names an option in two forms: as an argument, for users of the library, and as a key of the spec
 file, for users of the command. The error carries both, and each reader sees one.
@@ -29,10 +32,22 @@ file, for users of the command. The error carries both, and each reader sees one
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import NamedTuple
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import date
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from querysmasher.text import shown
+
+P = ParamSpec("P")
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+MOST_COMPARED = 10_000
+"""Maximum number of names among which the nearest is looked for: the search takes a second for 100,000."""
 
 
 class Remedy(NamedTuple):
@@ -42,12 +57,13 @@ class Remedy(NamedTuple):
     spec: str
 
 
-class QuerySmasherError(Exception):
-    """Base class of every error that this library raises on purpose."""
+class Worded:
+    """A message that states a problem and perhaps a remedy, without control characters."""
 
     def __init__(self, problem: str = "", remedy: Remedy | None = None) -> None:
         """State the problem and, with the names of the library, the remedy."""
-        super().__init__(problem if remedy is None else f"{problem}; {remedy.python}")
+        self.message = problem if remedy is None else f"{problem}; {remedy.python}"
+        super().__init__(self.message)  # type: ignore[call-arg]  # of an exception
         self.problem = problem
         self.remedy = remedy
 
@@ -56,8 +72,24 @@ class QuerySmasherError(Exception):
         return str(self) if self.remedy is None else shown(f"{self.problem}; {self.remedy.spec}")
 
     def __str__(self) -> str:
-        """Return the message without control characters, which may have come from a file."""
-        return shown(super().__str__())
+        """Return the message itself, of which a KeyError would print the repr; parts may come from a file."""
+        return shown(self.message)
+
+
+class QuerySmasherError(Worded, Exception):
+    """Base class of every error that this library raises on purpose."""
+
+
+class QuerySmasherWarning(Worded, UserWarning):
+    """Something that is allowed, and probably not meant."""
+
+
+class ArgumentError(QuerySmasherError, TypeError):
+    """An argument that is missing, unknown or of another type."""
+
+
+class UnknownNameError(QuerySmasherError, AttributeError):
+    """A name that an object or this library does not have."""
 
 
 class SchemaError(QuerySmasherError, ValueError):
@@ -67,18 +99,13 @@ class SchemaError(QuerySmasherError, ValueError):
 class UnknownAttributeError(QuerySmasherError, KeyError):
     """A name that is not in the schema."""
 
-    def __init__(self, name: object, known: Iterable[str]) -> None:
+    def __init__(self, name: object, known: Iterable[str], remedy: str = "") -> None:
         """Name the unknown attribute, and the nearest existing names."""
-        known = list(known)
-        near = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        listed = ", ".join(map(repr, known[:12])) + (", …" if len(known) > 12 else "")
-        self.message = f"unknown attribute {name!r}{hint} (the schema has {listed})"
-        super().__init__(self.message)
-
-    def __str__(self) -> str:
-        """Return the message itself: KeyError would print its repr."""
-        return shown(self.message)
+        listed = list(known)
+        problem = f"unknown attribute {as_given(name)}{suggestion(name, listed)}{remedy}"
+        if not isinstance(name, str):
+            problem = f"attribute: expected a name, got {as_given(name)}{remedy}"
+        super().__init__(f"{problem} (the schema has {some(map(repr, listed), 12)})")
 
 
 class UnknownQueryError(QuerySmasherError, KeyError):
@@ -99,6 +126,10 @@ class PredicateError(WorkloadError):
 
 class BudgetError(QuerySmasherError, ValueError):
     """An invalid privacy budget."""
+
+
+class BudgetArgumentError(BudgetError, ArgumentError):
+    """An argument of a privacy budget that is missing, unknown or of another type."""
 
 
 class PlanError(QuerySmasherError, ValueError):
@@ -131,3 +162,178 @@ class SpecError(QuerySmasherError, ValueError):
 
 class MissingExtraError(QuerySmasherError, ImportError):
     """A missing library; the message names the extra that installs it."""
+
+
+def as_given(value: object) -> str:
+    """Describe what a user passed: a single value as it is, anything else by its type, for it may be data.
+
+    >>> as_given("0.5"), as_given([1, 2]), as_given(int)
+    ("'0.5'", 'a list', 'the class int')
+    """
+    scalar = value is None or isinstance(value, str | bytes | bool | int | float | date | Fraction)
+    if scalar or (type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()):
+        text = repr(value)
+        return text if len(text) <= 80 else f"{text[:76]}…{text[-1]}"
+    if isinstance(value, list | tuple | dict | set) and not value:
+        return repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return _with_article("function" if callable(value) else type(value).__name__)
+
+
+def not_one_of(allowed: Collection[str], given: object, written: str | None = None) -> str:
+    """State what was expected, what was given (`written` so), and the nearest name.
+
+    >>> not_one_of(["mean", "worst"], "wurst")
+    "expected one of mean, worst, got 'wurst'; did you mean 'worst'?"
+    """
+    got = as_given(given) if written is None else written
+    return f"expected one of {', '.join(allowed)}, got {got}{suggestion(given, allowed)}"
+
+
+def suggestion(given: object, allowed: Collection[str]) -> str:
+    """Return a hint at the nearest name, or nothing.
+
+    >>> suggestion("agee", ["sex", "age"])
+    "; did you mean 'age'?"
+    """
+    near = nearest(given, allowed)
+    return f"; did you mean {near!r}?" if near is not None else ""
+
+
+def nearest(given: object, allowed: Collection[str]) -> str | None:
+    """Return the name nearest to what was given, whatever its case, or None if none is near."""
+    if not isinstance(given, str) or len(allowed) > MOST_COMPARED:
+        return None
+    lower = {name.casefold(): name for name in reversed(list(allowed))}  # the first of those that are alike
+    near = difflib.get_close_matches(given.casefold(), list(lower), n=1)
+    return lower[near[0]] if near else None
+
+
+def some(listed: Iterable[str], most: int = 8) -> str:
+    """Join strings by commas; of many, the first ones and the last.
+
+    >>> some("abcdefg", 4)
+    'a, b, c, …, g'
+    """
+    words = list(listed)
+    return ", ".join(words if len(words) <= most else [*words[: most - 1], "…", words[-1]])
+
+
+def as_share(value: object) -> str:
+    """Return how to write a percentage as a number between 0 and 1, if what was given may be one.
+
+    >>> as_share(95), as_share("95%"), as_share(1000)
+    ('; write 0.95 for 95%', '; write 0.95 for 95%', '')
+    """
+    try:
+        percentage = float(value.rstrip(" %") if isinstance(value, str) else value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return ""
+    is_one = not isinstance(value, bool) and 2 <= percentage < 100
+    return f"; write {percentage / 100:g} for {percentage:g}%" if is_one else ""
+
+
+def warn(problem: str, remedy: Remedy) -> None:
+    """Warn the user at the line that called this library."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("querysmasher."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(QuerySmasherWarning(problem, remedy), stacklevel=level)
+
+
+def explained(
+    example: str, error: type[ArgumentError] = ArgumentError
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Say what to write instead of a call with missing, unknown or too many arguments: `example`."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def explaining(*arguments: P.args, **options: P.kwargs) -> T:
+            try:
+                return function(*arguments, **options)
+            except TypeError:
+                problem = _misfit(function, arguments, options)
+                if not problem:
+                    raise  # by the function itself
+            raise error(f"{problem}; write {example}")
+
+        return explaining
+
+    return decorate
+
+
+def explained_class(example: str, error: type[ArgumentError] = ArgumentError) -> Callable[[C], C]:
+    """Say what to write instead of a call of a class with missing, unknown or too many arguments."""
+
+    def decorate(kind: C) -> C:
+        kind.__init__ = explained(example, error)(kind.__init__)  # type: ignore[misc]
+        return kind
+
+    return decorate
+
+
+class Explained:
+    """Objects that say what to write instead of names that they do not have, and instead of `+` and `*`."""
+
+    _instead: ClassVar[Mapping[str, str]] = {}
+    """What to write, by name; "+" and "*" are names, and "" stands for all others."""
+
+    if not TYPE_CHECKING:  # a type checker would take every name as known
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise an error with the nearest name."""
+            own = [known for known in dir(self) if not known.startswith("_")]
+            if name.startswith("_") or name in own:  # an attribute that failed itself
+                return object.__getattribute__(self, name)
+            hint = self._instead.get(name)
+            hint = f"; {hint}" if hint else suggestion(name, own) or _also(self._instead.get(""))
+            raise UnknownNameError(f"{type(self).__name__} has no {name!r}{hint}")
+
+    def __add__(self, other: object) -> Any:
+        """Refuse to add."""
+        self._refuse("+", other)
+
+    def __mul__(self, other: object) -> Any:
+        """Refuse to multiply."""
+        self._refuse("*", other)
+
+    def __radd__(self, other: object) -> Any:
+        """Refuse to add."""
+        self._refuse("+", other)
+
+    def __rmul__(self, other: object) -> Any:
+        """Refuse to multiply."""
+        self._refuse("*", other)
+
+    def _refuse(self, sign: str, other: object) -> NoReturn:
+        problem = f"{sign}: not defined for {_with_article(type(self).__name__)} and {as_given(other)}"
+        raise ArgumentError(problem + _also(self._instead.get(sign)))
+
+
+def _also(remedy: str | None) -> str:
+    return f"; {remedy}" if remedy else ""
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun.lower().startswith(('a', 'e', 'i', 'o', 'ndarray')) else 'a'} {noun}"
+
+
+def _misfit(function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]) -> str:
+    """Return in words how arguments do not fit a function, and which ones it has; nothing if they fit."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError as misfit:
+        problem = str(misfit)
+    else:
+        return ""
+    known = [p for name, p in signature.parameters.items() if name not in ("self", "cls")]
+    names = [p.name for p in known if p.kind is not p.KEYWORD_ONLY]
+    named = [p.name for p in known if p.kind is p.KEYWORD_ONLY]
+    if not any(p.kind is p.VAR_KEYWORD for p in known):
+        for unknown in [option for option in options if option not in names + named]:
+            problem = f"unknown argument {unknown!r}{suggestion(unknown, names + named)}"
+    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    allowed = "; by name: ".join(", ".join(own) for own in (names, named) if own) or "none"
+    return f"{called}: {problem} (arguments: {allowed})"

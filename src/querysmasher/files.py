@@ -16,10 +16,11 @@ import json
 import math
 import os
 import secrets
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,13 +29,25 @@ from typing import IO, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.endings import check_archive_name
-from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.fields import text, whole
+from querysmasher.endings import check_archive_name, starting
+from querysmasher.errors import FileError, QuerySmasherError, Remedy, as_given
+from querysmasher.fields import read_json, text, whole
 
 T = TypeVar("T")
 
 FORMAT = 2
+
+FOREIGN = Remedy(
+    "name a file that `plan.save` or `release.save` wrote",
+    "name a folder or file that `querysmasher release` or `querysmasher plan --save` wrote",
+)
+
+OTHER = {
+    "plan": Remedy("qs.Plan.load reads it", "`querysmasher release --plan FILE` measures a plan"),
+    "release": Remedy("qs.Release.load reads it", "`querysmasher answer FILE` queries a release"),
+    "estimate": Remedy("qs.Estimate.load reads it", "name the release that it was computed from"),
+}
+"""What to do with files of each kind."""
 
 _DIGEST = 64
 """Length of the final checksum, which is the comment of the zip file."""
@@ -50,6 +63,7 @@ MANIFEST_ROOM = 1000
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
+    tokenize.TokenError,  # in the header of an array
     LookupError,
     ValueError,
     TypeError,
@@ -73,6 +87,7 @@ Members = dict[str, bytes | NDArray[Any] | Lazy]
 def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, Any]) -> None:
     """Write `payload` as a file of the given kind, all or nothing."""
     check_archive_name(path)
+    _check_replaced(Path(path), kind)
     members: Members = {}
     plain = _take_arrays(payload, members)
     members["payload.json"] = json.dumps(plain).encode()
@@ -87,6 +102,18 @@ def write_archive(path: str | os.PathLike[str], kind: str, payload: dict[str, An
                 break
 
 
+def _check_replaced(path: Path, kind: str) -> None:
+    """Refuse to replace a file of another kind: a plan must not take the place of a release."""
+    found = ""
+    with suppress(*_UNREADABLE), zipfile.ZipFile(path) as archive:
+        found = text(json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))["kind"])
+    if found.startswith("querysmasher ") and found != f"querysmasher {kind}":
+        msg = (
+            f"path: {str(path)!r} contains a {found!r}, which a {kind} must not replace; choose another name"
+        )
+        raise FileError(msg)
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Provide a temporary path beside `path`; on success it replaces `path`, on error it is deleted."""
@@ -95,7 +122,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         msg = f"path: the folder {str(target.parent)!r} does not exist"
         raise FileError(msg)
     if target.is_dir():
-        msg = f"path: {str(target)!r} is a folder"
+        msg = f"path: {str(target)!r} is a folder; name a file in it"
         raise FileError(msg)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     temporary.touch(exist_ok=False)  # with the default permissions of new files
@@ -109,27 +136,31 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def read_archive(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Read a file of the given kind; refuse one that is damaged, foreign, or of another format."""
+    if not isinstance(path, str | os.PathLike):
+        msg = f"path: expected the path of a {kind}, such as 'my.{kind}', got {as_given(path)}"
+        raise FileError(msg)
     shown = str(path)
     if not Path(path).is_file():
-        msg = f"path: no file {shown!r}"
+        folder = ", it is a folder" if Path(path).is_dir() else ""
+        msg = f"path: no file {shown!r}{folder}{starting(path)}"
         raise FileError(msg)
     try:
         _check_digest(Path(path))
         archive = zipfile.ZipFile(path)
-        manifest = json.loads(_read(archive, "manifest.json", MANIFEST_ROOM))
+        manifest = read_json(_read(archive, "manifest.json", MANIFEST_ROOM))
         found, version = text(manifest["kind"]), whole(manifest["format"])
     except _UNREADABLE:
         msg = f"{shown!r} is damaged, or not a querysmasher file"
-        raise FileError(msg) from None
+        raise FileError(msg, FOREIGN) from None
     if found != f"querysmasher {kind}":
         msg = f"{shown!r} contains a {found!r}, not a 'querysmasher {kind}'"
-        raise FileError(msg)
+        raise FileError(msg, OTHER.get(found.removeprefix("querysmasher ")))
     if version != FORMAT:
         msg = f"{shown!r} has format {version}; this version of querysmasher reads format {FORMAT}"
         raise FileError(msg)
     size = Path(path).stat().st_size
     try:
-        payload = json.loads(_read(archive, "payload.json", TEXT_ROOM + TEXT_RATIO * size))
+        payload = read_json(_read(archive, "payload.json", TEXT_ROOM + TEXT_RATIO * size))
         return dict(_Arrays(archive, ROOM + RATIO * size).put(payload).items())
     except (*_UNREADABLE, AttributeError):
         msg = f"{shown!r} does not have the content of a querysmasher file"

@@ -1,9 +1,39 @@
-"""Numbers, shares and lists as a reader expects them: the same on pages, in notebooks and on a terminal."""
+"""Numbers, shares and lists as a reader expects them: the same on pages, in notebooks and on a terminal.
+
+They are also the same on every processor, whose last digits differ.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+
+
+def settled(value: float) -> float:
+    """Return a number in twelve digits, so that it is rounded alike on every processor, also at a half.
+
+    >>> [f"{value:.1f}" for value in (1.15, 1.1 + 0.05, settled(1.15), settled(1.1 + 0.05))]
+    ['1.1', '1.2', '1.1', '1.1']
+    """
+    return float(f"{value:.12g}") + 0.0  # never -0
+
+
+def shortened(value: float, digits: int) -> float:
+    """Return a number with so many significant digits.
+
+    >>> shortened(1.23456, 3)
+    1.23
+    """
+    return float(f"{settled(value):.{digits}g}")
+
+
+def decimal(value: float, places: int) -> str:
+    """Return a number with so many decimals and separated thousands.
+
+    >>> decimal(1234.25, 1), decimal(-1e-14, 1)
+    ('1,234.2', '0.0')
+    """
+    return f"{settled(value):z,.{places}f}"
 
 
 def number(value: float) -> str:
@@ -16,7 +46,7 @@ def number(value: float) -> str:
         return "—"
     if value == 0:
         return "0"
-    value = float(f"{value:.3g}")
+    value = shortened(value, 3)
     places = 2 - math.floor(math.log10(abs(value)))
     if not -12 <= places <= 7:
         return f"{value:.2e}"
@@ -32,8 +62,8 @@ def figure(value: float, std: float) -> str:
     if not math.isfinite(value):
         return "—"
     if not 0 < std < math.inf:
-        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
-    return f"{value:,.{min(max(1 - math.floor(math.log10(std)), 0), 9)}f}"
+        return f"{settled(value):,.6g}" if abs(value) < 1e6 else decimal(value, 0)
+    return decimal(value, min(max(1 - math.floor(math.log10(settled(std))), 0), 9))
 
 
 def share(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import index
 
-from querysmasher.errors import OutOfRangeError, WorkloadError
+from querysmasher.errors import OutOfRangeError, WorkloadError, as_given
 
 
 def index_in(size: int, place: object, what: str) -> int:
@@ -16,7 +16,7 @@ def index_in(size: int, place: object, what: str) -> int:
     try:
         own = index(place)  # type: ignore[arg-type]
     except TypeError:
-        msg = f"{what}[…]: expected an integer, got {place!r}"
+        msg = f"{what}[…]: expected an integer, got {as_given(place)}"
         raise WorkloadError(msg) from None
     if not -size <= own < size:
         msg = f"{what}[…]: expected an integer from {-size:,} to {size - 1:,}, got {own:,}"

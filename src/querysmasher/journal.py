@@ -24,6 +24,7 @@ from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Me
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
+from querysmasher.report.left_out import ALL, Counted
 from querysmasher.workload.workload import Workload
 
 
@@ -39,7 +40,7 @@ class Journal:
     options: Mapping[str, float]
     progress: bool | None = None
     entry: Entry | None = None
-    person: str | None = None
+    counted: Counted = ALL
     public_total: int | None = None
     spent: dict[Place, float] = field(default_factory=dict)
     """The privacy cost spent on each set."""
@@ -94,7 +95,7 @@ class Journal:
         """Return everything that was measured, with the errors of some tables if these are to cost a bit."""
         if not cost:
             return self.release()
-        model = self.model()  # which that of the release is, as errors are no part of it
+        self._known = model = self.release().estimate().model  # errors are no part of it
         self.compare(ERRORS, sets, cost)
         return self.release().remembering(model)
 
@@ -117,7 +118,7 @@ class Journal:
             self._store,
             self.public_total,
             entry=self.entry,
-            person=self.person,
+            counted=self.counted,
             asked=self.asked,
             exploration=Exploration(self.options, tuple(self._done)),
         )

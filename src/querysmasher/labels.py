@@ -6,7 +6,7 @@ import math
 from datetime import date, datetime, time
 from typing import Any
 
-from querysmasher.errors import SchemaError
+from querysmasher.errors import SchemaError, as_given
 
 Label = str | int | float | bool | date
 """Types of the values of an attribute."""
@@ -37,24 +37,28 @@ def from_plain(value: Any) -> Any:
         raise SchemaError(msg) from None
 
 
-def checked_label(name: str, value: Any) -> Label:
-    """Return a value of the attribute `name` as a plain Python label; refuse an invalid one."""
+def checked_label(name: str, value: Any, quoted: bool = True) -> Label:
+    """Return a value of the attribute `name` as a plain Python label; refuse an invalid one.
+
+    Messages quote it if `quoted`.
+    """
     if type(value) is int or type(value) is str:  # nearly all values, of which there may be a million
         return value
     if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
         day = value.astype("datetime64[D]")
         if day != value:  # also true of what is not a time
-            raise _no_day(name, value)
+            raise _no_day(name, value if quoted else None)
         value = day
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # a numpy scalar
     if isinstance(value, datetime):
         midnight = datetime.combine(value.date(), time.min) if value == value else None  # noqa: PLR0124 - NaT
         if value.tzinfo is not None or value != midnight:
-            raise _no_day(name, value)
+            raise _no_day(name, value if quoted else None)
         return value.date()
     if not isinstance(value, str | int | float | bool | date):
-        msg = f"values of attribute {name!r}: expected strings, numbers or dates, got {value!r}"
+        got = as_given(value) if quoted or value is None else f"values of type {type(value).__name__}"
+        msg = f"values of attribute {name!r}: expected strings, numbers or dates, got {got}"
         raise SchemaError(msg)
     if isinstance(value, float) and math.isnan(value):
         msg = f"values of attribute {name!r}: NaN is not allowed as a value"
@@ -63,4 +67,5 @@ def checked_label(name: str, value: Any) -> Label:
 
 
 def _no_day(name: str, value: object) -> SchemaError:
-    return SchemaError(f"values of attribute {name!r}: expected dates without time or time zone, got {value}")
+    got = "" if value is None else f", got {value}"
+    return SchemaError(f"values of attribute {name!r}: expected dates without time or time zone{got}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from querysmasher.arrays import Numbers, one_core
+from querysmasher.arrays import one_core
 from querysmasher.comparing import check_error_share, compare, compared_sets
 from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
-from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy
+from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy, as_given, explained
 from querysmasher.journal import Journal
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
@@ -19,11 +19,10 @@ from querysmasher.planning.residual_plan import Place
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counted import CountedOnce
-from querysmasher.privacy.counter import Counter
+from querysmasher.privacy.dropped import SHARE, Dropped, rest
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger import Ledger
-from querysmasher.privacy.measurement import measure_table, public_total
 from querysmasher.privacy.noise import NoiseSource, noise_source
 from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.phases import Phases
@@ -39,11 +38,16 @@ from querysmasher.release.exploration import (
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
+from querysmasher.report.left_out import Counted, LeftOut
 from querysmasher.sizing import measure_sized, size_options
 
 REFUSE = Remedy(
     "use unknown='refuse', and correct the data or the schema if records are refused",
     'use [measure] unknown = "refuse", and correct the data or the schema if records are refused',
+)
+WHOLE = Remedy(
+    "omit it, or use it together with person= or unknown='drop'",
+    'omit it, or use it together with [measure] person or unknown = "drop"',
 )
 WITHOUT = Remedy(
     "simulate without a ledger, on a table that is not private",
@@ -54,7 +58,11 @@ LEAST_COST = 1e-14
 """Minimum privacy cost of errors: their noise can be drawn."""
 
 
+EXAMPLE = "qs.measure(qs.plan(workload, qs.zCDP(rho=0.5)), data)"
+
+
 @scrubbed
+@explained(EXAMPLE)
 def measure(
     plan: Plan,
     data: Any,
@@ -66,6 +74,7 @@ def measure(
     budget: Budget | None = None,
     ledger: Ledger | None = None,
     person: str | None = None,
+    report_dropped: bool = False,
     error_share: float = 0.0,
     progress: bool | None = None,
 ) -> Release:
@@ -94,8 +103,9 @@ def measure(
         noise: "rounded" (Gaussian rounded to integers: every budget is spent by the exact Gaussian
             formulas), "discrete" (discrete Gaussian, accounted through zCDP), "opendp" (the same from
             OpenDP), or "gaussian" (floating point, for simulation only).
-        unknown: "refuse" a table with missing values or values outside the schema, or "drop" such records
-            (not with replace-one neighbours: the number of records left would be published).
+        unknown: "refuse" a table with missing values or values outside the schema, or "drop" such records:
+            all answers are then about the records that are left, and the release says so (not with
+            replace-one neighbours: the number of records left would be published).
         max_records: a public cap on the number of records, stated without looking; a larger table is refused.
         budget: the budget you intend to spend. A plan from a file carries its own budget; it is refused if it
             differs.
@@ -103,24 +113,34 @@ def measure(
             cost counts as spent. Run `check` first. A simulation is refused.
         person: a column that says to whom a record belongs. At most `records_per_person` records of each
             person are counted, chosen at random and independently of everyone else's, so that the guarantee
-            for persons is proved instead of assumed. How many were left out is not disclosed. A record
-            without a person is treated as one with a missing value. Not with replace-one neighbours.
+            for persons is proved instead of assumed. All answers are about the records that are counted, and
+            the release says so. A record without a person is treated as one with a missing value. Not with
+            replace-one neighbours.
+        report_dropped: measure, too, how many records `person` or unknown="drop" left out, with 1% of the
+            budget; `release.left_out` states it. By default it is not disclosed.
         error_share: share of the budget that measures the error of `release.estimate()`, table by table, as
             in `explore`; by default none is measured. All other noise grows accordingly.
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
-        msg = f"plan: expected a Plan, got {type(plan).__name__}"
+        msg = f"plan: expected a Plan as first argument, got {as_given(plan)}; write {EXAMPLE}"
         raise PlanError(msg)
     if budget is not None and plan.budget != budget:
-        msg = f"budget: the plan has budget {plan.budget!r}, not the {budget!r} you intend to spend"
-        raise PrivacyError(msg)
+        stated = repr(budget) if isinstance(budget, Budget) else as_given(budget)
+        msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
+        raise PrivacyError(f"{msg}; plan again with yours: qs.plan(workload, budget)")
     check_options(plan.budget, unknown, max_records)
     source = noise_source(noise, seed)
     allowed = source.distribution.allowed_cost(plan.budget)
+    bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
+    counted = Counted(person, plan.budget.records_per_person, unknown)
+    dropped = asked_dropped(report_dropped, counted, plan.budget, allowed)
+    if dropped is not None and plan.workload.has_targets:
+        msg = "report_dropped: expected False for a plan with accuracy targets, which larger noise would miss"
+        raise PlanError(msg)
+    allowed = rest(allowed, dropped)
     compared = _compared(plan, error_share, allowed)
     options = {"error_share": float(error_share), **size_options(plan, allowed)}
-    bound = None if person is None else Bound.drawn(person, plan.budget.unit, seed)
     check_ledger(ledger, plan.budget, seed is None and source.distribution.is_private)
     whole = integer_plan(plan, allowed * (1 - error_share), max_records)
     check_budget(whole, source.distribution)
@@ -129,28 +149,51 @@ def measure(
     store = new_store(sum(map(whole.count, whole.measured)))  # a filter's numbers outnumber its rank
     wanted = [names[a] for a in used]
     quietly("looking for the table", check_source, plan.workload.schema, data, wanted, unknown, bound)
-    entry = _charged(ledger, plan, whole, options, source, person)
+    entry = _charged(ledger, plan, whole, options, source, person, dropped)
     record = NoiseRecord(source.distribution.name, source.description, seed is not None)
     with noting(entry), one_core():
         arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
         counter = quietly("opening the table", open_table, *arguments)
+        if plan.sizes_first or compared:
+            counter = CountedOnce(whole.schema, counter, _counted(whole, compared))
+        phases = Phases(whole.schema, plan.budget, counter, source, max_records)
+        counted = with_left_out(counted, dropped, phases, source, progress)
         if plan.sizes_first:
-            once = CountedOnce(whole.schema, counter, _counted(whole, compared))
-            phases = Phases(whole.schema, plan.budget, once, source, max_records)
             asked = plan.asked or plan.workload
-            own = (asked, plan.budget, phases, record, max_records, options, progress, entry, person)
+            own = (asked, plan.budget, phases, record, max_records, options, progress, entry, counted)
             return measure_sized(Journal(*own), compared)
         release = Release(
             *(whole, plan.workload, plan.centres, record, store),
             entry=entry,
-            person=person,
+            counted=counted,
             asked=plan.asked,
         )
-        if compared:
-            return _with_errors(release, store.put, counter, source, compared, options, progress)
-        for number, answers in measure_table(whole, counter, source, progress):
+        for number, answers in phases.answers(whole, progress):
             store.put(number, answers)
-        return replace(release, public_total=public_total(whole, counter))
+        release = replace(release, public_total=phases.public_total())
+        return _with_errors(release, phases, compared, options, progress) if compared else release
+
+
+def asked_dropped(wanted: bool, counted: Counted, budget: Budget, allowed: float) -> Dropped | None:
+    """Return how the number of records left out is to be measured, if it is; refuse it if none can be."""
+    if type(wanted) is not bool:
+        msg = f"report_dropped: expected True or False, got {wanted!r}"
+        raise DataError(msg)
+    if not wanted:
+        return None
+    if counted.is_whole:
+        msg = "report_dropped: expected False, because every record is counted"
+        raise DataError(msg, WHOLE)
+    return Dropped.at_cost(budget.unit, counted.person is not None, SHARE * allowed)
+
+
+def with_left_out(
+    counted: Counted, dropped: Dropped | None, phases: Phases, source: NoiseSource, progress: bool | None
+) -> Counted:
+    """Measure how many records were left out, if that is asked for, and return which are counted."""
+    if dropped is None:
+        return counted
+    return replace(counted, left_out=LeftOut(dropped, phases.dropped(dropped, progress), source.distribution))
 
 
 def _charged(
@@ -160,15 +203,16 @@ def _charged(
     options: Mapping[str, float],
     source: NoiseSource,
     person: str | None,
+    dropped: Dropped | None,
 ) -> Entry | None:
     """Record what is to be measured; the whole budget if the plan has several phases."""
     if ledger is None:
         return None
     if plan.sizes_first:
         asked = plan.asked or plan.workload
-        request = request_digest(asked, plan.budget, whole.max_records, options)
-    elif options["error_share"]:
-        request = planned_digest(whole, options)
+        request = request_digest(asked, plan.budget, whole.max_records, options, dropped)
+    elif options["error_share"] or dropped is not None:
+        request = planned_digest(whole, options, dropped)
     else:
         return ledger.charge(whole, source.distribution, person)
     return ledger.charge_budget(plan.budget, request, source.distribution, person)
@@ -194,23 +238,13 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
 
 def _with_errors(
     release: Release,
-    put: Callable[[int, Numbers], None],
-    counter: Counter,
-    source: NoiseSource,
+    phases: Phases,
     compared: Sequence[Place],
     options: Mapping[str, float],
     progress: bool | None,
 ) -> Release:
-    """Measure a table as planned, and then how far it is from its estimate, under one budget.
-
-    `put` stores the noisy answers of an attribute set, by its index.
-    """
+    """Measure how far a table that was measured as planned is from its estimate, with what is left."""
     plan = release.plan
-    once = CountedOnce(plan.schema, counter, _counted(plan, compared))
-    phases = Phases(plan.schema, plan.budget, once, source, plan.max_records)
-    for number, answers in phases.measure(plan, progress).items():
-        put(number, answers)
-    release = replace(release, public_total=phases.public_total())
     model = release.estimate().model
     done = compare(
         *(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases),
@@ -231,7 +265,9 @@ def _counted(plan: IntegerPlan, compared: Sequence[Place]) -> list[tuple[str, ..
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:
     """Refuse options that do not fit a budget."""
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
+        msg = (
+            f"max_records: expected an integer from 1 to 2^40, such as 1_000_000, got {as_given(max_records)}"
+        )
         raise DataError(msg)
     if unknown == "drop" and budget.unit.total_is_public:
         msg = (
@@ -257,7 +293,8 @@ def check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> Non
     if ledger is None:
         return
     if type(ledger) is not Ledger:
-        msg = f"ledger: expected a Ledger, such as Ledger('people.ledger', limit=zCDP(1)), got {ledger!r}"
+        example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
+        msg = f"ledger: expected a Ledger, {example}, got {as_given(ledger)}"
         raise PrivacyError(msg)
     if not is_private:
         msg = (

@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterator
 
 _TEXT = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
 _LIST = r"\bin\s*\["  # what is in these brackets is a list of values
-_TOKEN = re.compile(rf"{_TEXT}|{_LIST}|`(?P<ticks>[^`]*)`|\[(?P<name>(?:[^\]]|\]\])*)\]")
+TOKEN = re.compile(rf"{_TEXT}|{_LIST}|`(?P<ticks>[^`]*)`|\[(?P<name>(?:[^\]]|\]\])*)\]")
+"""A string, the start of a list, or a name in backticks or brackets."""
 
 OPERATORS = ("and", "or", "not", "in", "is")
 
@@ -40,7 +41,7 @@ class QuotedNames:
         self._stem = "quoted_"
         while self._stem in text:
             self._stem += "_"
-        self.text = _TOKEN.sub(self._replace, text)
+        self.text = TOKEN.sub(self._replace, text)
 
     def _replace(self, match: re.Match[str]) -> str:
         name = match["ticks"] if match["name"] is None else self._bracketed(match["name"], match[0])
@@ -67,7 +68,7 @@ def bare_names(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
     """Iterate over the known names that lack brackets in `text`, with the corrected text."""
     odd = sorted((name for name in known if _needs_brackets(name)), key=len, reverse=True)
     for name in odd:
-        pattern = re.compile(rf"({_TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
+        pattern = re.compile(rf"({TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
         found = [match for match in pattern.finditer(text) if match[1] is None]
         if found:
             start, stop = found[0].span()

@@ -9,19 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from querysmasher.attributes import Attribute, Ordinal, attribute_from_json
 from querysmasher.conditions import any_possible, conditions
-from querysmasher.errors import SchemaError, UnknownAttributeError
+from querysmasher.errors import (
+    Explained,
+    Remedy,
+    SchemaError,
+    UnknownAttributeError,
+    as_given,
+    explained_class,
+)
 from querysmasher.fields import items, word
 from querysmasher.formatting import count, preview
 from querysmasher.html import notebook, table
 from querysmasher.text import one_line
 
+EXAMPLE = "qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('age', range(100))])"
+SIZES = "qs.Schema.of(age=100, sex=2)"
 
+
+@explained_class(EXAMPLE)
 @dataclass(frozen=True, repr=False)
-class Schema:
+class Schema(Explained):
     """The attributes of a table, in order.
 
     >>> from querysmasher import Categorical, Ordinal
@@ -36,20 +47,23 @@ class Schema:
     impossible_where: tuple[str, ...] = ()
     """Predicates that no record satisfies, as `impossible` stated them."""
 
+    _instead: ClassVar[Mapping[str, str]] = {
+        "": "an attribute is schema['age']",
+        "+": "list all attributes in one schema",
+    }
+
     def __post_init__(self) -> None:
         """Check that there are attributes and that their names differ."""
         given = self.attributes
-        if isinstance(given, Attribute | str) or not isinstance(given, Iterable):
-            msg = f"attributes: expected a list of attributes, got {given!r}"
-            raise SchemaError(msg)
-        attributes = tuple(given)
+        attributes = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
         if not attributes:
             msg = "attributes: a schema needs at least one attribute"
-            raise SchemaError(msg)
-        for attribute in attributes:
-            if not isinstance(attribute, Attribute):
-                msg = f"attributes: expected Categorical, Ordinal, Binned or Cyclic, got {attribute!r}"
-                raise SchemaError(msg)
+            raise SchemaError(msg, Remedy(f"write {EXAMPLE}", "state [[schema]] tables"))
+        wrong = [attribute for attribute in attributes if not isinstance(attribute, Attribute)]
+        if wrong or isinstance(given, Attribute):
+            got = f"a list with {as_given(wrong[0])}" if isinstance(given, list | tuple) else as_given(given)
+            msg = f"attributes: expected a list of Categorical, Ordinal, Binned and Cyclic, got {got}; write "
+            raise SchemaError(f"{msg}{EXAMPLE}; the values are public knowledge, never read from a table")
         names = [a.name for a in attributes]
         if len(set(names)) != len(names):
             twice = next(n for i, n in enumerate(names) if n in names[:i])
@@ -75,13 +89,13 @@ class Schema:
         Schema(hours per week: ordinal 99, age: ordinal 100)
         """
         if sizes is not None and not isinstance(sizes, Mapping):
-            msg = f"sizes: expected a mapping of names to sizes, got {sizes!r}"
+            msg = f"sizes: expected a mapping of names to sizes, got {as_given(sizes)}; write {SIZES}"
             raise SchemaError(msg)
         merged = {**(sizes or {}), **more}
         for name, size in merged.items():
             if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-                msg = f"size of attribute {name!r}: expected an integer of at least 1, got {size!r}"
-                raise SchemaError(msg)
+                msg = f"size of attribute {name!r}: expected an integer of at least 1, got {as_given(size)}"
+                raise SchemaError(f"{msg}; write {SIZES}, or list values with {EXAMPLE}")
         return cls([Ordinal(name, range(size)) for name, size in merged.items()])
 
     def impossible(self, *predicates: str) -> Schema:
@@ -114,7 +128,9 @@ class Schema:
         try:
             return self._positions[name]
         except (KeyError, TypeError):
-            raise UnknownAttributeError(name, self.names) from None
+            one_by_one = isinstance(name, list | tuple) and not set(map(str, name)) - set(self.names)
+            remedy = f"; give names one by one: {', '.join(map(repr, name))}" if one_by_one else ""
+            raise UnknownAttributeError(name, self.names, remedy) from None
 
     def positions(self, names: Iterable[str]) -> tuple[int, ...]:
         """Return the indexes of several attributes, each named once, in the order given."""

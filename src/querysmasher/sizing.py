@@ -15,6 +15,7 @@ from querysmasher.journal import Journal
 from querysmasher.planning.estimating import size_share, sized_costs
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.residual_plan import Place
+from querysmasher.privacy.dropped import rounded_down
 from querysmasher.release.release import Release
 
 PARTS = "parts of tables"
@@ -39,10 +40,10 @@ def size_options(plan: Plan, cost: float) -> dict[str, float]:
 
 def measure_sized(journal: Journal, compared: Sequence[Place]) -> Release:
     """Measure the number of records, then what is best for such a table, then errors of the estimate."""
-    whole = float(journal.phases.left)
+    whole, before = rounded_down(journal.phases.left), journal.phases.spent
     reserve = journal.options["error_share"] * whole
     budget = whole - reserve
     size = journal.measure_size(journal.options["size_share"] * budget)
-    spare = budget - float(journal.phases.spent)
+    spare = budget - float(journal.phases.spent - before)
     journal.measure(PARTS, sized_costs(journal.asked, journal.budget, size, spare))
     return journal.ended(compared, reserve)

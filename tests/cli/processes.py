@@ -3,6 +3,7 @@
 `python -m tests.cli.processes` is that process. It reads line by line what to start and whom to wait for.
 """
 
+import ctypes
 import importlib
 import json
 import os
@@ -50,14 +51,21 @@ class Processes:
         print(json.dumps(asked), file=self._server.stdin, flush=True)
         return json.loads(self._server.stdout.readline())
 
-    def start(self, folder, *arguments, stage="", marker="", limit=None, **environment):
+    def start(self, folder, *arguments, stage="", marker="", limit=None, powerless=False, **environment):
         """Start the command in a folder.
 
         At a stage, as "module:name", it leaves a marker and waits; it writes files up to a limit only.
+        Without its powers, root may write only what the permissions of a file allow.
         """
         streams = [str(Path(tempfile.mkdtemp(dir=self._streams.name)) / name) for name in ("out", "err")]
         asked = {"folder": str(folder), "arguments": [str(a) for a in arguments], "streams": streams}
-        stop = {"stage": stage, "marker": str(marker), "limit": limit, "environment": environment}
+        stop = {
+            "stage": stage,
+            "marker": str(marker),
+            "limit": limit,
+            "powerless": powerless,
+            "environment": environment,
+        }
         return Command(self, self.ask(**asked, **stop), [Path(stream) for stream in streams])
 
     def close(self):
@@ -116,7 +124,7 @@ def wait_at(stage, marker):
     setattr(holder, name, waiting)
 
 
-def become(folder, arguments, streams, stage, marker, limit, environment):
+def become(folder, arguments, streams, stage, marker, limit, powerless, environment):
     """Run the command in this process."""
     os.chdir(folder)
     os.environ.update(environment)
@@ -126,6 +134,9 @@ def become(folder, arguments, streams, stage, marker, limit, environment):
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
     if limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if powerless and os.geteuid() == 0:
+        header, powers = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+        assert ctypes.CDLL(None).capset(header, powers) == 0
     if stage:
         wait_at(stage, marker)
     sys.argv = ["querysmasher", *arguments]

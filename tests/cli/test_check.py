@@ -23,7 +23,7 @@ def test_a_table_that_does_not(run, folder):
     assert "'X' × 2" in ran.words
     assert "77" in ran.words
     assert (
-        '2 of 202 records do not fit: the table is refused, or with [measure] unknown = "drop" these records '
+        '2 of 202 records do not fit: the table is refused, or with [measure] unknown = "drop" such records '
         "are dropped." in ran.words
     )
     read = run("check", "--json", code=5).json
@@ -33,6 +33,27 @@ def test_a_table_that_does_not(run, folder):
     assert columns["sex"]["values"] == [["'X'", 2]]
     assert (columns["hour"]["missing"], columns["income"]["unmatched"]) == (1, 0)
     assert names(folder) == ["people.csv", "release.toml"]
+
+
+def test_a_table_whose_records_are_dropped(run, folder):
+    """The spec decides: `release` drops them and ends well, so `check` says so and ends well, too."""
+    (folder / "people.csv").write_text(PEOPLE + "X,3,0,1\nX,77,,1\n")
+    (folder / "release.toml").write_text(SPEC + '[measure]\nunknown = "drop"\nmax_records = 200\n')
+    said = (
+        '2 of 202 records do not fit: with [measure] unknown = "drop" such records are dropped. Counted: 200.'
+    )
+    assert run("check").words.endswith(said)
+    assert run("check", "--json").json["ok"]
+    run("release")
+    (folder / "release.toml").write_text(SPEC + '[measure]\nunknown = "drop"\nmax_records = 199\n')
+    assert "more than max_records = 199 records" in run("check", code=5).words
+    assert "more than max_records = 199 records" in run("release", "--force", code=5).err
+
+
+def test_what_no_table_can_fit_is_refused_as_by_release(run, folder):
+    added = 'neighbours = "replace_one"\n[measure]\nunknown = "drop"'
+    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", f"rho = 0.5\n{added}"))
+    assert run("check", code=3).err == run("release", code=3).err
 
 
 def test_all_columns_are_told_at_once(run, folder):
@@ -142,7 +163,10 @@ def test_predicates_of_which_none_can_be_answered(run, folder):
     run("release")
     ran = run("answer", "out", "age >", "age > 3 and sex == 'F' and hour == 0", code=2)
     assert ran.out == ""
-    assert ran.err.splitlines()[0] == "error: predicate 'age >': it cannot be read"
+    assert (
+        ran.err.splitlines()[0]
+        == "error: predicate 'age >': it cannot be read; write a condition such as sex == 'F'"
+    )
     assert "the plan measures nothing on the attribute sets {sex, age, hour}" in ran.err
     run("answer", "out", "age > 3", "age > 4", "--level", "1.5", code=2).fails(
         2, "level: expected a number between 0 and 1, got 1.5"

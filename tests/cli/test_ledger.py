@@ -57,14 +57,27 @@ def test_create_and_show(run, folder):
     assert ledger.limit == qs.zCDP(1.0)
     entry = ledger.charge(costing(0.5), ROUNDED)
     words = run("ledger", "x.ledger", "--at-delta", "1e-9").words
-    assert f"epsilon = {epsilon(0.5, 1e-9):.6g} at delta = 1e-09" in words
+    assert "epsilon = 4.22595 at delta = 1e-09" in words
+    assert 4.22594 < epsilon(0.5, 1e-9) < 4.22595, "rounded up"
+    assert "Left rho = 0.75 of 1: one more release may have epsilon = 7.734 at delta = 1e-09" in words
+    assert "rho adds up over releases. Epsilon does not: it follows from the sum of rho." in words
     assert "mu = 0.707107" in words
     assert entry.digest[:12] in words
     read = run("ledger", "x.ledger", "--json").json
     assert read["entries"] == [{**entry.to_json(), "previous": entry.previous, "digest": entry.digest}]
     assert Fraction(read["spent"]["cost"]) == Fraction(1, 2)
     assert Fraction(read["left"]["cost"]) == Fraction(3, 2)
+    assert (read["left"]["rho"], read["left"]["delta"]) == (0.75, 1e-6)
     assert read["head"] == entry.digest
+
+
+def test_epsilon_is_shown_at_the_delta_of_the_limit(run, folder):
+    words = run("ledger", "x.ledger", "create", "--epsilon", "1.5", "--delta", "1e-9").words
+    assert "one more release may have epsilon = 1.5 at delta = 1e-09" in words
+    assert "1e-06" not in words
+    read = run("ledger", "x.ledger", "--json").json
+    assert (read["left"]["epsilon"], read["left"]["delta"], read["spent"]["delta"]) == (1.5, 1e-9, 1e-9)
+    assert "delta: expected a number" in run("ledger", "x.ledger", "--at-delta", "0", code=2).err
 
 
 def test_verify(run, folder):
@@ -109,7 +122,7 @@ def test_a_release_is_recorded_and_says_so(run, spec, folder):
     assert entry.digest in summary["record"]
     run("release", "--out", "again")
     ran = run("release", "--out", "more", code=3)
-    assert "allows a privacy cost of 2 in total" in ran.err
+    assert "has left rho = 0 of 1; this measurement takes rho = 0.5" in ran.err
     assert len(ledger.entries) == 2
     assert "more" not in names(folder)
 
@@ -125,11 +138,11 @@ def test_without_a_ledger_every_output_says_that_it_was_not_recorded(run, folder
 def test_the_page_says_it_too(run, spec, folder):
     run("release")
     run("report", "out")
-    assert qs.Ledger("people.ledger").entries[0].digest in (folder / "report.html").read_text()
+    assert qs.Ledger("people.ledger").entries[0].digest in (folder / "out" / "report.html").read_text()
     spec(SPEC)
     run("release", "--out", "other")
-    run("report", "other", "--force")
-    assert "Not recorded in a ledger" in (folder / "report.html").read_text()
+    run("report", "other")
+    assert "Not recorded in a ledger" in (folder / "other" / "report.html").read_text()
 
 
 def test_a_path_alone_needs_a_ledger_that_exists(run, spec, folder):
@@ -165,9 +178,12 @@ def test_bad_sections(run, spec, folder, text, code, words):
 def test_the_plan_says_what_is_left(run, spec):
     assert "Ledger" not in run("plan").out
     run("release")
-    assert "has rho = 0.5 left; this spends up to 0.5" in run("plan").words
+    left = (
+        "has left rho = 0.5 of 1: one more release may have epsilon = 4.886 at delta = 1e-06 (default noise)"
+    )
+    assert f"{left}; this spends up to rho = 0.5" in run("plan").words
     run("release", "--out", "two")
-    said = "left; this spends up to 0.5, which is more"
+    said = "has left rho = 0 of 1; this spends up to rho = 0.5, which is more"
     assert said in run("plan").words
     assert said in run("plan", "--json").json["ledger"]
     assert "will probably be refused" in run("release", "--out", "three", code=3).err

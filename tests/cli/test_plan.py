@@ -1,5 +1,7 @@
 """`plan`: what the library says, as a table and as JSON, without data."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -138,3 +140,87 @@ def test_the_estimate_knows_the_matrices_of_a_long_attribute():
     one = qs.marginals(qs.Schema.of(a=20_000), 1)
     assert estimate(one).is_big
     assert estimate(one).memory_bytes > 4 * 20_000**2 * 8
+
+
+def marginals(sizes, more="", budget="rho = 0.5"):
+    """A spec of all 1- and 2-way marginals of attributes of these sizes."""
+    schema = "".join(
+        f'[[schema]]\nname = "a{i}"\nkind = "ordinal"\nrange = [0, {n - 1}]\n' for i, n in enumerate(sizes)
+    )
+    plan = f'[budget]\n{budget}\n[plan]\ncentering = "uniform"\n'
+    return f'{schema}[[workload]]\nkind = "marginals"\nk = [1, 2]\n{more}{plan}'
+
+
+@pytest.mark.slow
+def test_a_sparse_schema_points_to_estimates(run, folder):
+    """Up to the number of records that the remark names, most counts are cells below their noise."""
+    (folder / "release.toml").write_text(marginals([300, 400, 2]))
+    words = run("plan").words
+    said = (
+        "records, most of these counts are cells of tables whose average count is below its expected error."
+    )
+    assert f"{said} Estimates are usually closer to the truth there: `querysmasher explore`" in words
+    read = run("plan", "--json").json
+    records = float(re.match(r"with fewer than ([\d,]+) records", read["sparse"])[1].replace(",", ""))
+    below = [g["queries"] for g in read["groups"] if records / g["queries"] <= g["expected_error"]]
+    assert 2 * sum(below) > read["queries"]
+    assert records >= 30_000
+    more = [g["queries"] for g in read["groups"] if 1.2 * records / g["queries"] <= g["expected_error"]]
+    assert 2 * sum(more) < read["queries"], "with more records, they are not"
+    where = '[[workload]]\nkind = "where"\npredicate = "a0 < 7"\n'
+    (folder / "release.toml").write_text(marginals([300, 400, 2], where))
+    assert "closer to the truth there: add [estimate] to the spec" in run("plan").words, (
+        "explore takes marginals only"
+    )
+    (folder / "release.toml").write_text(marginals([300, 400, 2], where) + "[estimate]\n")
+    assert said not in run("plan").words, "the remedy is one"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SPEC,
+        marginals([100, 24, 5]),
+        marginals([100, 24, 5], budget="epsilon = 1\ndelta = 1e-6"),
+        marginals([90, 2], '[[workload]]\nkind = "queries"\nfamilies = {a0 = "range", a1 = "identity"}\n'),
+    ],
+    ids=["small", "dense", "epsilon", "ranges"],
+)
+def test_an_ordinary_schema_does_not(run, folder, text):
+    (folder / "release.toml").write_text(text)
+    assert run("plan", "--json").json["sparse"] is None
+    assert "usually closer" not in run("plan").words
+
+
+def test_remarks_name_the_keys_of_the_spec(run, folder):
+    (folder / "release.toml").write_text(marginals([100, 60, 2]))
+    words = run("plan").words
+    assert (
+        '[[workload]] weighting = "tables" counts every table alike, [plan] objective = "worst" makes'
+        in words
+    )
+    assert "weighing(" not in words
+
+
+@pytest.mark.parametrize(
+    ("budget", "delta"), [("epsilon = 1\ndelta = 1e-9", "1e-09"), ("rho = 0.5", "1e-06")]
+)
+def test_other_words_are_at_the_delta_of_the_budget(run, folder, budget, delta):
+    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", budget))
+    said = run("plan", "--json").json["equivalents"]
+    assert re.search(r"\(epsilon, delta\) = \(([\d.]+), ([\de-]+)\)", said)[2] == delta
+    if "epsilon" in budget:
+        assert f"(epsilon, delta) = (1, {delta})" in said
+
+
+def test_other_words_are_rounded_up(run, folder):
+    """Each is a budget that suffices if it is copied."""
+    (folder / "release.toml").write_text(SPEC.replace("rho = 0.5", "rho = 0.3333333333"))
+    said = run("plan", "--json").json["equivalents"]
+    assert said == (
+        "zCDP with rho = 0.3334, Gaussian DP with mu = 0.8165, (epsilon, delta) = (3.886, 1e-06); "
+        "privacy cost 0.6667"
+    )
+    given = qs.zCDP(0.3333333333)
+    for budget in (qs.zCDP(0.3334), qs.GaussianDP(0.8165), qs.ApproxDP(3.886, 1e-6), qs.PrivacyCost(0.6667)):
+        assert given.privacy_cost <= budget.privacy_cost <= 1.001 * given.privacy_cost

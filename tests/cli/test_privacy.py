@@ -115,6 +115,7 @@ def test_progress_on_a_real_terminal(planted):
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", " ", drawn.decode(errors="replace"))
-    for word in ("Solving", "Counting", "Measuring", "Saving", "Writing"):
+    for word in ("Planning", "Counting", "Measuring", "Saving", "Writing"):
         assert word in text
+    assert not {"Solving", "Choosing"} & set(text.split()), "a plan has one bar"
     assert not numbers(text + out.decode()) & EXACT

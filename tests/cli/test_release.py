@@ -170,7 +170,8 @@ def test_answers_that_cannot_be(run, folder):
     run("answer", "out", "age > 3", "--level", "1.5", code=2).fails(
         2, "level: expected a number between 0 and 1, got 1.5"
     )
-    run("answer", "none", "age > 3", code=4).fails(4, "no folder or file 'none'")
+    where = f"relative paths start at {str(folder)!r}"
+    run("answer", "none", "age > 3", code=4).fails(4, f"no folder or file 'none'; {where}")
     (folder / "empty").mkdir()
     run("answer", "empty", "age > 3", code=4).fails(
         4, "'empty' is not a release folder: it has no 'release.qs' in it"
@@ -285,3 +286,18 @@ def test_a_failure_while_writing_leaves_the_release_and_nothing_else(
     assert names(new) == names(left) == ["plan.qs", "release.qs"]
     assert names(folder / "old") == FILES
     assert (folder / "old" / "release.qs").read_bytes() == before
+
+
+@pytest.mark.parametrize("predicate", ["age >= 3 and sex == 'F'", "hour in [0, 6]"])
+def test_what_is_offered_next_can_be_answered(run, folder, predicate):
+    """Also if only some queries are measured, as they are: single values do not follow from them."""
+    queries = f'kind = "where"\npredicate = "{predicate}"'
+    (folder / "release.toml").write_text(SPEC.replace('kind = "all_kway"\nk = [1, 2]', queries))
+    out = run("release").out
+    assert out.splitlines()[-1] == f'Next: `querysmasher answer out "{predicate}"`'
+    assert (
+        f'such as "{predicate}". What does not follow from the measured queries is refused'
+        in run("answer", "out").words
+    )
+    run("answer", "out", predicate)
+    run("answer", "out", "sex == 'F'", code=2)

@@ -1,8 +1,10 @@
-"""Names, labels and errors are shown, and do nothing to the terminal."""
+"""Names, labels and errors are shown, fit the terminal, and do nothing to it."""
 
 import pytest
+from rich.cells import cell_len
 
 import querysmasher as qs
+from querysmasher.cli import output
 from tests.cli.conftest import PEOPLE, SPEC
 from tests.test_text import acts
 
@@ -54,3 +56,100 @@ def test_nor_in_errors(run, hostile):
     (hostile / "release.toml").write_text(SPEC + f'[output]\nfolder = "{TOML}"\n')
     (hostile / "people.csv").write_text(PEOPLE)
     assert "title" in quiet(run("release")).out
+
+
+WIDTHS = [60, 80, 100, 200, None]
+"""Columns of a terminal; a pipe has none."""
+
+
+@pytest.fixture(params=WIDTHS, ids=[f"{width or 'pipe'}" for width in WIDTHS])
+def width(request, monkeypatch):
+    monkeypatch.setattr(output, "_width", lambda: request.param)
+    return request.param
+
+
+def test_a_terminal_has_a_width_and_a_pipe_has_none(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert output._width() is None
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert output._width() == 80
+
+
+def cells_of(lines, columns):
+    """The cells of a framed table, each joined from its lines, and of its heading."""
+    rows = [
+        [cell.strip() for cell in line[1:-1].replace("┃", "│").split("│")]
+        for line in lines
+        if line[0] in "│┃"
+    ]
+    assert {len(row) for row in rows} == {columns}
+    return [" ".join(filter(None, column)) for column in zip(*rows, strict=True)]
+
+
+HEAD = ("group", "queries", "expected error", "largest error", "budget share", "largest error of")
+ROWS = [
+    ("sex (identity)", "2", "± 11.2", "± 11.2", "5.5%", "sex == 'F'"),
+    (
+        "age (prefix) × hour (circular)",
+        "57,600",
+        "± 30.6",
+        "± 34.2",
+        "16.8%",
+        "age <= 80 and hour in 22 .. 13",
+    ),
+    ("収入 (prefix)", "9,999,999", "± 1,230", "± 1,230", "100.0%", "x" * 60),
+]
+
+
+def test_no_cell_of_a_table_is_cut_off(width, capsys):
+    output.print_table(HEAD, ROWS, text=[HEAD[-1]])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= (width or 1000)
+    if lines[0].startswith("┏"):
+        found = cells_of(lines, len(HEAD))
+        for place, name in enumerate(HEAD):
+            whole = "".join((name, *(row[place] for row in ROWS))).replace(" ", "")
+            assert found[place].replace(" ", "") == whole
+        for row in ROWS:  # numbers are not broken
+            assert any(all(number in line for number in row[1:5]) for line in lines)
+    else:  # too narrow for a table: every row is a paragraph
+        assert width == 60
+        text = "".join(lines).replace(" ", "")
+        for row in ROWS:
+            said = zip(HEAD[1:], row[1:], strict=True)
+            assert ("group:" + row[0] + "".join(name + cell for name, cell in said)).replace(" ", "") in text
+
+
+def test_a_pipe_has_every_row_on_a_line(monkeypatch, capsys):
+    monkeypatch.setattr(output, "_width", lambda: None)
+    output.print_table(HEAD, ROWS, text=[HEAD[-1]])
+    assert len(capsys.readouterr().out.splitlines()) == len(ROWS) + 4
+
+
+def test_pairs_are_broken_and_not_cut_off(width, capsys):
+    digest = "0123456789abcdef" * 8
+    output.print_pairs([("Head", digest), ("A longer name than others", "words " * 40)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= (width or output.WIDTH)
+    assert not any(line.endswith(" ") for line in lines)
+    assert digest in "".join(
+        line.split(maxsplit=1)[-1] if i == 0 else line.strip() for i, line in enumerate(lines)
+    )
+
+
+def test_paragraphs_are_broken_between_words(width, capsys):
+    output.tell("The expected error is the root mean square of the standard errors of the queries. " * 2)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= (width or 1000)
+    assert len(lines) == (1 if width in (200, None) else -(-163 // width))
+
+
+@pytest.mark.slow
+def test_plans_and_comparisons_fit(width, run, folder):
+    for command in ("plan", "compare", "check"):
+        out = run(command).out
+        assert "…" not in out
+        assert max(map(len, out.splitlines())) <= (width or 1000)
+        if command == "plan":
+            assert "largest error of" in " ".join(out.split())
+            assert out.count("%") >= 8  # the share of every row

@@ -113,7 +113,7 @@ def test_charts_of_other_kinds_are_refused(comparison, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((SCHEMA, BUDGET), "workload: expected a Workload, got Schema"),
+        ((SCHEMA, BUDGET), "workload: expected a Workload as first argument, got a Schema"),
         ((WORKLOAD, 1.0), "budget: expected PrivacyCost"),
         ((WORKLOAD, BUDGET, ["magic"]), "mechanisms: expected some of querysmasher, uniform, basis"),
         ((WORKLOAD, BUDGET, "magic"), "got 'magic'"),
@@ -213,5 +213,26 @@ def test_the_worst_error_is_relative_to_targets():
     assert result.rows[0].worst == pytest.approx(qs.plan(aimed, BUDGET, objective="worst").worst)
     assert result.rows[1].worst is None
     assert result.head[1] == "worst error / target"
-    with pytest.raises(qs.PlanError, match="objective: expected one of 'mean', 'worst'"):
+    with pytest.raises(qs.PlanError, match="objective: expected one of mean, worst"):
         qs.compare(aimed, BUDGET, objective="best")
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_the_weighted_error_is_on_the_scale_of_a_standard_error():
+    """It lies between the least and the largest standard error, whatever the weights, and has its name."""
+    workload = WORKLOAD.weighing("tables") + 3 * qs.where(SCHEMA, "age >= 3")
+    weights = np.concatenate([group.query_weights() for group in workload])
+    for scale in (1, 1e-3):
+        result = qs.compare(scale * workload, BUDGET, ["querysmasher", "hdmm"])
+        rows = by_name(result)
+        variances = qs.plan(workload, BUDGET).variances(workload)
+        assert rows["querysmasher"].rmse == pytest.approx(
+            np.average(variances, weights=weights) ** 0.5, rel=1e-6
+        )
+        assert rows["querysmasher"].rmse < rows["hdmm"].rmse < 2 * rows["querysmasher"].rmse
+        assert result.head[1] == "weighted RMSE"
+        assert module.WEIGHTED in repr(result)
+        assert "weighted RMSE" in result._repr_html_()
+    plain = qs.compare(3 * WORKLOAD, BUDGET, ["residual"])
+    assert plain.rows[0].rmse == pytest.approx(qs.plan(WORKLOAD, BUDGET, mechanism="residual").rmse)
+    assert (plain.head[1], module.WEIGHTED in repr(plain)) == ("RMSE", False)

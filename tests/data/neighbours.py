@@ -118,11 +118,13 @@ FRAMES = {
 }
 
 
+SPARK_TYPES = dict(
+    zip(TYPES.names, ("string", "long", "double", "boolean", "double", "date", "string"), strict=True)
+)
+
+
 def spark_frame(rows, session):
-    types = (
-        "label string, `big number` long, score double, `yes;no` boolean, income double, day date, "
-        "`free text` string"
-    )
+    types = ", ".join(f"`{name}` {kind}" for name, kind in SPARK_TYPES.items())
     return session.createDataFrame([tuple(row[n] for n in TYPES.names) for row in rows], schema=types)
 
 

@@ -55,7 +55,10 @@ def texts(path, dialect, names):
             "no column 'a'.*the first line of file 'people.csv' has no name of an attribute: is it a header?",
         ),
         (b"A,b\nx,1\n", "no column 'a'.*the nearest column is 'A'"),
-        (b"c,b\nx,1\n", "no column 'a' for the attribute of that name in file 'people.csv'$"),
+        (
+            b"c,b\nx,1\n",
+            "no column 'a' for the attribute of that name in file 'people.csv'; rename",
+        ),
     ],
 )
 def test_mistakes_are_named_by_line_and_kind(tmp_path, content, words):
@@ -150,7 +153,7 @@ def test_empty_lines(tmp_path):
     [
         (
             {"delimiter": ";;"},
-            "delimiter: expected a single ASCII character other than a line break, got ';;'",
+            "delimiter: expected a single ASCII character other than a line break, such as ';', got ';;'",
         ),
         ({"delimiter": "\n"}, "delimiter: expected a single"),
         ({"delimiter": "§"}, "delimiter: expected a single"),

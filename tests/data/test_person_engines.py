@@ -151,6 +151,92 @@ def test_neighbours_that_lack_all_records_of_a_person(engine, tmp_path):
         assert change.sum() == min(2, len(own))
 
 
+def some_unknown(rows):
+    """The same records, every fourth with a value outside the domain."""
+    return [{**row, "a": 9} if place % 4 == 0 else row for place, row in enumerate(rows)]
+
+
+def lacking(rows, most=2):
+    """Persons by how many of their records are not counted, one by one."""
+    bins = [0] * 7
+    for name in {row["id"] for row in rows if row["id"] is not None}:
+        own = [row for row in rows if row["id"] == name]
+        left = len(own) - min(most, sum(row["a"] < 3 for row in own))
+        if left:
+            bins[next((i for i in range(6) if left <= (2 ** (i + 1) - 1) * most), 6)] += 1
+    return bins
+
+
+def left_out(data, most=2, limits=None):
+    bound = None if most is None else Bound("id", most, KEY)
+    return open_table(SCHEMA, data, SCHEMA.names, "drop", limits, bound).left_out().tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("limits", [None, TINY], ids=["", "tiny"])
+def test_every_engine_bins_whole_persons(engine, limits, tmp_path):
+    """Neighbours included: whoever leaves, one bin changes by one, however the table is cut into parts."""
+    rows = some_unknown(records([1, 2, 3, 9, 25, 0, 2, 40]))
+    whole = left_out(engine(rows, tmp_path), limits=limits)
+    assert whole == lacking(rows)
+    assert sum(whole) == 4
+    (tmp_path / "all records").mkdir()
+    assert left_out(engine(rows, tmp_path / "all records"), None, limits) == [-(-len(rows) // 4)]
+    for name in ("p0", "p3", "p7"):
+        folder = tmp_path / name
+        folder.mkdir()
+        rest = [row for row in rows if row["id"] != name]
+        change = np.array(whole) - left_out(engine(rest, folder), limits=limits)
+        assert change.min() >= 0
+        assert change.sum() == (lacking([row for row in rows if row["id"] == name]) != [0] * 7)
+
+
+def test_a_table_in_which_no_record_is_counted():
+    rows = [{**row, "c": 99} for row in records([1, 5, 9])]
+    for limits in (None, TINY):
+        data = pa.Table.from_pylist(rows)
+        table = open_table(SCHEMA, data, SCHEMA.names, "drop", limits, Bound("id", 2, KEY))
+        assert table.left_out().tolist() == [1, 1, 1, 0, 0, 0, 0]
+        assert table.records() == 0
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_sorted_chunks_bin_whole_persons(size):
+    """As on Spark: a person whose records stand in several chunks is in one bin."""
+    rows = sorted(some_unknown(records([1, 2, 3, 9, 25, 0, 2, 40])), key=lambda row: row["id"])
+    encoder = RowEncoder(SCHEMA, SCHEMA.names, "drop", Bound("id", 2, KEY))
+    chunks = encoder.chunks(pa.Table.from_pylist(rows).to_batches(max_chunksize=size), 1)
+    found = list(bounded_in_order(encoder.bound, chunks))
+    assert module.summed(found).tolist() == lacking(rows)
+    assert sum(codes.rows for codes in found) == reference([row for row in rows if row["a"] < 3]).sum()
+
+
+def test_nothing_left_out_is_zero():
+    rows = records([1, 2, 2])
+    assert left_out(pa.Table.from_pylist(rows)) == [0] * 7
+    assert left_out(pa.Table.from_pylist(rows), None) == [0]
+
+
+@pytest.mark.slow
+def test_spark_bins_whole_persons(spark, monkeypatch):
+    monkeypatch.setattr(on_spark, "ENCODING_TASKS", 1)
+    rows = some_unknown(records([1, 2, 3, 9, 25, 0, 2, 40]))
+    rows += [{**row, "id": None} for row in rows[:9]]
+    kind = "id string, a int, b int, c int, note string"
+    frame = spark.createDataFrame([tuple(row.values()) for row in rows], kind).repartition(5)
+    whole = left_out(frame, limits=Limits(read_rows=7, chunk_rows=10))
+    assert whole == left_out(frame) == lacking(rows)
+    assert left_out(frame, None) == [sum(row["a"] == 9 for row in rows)]
+    for name in ("p3", "p7"):
+        own = [row for row in rows if row["id"] == name]
+        change = np.array(whole) - left_out(frame.where(f"id IS NULL OR id != '{name}'"))
+        assert change.tolist() == lacking(own)
+    assert left_out(frame.where("a = 9")) == lacking([row for row in rows if row["a"] == 9])
+    table = open_table(SCHEMA, frame, SCHEMA.names, "drop", None, Bound("id", 2, KEY))
+    assert table.records() == next(iter(table.marginals([()]))).item()
+
+
 @pytest.mark.slow
 def test_spark(spark, monkeypatch):
     monkeypatch.setattr(on_spark, "ENCODING_TASKS", 1)  # per core, of which there are two
@@ -191,6 +277,7 @@ def test_memory_does_not_matter(sizes, most, people_bytes):
     empty = pa.table({name: pa.array([], pa.int64()) for name in ("id", *SCHEMA.names)})
     data = pa.Table.from_pylist(rows) if rows else empty
     np.testing.assert_array_equal(counted(data, most, limits)[0], reference(rows, most))
+    assert left_out(data, most, limits) == lacking(rows, most)
 
 
 def test_a_large_table_is_read_several_times_with_bounded_memory(monkeypatch):
@@ -346,9 +433,60 @@ def test_check_tells_the_custodian_to_whom_records_do_not_belong():
     assert check(SCHEMA, fine, person="id").ok
     for table, words in (
         (fine.drop(["id"]), "no column 'id' that says to whom"),
-        (NULLS["arrow"], "nobody knows to whom it belongs"),
+        (
+            NULLS["arrow"],
+            "1 of 3 records does not fit, 1 of them without a value in 'id': the table is refused",
+        ),
         (with_ids(pa.array([0.5, 1, 2])), "expected a column of integers, texts or bytes"),
     ):
         found = check(SCHEMA, table, person="id")
         assert not found.ok
         assert words in found.verdict()
+
+
+IDS = st.sampled_from(["p", "q", None])
+ROWS = st.lists(st.tuples(IDS, st.sampled_from([0, 2, 9, None])), max_size=9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    ROWS,
+    st.sampled_from([in_pandas, in_polars, in_arrow, in_duckdb]),
+    st.sampled_from(["refuse", "drop"]),
+    st.integers(1, 3),
+    st.integers(1, 4),
+)
+def test_check_says_what_measuring_does(rows, make, unknown, most, max_records):
+    """Whether the table is refused, and how many records are dropped, left out and counted."""
+    names = ["a"]
+    columns = pa.schema([("id", pa.string()), ("a", pa.int64())])
+    table = pa.Table.from_pylist([{"id": name, "a": a} for name, a in rows], columns)
+    data = table if make is in_arrow else make(table.to_pylist(), None) if rows else table
+    options = {"max_records": max_records, "unknown": unknown, "person": "id", "records_per_person": most}
+    found = check(SCHEMA, data, names, **options)
+    try:
+        kept = open_table(SCHEMA, data, names, unknown, bound=Bound("id", most, KEY)).records()
+    except DataError:
+        kept = None
+    assert found.ok == (kept is not None and kept <= max_records)
+    assert kept is None or found.counted == kept
+    assert found.nameless == sum(name is None for name, _ in rows) or not found.readable
+    assert ("refused" in found.verdict()) == (not found.ok)
+    if found.ok and found.bad_records:
+        assert f"{found.bad_records} of {len(rows)} record" in found.verdict()
+        assert f"Counted: {kept}." in found.verdict()
+
+
+@pytest.mark.slow
+def test_check_counts_records_without_a_person_in_spark(spark):
+    rows = [("p", 0), ("p", 1), ("p", 2), (None, 1), ("q", 9), (None, 9)]
+    found = check(
+        SCHEMA,
+        spark.createDataFrame(rows, "id string, a long"),
+        ["a"],
+        unknown="drop",
+        person="id",
+        records_per_person=2,
+    )
+    assert (found.records, found.bad_records, found.nameless, found.crowded, found.counted) == (6, 3, 2, 1, 2)
+    assert found.ok

@@ -1,5 +1,7 @@
 """Every example of the documentation runs, and prints what the page says."""
 
+import re
+
 import pytest
 
 from tests.documentation.pages import DOCS, blocks, fenced, pages, run_examples, run_page
@@ -41,3 +43,15 @@ def test_noise_is_forgiven_and_words_are_not():
     run_examples(print_it + "12,345.6 people\n", {"x": -3.0}, "noise")
     with pytest.raises(AssertionError, match="Expected"):
         run_examples(print_it + "12,345.6 men\n", {"x": -3.0}, "words")
+
+
+def test_the_tutorial_speaks_of_the_year_of_its_table():
+    assert set(re.findall(r"\b19[0-9]0", PAGES["start/tutorial.md"])) == {"1960"}
+
+
+def test_no_page_says_that_intervals_of_figures_from_bins_cover_the_figure_of_the_table():
+    assert not [
+        name for name, text in PAGES.items() if "figure that the table itself" in " ".join(text.split())
+    ]
+    words = " ".join(PAGES["howto/statistics.md"].split())
+    assert "differ from that by more than the interval" in words

@@ -47,7 +47,7 @@ def test_an_estimate_has_no_standard_errors_and_says_that_it_is_biased(tmp_path)
         assert not hasattr(one, "std")
     for one in (estimate, answers, table, answers[0]):
         assert not hasattr(one, "interval")
-        assert one.note == NOTE == "estimate: shrunk and non-negative, not unbiased"
+        assert one.note == NOTE == "estimate: non-negative, shrunk where that is safe, not unbiased"
     assert NOTE in repr(estimate)
     assert NOTE in repr(answers)
     assert NOTE in estimate._repr_html_()
@@ -173,6 +173,35 @@ def test_with_a_huge_budget_estimates_are_the_truth(kind):
     assert release.estimate().answer().values == pytest.approx(true_answers(workload, records), abs=1.0)
 
 
+@pytest.mark.parametrize("centering", ["uniform", "optimized"])
+@pytest.mark.parametrize("kind", [*ASKED, "constant"])
+def test_answers_without_error_are_the_public_number_of_records(kind, centering):
+    schema, records = people(997)
+    asked = ASKED | {"constant": lambda s: qs.linear(s, ("c",), [[2, 2, 2, 2], [1, 0, 1, 0], [0, 0, 0, 0]])}
+    workload = asked[kind](schema) + qs.where(schema, "a >= 0") + qs.marginals(schema, 1)
+    budget = qs.zCDP(0.02, neighbours="replace_one")
+    release = qs.measure(qs.plan(workload, budget, centering=centering), frame(schema, records), seed=0)
+    estimate, answers = release.estimate(), release.answer()
+    sure = answers.std == 0
+    exact = true_answers(workload, records)[sure]
+    assert 997 in exact.tolist()
+    assert answers.values[sure].tolist() == exact.tolist()
+    assert estimate.answer().values[sure].tolist() == exact.tolist()
+    for one in (release, estimate):
+        assert float(one.marginal()) == 997
+        assert one.answer("a >= 0 or b > 1").values.tolist() == [997.0]
+        assert float(one.table("a")[None]) == 997
+    assert estimate.table("a", "b")[None, None] == 997
+    assert estimate.integers(seed=0).total == 997
+
+
+def test_no_count_exceeds_the_public_number_of_records():
+    budget = qs.zCDP(0.0002, neighbours="replace_one")
+    release, _ = release_of(lambda s: qs.all_kway(s, [1, 2], "prefix"), budget)
+    assert release.answer().values.max() > 4000
+    assert release.estimate().answer().values.max() == 4000
+
+
 def test_queries_that_may_be_negative_are_not_made_positive():
     schema, records = people()
     workload = qs.linear(schema, ("c",), [[1, -1, 0, 0], [-1, 0, 0, 1], [-2, -1, 1, 0]])
@@ -243,7 +272,7 @@ def test_empty_and_tiny_tables_give_sane_answers(sizes, rows, public, k):
 
 
 def test_a_noisy_total_below_zero_gives_tables_of_zeros():
-    schema = qs.Schema.of(a=3, b=2)
+    schema = qs.Schema.of(a=30, b=20)
     plan = qs.plan(qs.marginals(schema, 2), qs.PrivacyCost(1e-3))
     empty = frame(schema, np.zeros((0, 2), dtype=np.int64))
     seeds = [s for s in range(20) if qs.measure(plan, empty, seed=s).marginal() < 0]

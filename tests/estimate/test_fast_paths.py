@@ -134,7 +134,8 @@ def test_the_posterior_mean_under_gamma_distributions():
     weights = np.exp(logs - logs.max())
     expected = weights / weights.sum() @ means
     assert gamma_mean(noisy, std, 6.0) == pytest.approx(expected, abs=0.1)
-    difference = gamma_evidence(noisy, std, 6.0) - gamma_evidence(noisy, std, 3.0)
+    both = gamma_evidence(np.stack([noisy, noisy]), std, np.array([6.0, 3.0]))
+    difference = both[0] - both[1]
     other = np.log(by_quadrature(noisy, std, 3.0)[0]).sum(axis=1)
     expected = np.log(np.exp(logs).mean()) - np.log(np.exp(other).mean())
     assert difference == pytest.approx(expected, abs=0.1)

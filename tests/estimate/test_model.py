@@ -142,4 +142,4 @@ def test_tables_of_several_sets_are_those_of_each():
     known = evidence(schema, records, 3, 25.0)
     places = [(0, 1, 2), (3,), (1, 2), (0, 2, 4), (), (0, 1, 2), (0, 1, 2, 3)]
     for place, table in zip(places, Model(known).tables(places), strict=True):
-        assert table == pytest.approx(Model(known).table(place), abs=1e-9 * len(records))
+        assert table.tolist() == Model(known).table(place).tolist()  # to the last bit

@@ -138,7 +138,7 @@ def test_the_whole_budget_is_in_the_ledger_before_the_table_is_opened(tmp_path):
     release.save(tmp_path / "x.qs")
     verdict = qs.verify(tmp_path / "x.qs", ledger)
     assert verdict.ok
-    assert {f.name: f.status for f in verdict.findings}["ledger"] == "ok"
+    assert {f.name: f.status for f in verdict.findings}["ledger"] == "passed"
     foreign = replace(release, entry=replace(release.entry, plan="0" * 64))
     foreign.save(tmp_path / "y.qs")
     with pytest.raises(FileError, match="about another measurement"):

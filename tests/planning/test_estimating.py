@@ -111,7 +111,7 @@ def test_a_plan_for_estimates_is_saved_and_its_release_estimates_what_was_asked(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"purpose": "guess"}, "purpose: expected 'answers' or 'estimate'"),
+        ({"purpose": "guess"}, "purpose: expected one of answers, estimate, got 'guess'"),
         ({"purpose": "estimate", "records": 0}, "records: expected a rough number"),
         ({"purpose": "estimate", "records": True}, "records: expected a rough number"),
         ({"records": 100}, "records: allowed only with purpose='estimate'"),

@@ -28,7 +28,6 @@ ROUNDING = """
     mechanisms/basis RANK OUTSIDE
     mechanisms/whole RANK
     objectives/capping MOST_WEIGHT
-    objectives/front EQUAL
     objectives/insufficient MET PRINTED
     objectives/rounded MET PROMISED
     objectives/targets MET

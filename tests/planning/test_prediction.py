@@ -103,6 +103,7 @@ def test_the_order_of_the_attributes_permutes_the_variances():
     np.testing.assert_allclose(forwards, backwards.T, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::querysmasher.errors.QuerySmasherWarning")  # any family of any attribute
 @fewer(40)
 @given(st.data())
 def test_random_queries_of_any_kind_agree_with_the_best_estimate(data):
@@ -242,11 +243,11 @@ def test_a_joint_query_across_deficient_blocks_is_refused(refuses):
 
 def test_workloads_on_other_schemas_are_refused(refuses):
     plan = planned("prefix")
-    with refuses(OutsideMeasuredSpaceError, ValueError, "differs from the plan's"):
+    with refuses(OutsideMeasuredSpaceError, ValueError, "differs from that of the plan"):
         plan.variances(qs.marginals(qs.Schema.of(a=3), 1))
-    with refuses(OutsideMeasuredSpaceError, ValueError, "expected a Workload", "str"):
+    with refuses(OutsideMeasuredSpaceError, ValueError, "expected a Workload", "'a'"):
         plan.variances("a")
-    with refuses(OutsideMeasuredSpaceError, ValueError, "differs from the plan's"):
+    with refuses(OutsideMeasuredSpaceError, ValueError, "differs from that of the plan"):
         list(plan.summary(qs.marginals(qs.Schema.of(a=3), 1)))
 
 

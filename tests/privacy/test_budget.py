@@ -3,11 +3,15 @@
 import itertools
 import json
 import math
+import re
 from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import querysmasher as qs
 from querysmasher.errors import BudgetError
 from querysmasher.privacy import budget as module
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
@@ -179,3 +183,19 @@ def test_the_base_cannot_be_built():
 def test_bad_json(data):
     with pytest.raises(BudgetError, match=r"^(kind|data): "):
         Budget.from_json(data)
+
+
+@given(st.floats(1e-9, 1e9), st.sampled_from(["zCDP", "GaussianDP", "PrivacyCost", "ApproxDP"]))
+def test_a_guarantee_is_stated_in_few_digits_that_are_not_too_small(amount, kind):
+    budget = qs.ApproxDP(amount, 1e-7 / 3) if kind == "ApproxDP" else getattr(qs, kind)(amount)
+    stated = getattr(budget, budget.letter)
+    text = re.search(r"(rho|mu|epsilon) = ([^ ,]+)", budget.describe())[2]
+    assert stated <= float(text) <= stated * (1 + 1e-5)
+    assert len(text.partition("e")[0].replace(".", "").strip("0")) <= 6
+    assert "3333" not in budget.describe().replace("3.33334e-08", "")
+
+
+def test_amounts_as_people_write_them_stay_as_they_are():
+    for amount in (1.0, 0.1, 0.3, 2.5, 1e-3, 0.123456):
+        assert f"rho = {amount}," in qs.zCDP(amount).describe()
+        assert f"epsilon = {amount} and delta = 1e-09," in qs.ApproxDP(amount, 1e-9).describe()

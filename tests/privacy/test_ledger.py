@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import tempfile
 from fractions import Fraction
 
@@ -28,7 +29,7 @@ def test_the_exact_sum_may_reach_the_limit_and_not_pass_it(ledger):
         assert (entry.number, entry.cost) == (number, TENTH)
     assert ledger.total.cost == 1
     assert ledger.left == 0
-    with pytest.raises(PrivacyError, match=r"allows a privacy cost of 1 in total, of which 1 is spent"):
+    with pytest.raises(PrivacyError, match=r"has left rho = 0 of 0.5; this measurement takes rho = 3.5"):
         ledger.charge(costing(Fraction(1, 2**140)), ROUNDED)
     assert len(ledger.entries) == 8
 
@@ -161,7 +162,7 @@ def test_a_late_discrete_noise_is_refused_if_the_zcdp_limit_is_passed_by_then(pa
     gaussian, discrete = Fraction(limit.privacy_cost), Fraction(limit.discrete_privacy_cost)
     ledger = qs.Ledger(path, limit=limit)
     ledger.charge(costing((gaussian + discrete) / 2), ROUNDED)
-    with pytest.raises(PrivacyError, match="allows"):
+    with pytest.raises(PrivacyError, match=r"has left rho = 0 of 0\.0243"):
         ledger.charge(costing(Fraction(1, 10**9)), DISCRETE)
     ledger.charge(costing((gaussian - discrete) / 4), ROUNDED)
 
@@ -169,9 +170,60 @@ def test_a_late_discrete_noise_is_refused_if_the_zcdp_limit_is_passed_by_then(pa
 def test_the_words(ledger):
     ledger.charge(costing(TENTH), ROUNDED)
     text = repr(ledger)
-    assert "rho = 0.0625 of 0.5" in text
-    assert "mu = 0.3536" in text
-    assert f"epsilon = {epsilon(0.125, 1e-6):.4g} at delta = 1e-06" in text
+    assert "1 entry in" in text
+    assert "spent  rho = 0.0625, mu = 0.353554, epsilon = 1.54364 at delta = 1e-06" in text
+    assert 1.54363 < epsilon(0.125, 1e-6) < 1.54364
+    assert "left   rho = 0.4375 of 0.5: one more release may have epsilon = 4.529 at delta = 1e-06" in text
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from([qs.zCDP(0.3), qs.ApproxDP(1.5, 1e-6), qs.ApproxDP(0.7, 1e-9), qs.PrivacyCost(1e-3)]),
+    st.lists(st.tuples(st.fractions(Fraction(1, 1000), Fraction(1, 3)), st.booleans()), max_size=3),
+)
+def test_what_is_said_to_be_left_may_be_spent_and_not_much_more(limit, spent):
+    """Shares of the limit are spent with either noise; then the budgets that are printed are tried."""
+    total = Total()
+    for share, discrete in spent:
+        noise = DISCRETE if discrete else ROUNDED
+        after = total.plus(share * Fraction(limit.discrete_privacy_cost), noise)
+        total = after if after.cost <= after.allowed(limit) else total
+    words = total.left_words(limit)
+    amounts = dict(re.findall(r"(rho|epsilon|delta) = ([\de.+-]+[\d])", words))
+    noise = ROUNDED if total.is_gaussian else DISCRETE
+    assert ("default noise" in words) == total.is_gaussian
+    assert float(amounts["delta"]) == (limit.stated_delta or 1e-6)
+    rho, largest, delta = (float(amounts[name]) for name in ("rho", "epsilon", "delta"))
+    for budget, more in (
+        (qs.zCDP(rho), qs.zCDP(rho * 1.0001)),
+        (qs.ApproxDP(largest, delta), qs.ApproxDP(largest * 1.002, delta)),
+    ):
+        for tried, fits in ((budget, True), (more, False)):
+            after = total.plus(Fraction(noise.allowed_cost(tried)), noise)
+            assert (after.cost <= after.allowed(limit)) == fits
+
+
+def test_a_limit_that_is_not_touched_is_left_as_it_was_stated():
+    for limit in (qs.ApproxDP(1.5, 1e-6), qs.ApproxDP(0.1, 1e-9)):
+        said = f"one more release may have epsilon = {limit.epsilon} at delta = {limit.delta} (default noise)"
+        assert said in Total().left_words(limit)
+    assert Total().left_words(qs.zCDP(0.1)).startswith("rho = 0.1 of 0.1: ")
+
+
+def test_two_releases_together_have_less_epsilon_than_their_sum(path):
+    """Costs add, and epsilon grows about as the root of the cost: two times 1 fit below 1.5, three do not."""
+    ledger = qs.Ledger(path, limit=qs.ApproxDP(1.5, 1e-6))
+    budget = qs.ApproxDP(1.0, 1e-6)
+    for after in (1.0, 1.455):
+        ledger.charge(costing(budget.privacy_cost, budget), ROUNDED)
+        assert ledger.total.epsilon_at(1e-6) == pytest.approx(after, abs=1e-3)
+    words = (
+        "has left rho = 0.00325803 of 0.0592869: one more release may have epsilon = 0.3156 at delta = 1e-06"
+    )
+    with pytest.raises(
+        PrivacyError, match=re.escape(f"{words} (default noise); this measurement takes rho = 0.0280")
+    ):
+        ledger.charge(costing(budget.privacy_cost, budget), ROUNDED)
 
 
 def test_it_can_be_sent_to_another_process(ledger):

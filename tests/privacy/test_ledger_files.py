@@ -96,11 +96,34 @@ def test_foreign_files_are_refused_and_unchanged(tmp_path):
         assert file.read_bytes() == before
 
 
-def test_an_unfinished_creation_is_completed(path):
-    path.touch()
-    with pytest.raises(FileError, match="not a ledger"):
-        qs.Ledger(path)
+def test_an_empty_file_is_no_ledger(ledger, path):
+    """It may have lost its entries, so it does not become a new ledger, whose limit is unspent."""
+    ledger.charge(costing(TENTH), ROUNDED)
+    path.write_bytes(b"")
+    for look in (
+        lambda: qs.Ledger(path),
+        lambda: qs.Ledger(path, limit=qs.PrivacyCost(1.0)),
+        lambda: ledger.charge(costing(TENTH), ROUNDED),
+        lambda: ledger.entries,
+    ):
+        with pytest.raises(FileError, match="is empty, and an empty file is no ledger"):
+            look()
+    assert path.read_bytes() == b""
+
+
+def test_an_unfinished_creation_is_completed(path, monkeypatch):
+    """A process that is killed before the ledger is complete leaves no file of its name."""
+    monkeypatch.setattr(ledger_file, "_sync", lambda folder: pytest.fail("killed"))
+    real = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda *names: pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception):
+        qs.Ledger(path, limit=qs.zCDP(1))
+    assert not path.exists()
+    assert [file.name for file in path.parent.iterdir()] != []
+    monkeypatch.undo()
+    assert Path.rename is real
     assert qs.Ledger(path, limit=qs.zCDP(1)).entries == ()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_symbolic_link_is_the_same_ledger(ledger, path, tmp_path):
@@ -176,7 +199,8 @@ def test_a_full_disk_charges_nothing(ledger, path):
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # which would be too large a file
+        cwd=Path(__file__).parents[2],
     )
     assert "nothing was measured" in ran.stdout
     assert len(ledger.entries) == 3

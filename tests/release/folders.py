@@ -6,7 +6,9 @@ from functools import cache
 import pandas as pd
 
 import querysmasher as qs
-from querysmasher.release.summary import summary_of
+from querysmasher.release.comparing import sha256
+from querysmasher.release.description import document
+from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
 from querysmasher.release.verify import digests
 from tests.builders import UNIFORM
 
@@ -19,14 +21,22 @@ def planned():
     return qs.plan(qs.all_kway(SCHEMA, [1, 2]), qs.zCDP(0.5), **UNIFORM)
 
 
-def published(folder, release, answers="answers.parquet", options=None, **changes):
+def published(folder, release, answers="answers.parquet", options=None, plan=None, **changes):
     """Write a folder as the command does, or with a summary that says something else."""
     folder.mkdir()
+    if plan is not None:
+        plan.save(folder / "plan.qs")
+        release = release.described(plan_digest=sha256(folder / "plan.qs"))
     release.save(folder / "release.qs")
     release.write(release.workload, folder / answers, **(options or {}))
-    summary = summary_of(release) | {"digests": digests(folder)}
-    (folder / "summary.json").write_text(json.dumps(summary | changes))
+    promised = {} if plan is None else planned_summary(plan, release)
+    summarised(folder, summary_of(release) | exploration_summary(release) | promised | changes)
     return folder
+
+
+def summarised(folder, summary):
+    """Write a summary as the command does, with the digests of all files."""
+    (folder / "summary.json").write_bytes(document(summary | {"digests": digests(folder)}))
 
 
 def statuses(verdict):
@@ -40,5 +50,5 @@ def text(verdict, name):
 def with_digests(folder):
     """Verify a folder after its digests were brought up to date."""
     summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps(summary | {"digests": digests(folder)}))
+    summarised(folder, summary)
     return qs.verify(folder)

@@ -15,7 +15,7 @@ from querysmasher.planning.integer import integer_plan
 from querysmasher.privacy import measurement
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.privacy.measurement import measure_table, public_total
+from querysmasher.privacy.measurement import measure_table
 from querysmasher.privacy.noise import noise_source
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
@@ -137,7 +137,8 @@ def simulate(plan, counts, seed, noise="rounded", integers=None):
     for number, answers in measure_table(integers, counter, source):
         store.put(number, answers)
     record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-    return Release(integers, plan.workload, plan.centres, record, store, public_total(integers, counter))
+    total = counter.records() if plan.budget.unit.total_is_public else None
+    return Release(integers, plan.workload, plan.centres, record, store, total)
 
 
 @contextmanager

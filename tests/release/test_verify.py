@@ -1,8 +1,10 @@
 """`verify`: a correct folder passes, and every change of it is found, whoever recomputed the checksums."""
 
+import hashlib
 import io
 import json
 import math
+import os
 import subprocess
 import sys
 import zipfile
@@ -15,9 +17,11 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError
+from querysmasher.files import write_members
 from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.release.description import document
 from querysmasher.release.store import MemoryStore
-from querysmasher.release.verify import BEYOND, FAILED, OK, OPEN, digests
+from querysmasher.release.verify import BEYOND, FAILED, NOT_ASKED, OK, OPEN, digests
 from tests.builders import UNIFORM
 from tests.release.folders import (
     SCHEMA,
@@ -26,6 +30,7 @@ from tests.release.folders import (
     published,
     statuses,
     text,
+    with_digests,
 )
 
 
@@ -48,6 +53,7 @@ def test_a_correct_folder(folder, ledger, plan):
     verdict = qs.verify(folder, ledger)
     assert verdict.ok
     assert set(statuses(verdict).values()) == {OK}
+    assert verdict.outcome == OK
     release = qs.Release.load(folder / "release.qs")
     assert str(privacy_cost(release.plan)) in text(verdict, "privacy cost")
     said = str(verdict)
@@ -61,7 +67,7 @@ def test_a_correct_folder(folder, ledger, plan):
 def test_without_a_ledger_the_entry_is_not_looked_up(folder):
     verdict = qs.verify(folder)
     assert verdict.ok
-    assert statuses(verdict)["ledger"] == OPEN
+    assert statuses(verdict)["ledger"] == NOT_ASKED
 
 
 def test_a_file_alone_can_be_verified(folder, ledger):
@@ -81,7 +87,7 @@ def test_a_damaged_release(folder):
     path.write_bytes(data)
     verdict = qs.verify(folder)
     assert not verdict.ok
-    assert str(verdict).startswith("NOT VERIFIED")
+    assert str(verdict).startswith("FAILED: ")
     assert "damaged" in text(verdict, "release.qs")
 
 
@@ -118,21 +124,144 @@ def test_a_summary_that_says_something_else(plan, ledger, tmp_path, key, value):
     assert not verdict.ok
 
 
-def test_a_summary_from_before_is_right_as_far_as_it_goes(folder):
+def test_the_summary_of_another_version_is_right_as_far_as_it_goes(folder):
+    """It may state more or less than this version would; that is not verified, and neither is the folder."""
     path = folder / "summary.json"
     summary = json.loads(path.read_text())
-    path.write_text(json.dumps({k: v for k, v in summary.items() if k not in ("digests", "record")}))
+    less = {k: v for k, v in summary.items() if k not in ("digests", "record")} | {"epsilon": 0.01}
+    path.write_bytes(document(less))
+    assert text(qs.verify(folder), "summary.json") == ("it also states epsilon; it does not state record")
+    assert qs.verify(folder).outcome == FAILED
+    path.write_bytes(document(less | {"querysmasher": "0.0.1"}))
     verdict = qs.verify(folder)
-    assert verdict.ok
-    assert statuses(verdict)["files"] == OPEN
-    assert "does not state record" in text(verdict, "summary.json")
+    assert verdict.outcome == OPEN
+    assert statuses(verdict)["files"] == statuses(verdict)["summary.json"] == OPEN
+    assert "version 0.0.1 wrote it" in text(verdict, "summary.json")
+    path.write_bytes(document(less | {"querysmasher": "0.0.1", "queries": 1}))
+    assert text(qs.verify(folder), "summary.json") == "says something else about queries"
 
 
-def test_other_files_are_named_and_not_judged(folder):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"private": true', '"private": false,\n  "private": true'),
+        lambda text: text.replace('"private": true', '"private": true,\n  "epsilon": 0.01'),
+        lambda text: text.replace('"private": true', '"private": 1'),
+        lambda text: text.replace('"private"', '"priv\\u0061te"'),
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: "\ufeff" + text,
+        lambda text: text + "\n",
+        lambda text: "[]",
+    ],
+)
+def test_another_text_of_a_summary_is_found(folder, change):
+    path = folder / "summary.json"
+    before = path.read_bytes().decode()
+    path.write_bytes(change(before).encode())
+    assert change(before) != before
+    assert statuses(qs.verify(folder))["summary.json"] == FAILED
+
+
+def test_everything_in_a_folder_is_named(folder):
+    """Files that do not follow from the release, in folders and behind links, and under other names."""
+    for add, said in (
+        (lambda path: path.write_text("-"), "remarks.txt"),
+        (lambda path: path.mkdir(), "remarks.txt (a folder)"),
+        (lambda path: path.symlink_to(folder / "answers.parquet"), "remarks.txt (a link)"),
+        (os.mkfifo, "remarks.txt (not a file)"),
+    ):
+        path = folder / "remarks.txt"
+        add(path)
+        verdict = qs.verify(folder)
+        assert verdict.outcome == OPEN
+        assert not verdict.ok
+        assert text(verdict, "other files") == f"these do not follow from the release: {said}"
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert qs.verify(folder).ok
+    (folder / "answers.parquet").rename(folder / "Answers.parquet")
+    assert statuses(qs.verify(folder))["files"] == FAILED
+    assert "Answers.parquet" in text(qs.verify(folder), "other files")
+
+
+def test_a_link_in_the_place_of_a_file_is_found(folder, tmp_path):
+    (folder / "answers.parquet").rename(tmp_path / "kept")
+    (folder / "answers.parquet").symlink_to(tmp_path / "kept")
+    assert "answers.parquet (a link)" in text(qs.verify(folder), "other files")
+    assert not qs.verify(folder).ok
+
+
+def test_a_file_that_the_summary_does_not_name_is_named(folder):
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    del summary["digests"]["answers.parquet"]
+    path.write_bytes(document(summary))
+    verdict = qs.verify(folder)
+    assert verdict.outcome == OPEN
+    assert text(verdict, "other files") == "summary.json states no digest of answers.parquet"
+
+
+def test_the_last_line_says_what_was_not_verified(folder):
     (folder / "remarks.txt").write_text("-")
-    verdict = qs.verify(folder)
-    assert verdict.ok
-    assert text(verdict, "other files") == "remarks.txt"
+    said = str(qs.verify(folder))
+    assert said.startswith("NOT VERIFIED: ")
+    assert said.endswith("\nNOT VERIFIED: 7 checks passed, 1 could not be made (other files)")
+    (folder / "summary.json").write_text("{}")
+    said = str(qs.verify(folder))
+    assert said.startswith("FAILED: ")
+    assert "1 failed (summary.json)" in said.splitlines()[-1]
+
+
+def archive_again(path, change):
+    """Write an archive again with other members and the right checksum, in the given order."""
+    archive = zipfile.ZipFile(path)
+    members = [(name, archive.read(name)) for name in archive.namelist()]
+    archive.close()
+    with path.open("wb") as stream:
+        write_members(stream, dict(change(members)))
+
+
+@pytest.mark.parametrize("name", ["release.qs", "plan.qs"])
+def test_what_an_archive_contains_beyond_a_release_is_found(plan, tmp_path, name):
+    """Another member, key or order, or bytes around them, with right checksums."""
+    release = qs.measure(plan, TABLE)
+    made = published(tmp_path / "out", release, plan=plan)
+    assert qs.verify(made).ok
+    path = made / name
+    original = path.read_bytes()
+
+    def payload(change):
+        return lambda members: [(n, change(data) if n == "payload.json" else data) for n, data in members]
+
+    changes = {
+        "another member": lambda members: [*members, ("secret.txt", b"epsilon = 0.001")],
+        "another order": lambda members: members[::-1],
+        "another key": payload(lambda data: data[:-1] + b', "epsilon": 0.001}'),
+        "a key twice": payload(lambda data: b'{"gap": 1, "gap": 0, ' + data[1:]),
+        "more space": payload(lambda data: data + b" "),
+    }
+    for what, change in changes.items():
+        archive_again(path, change)
+        if name == "plan.qs":  # else the release names another plan
+            release.save(made / "release.qs")
+        verdict = with_digests(made)
+        assert not verdict.ok, what
+        assert statuses(verdict)[name] in (OPEN, FAILED), what
+        path.write_bytes(original)
+    for data in (b"#" + original[:-64], original[:-64] + b"#"):
+        path.write_bytes(data + hashlib.sha256(data).hexdigest().encode())
+        assert not with_digests(made).ok
+
+
+def test_an_archive_that_another_library_has_compressed_is_the_same(folder, monkeypatch):
+    """On another machine zlib may compress otherwise; the members are the same."""
+    path = folder / "release.qs"
+    release, before = qs.Release.load(path), path.read_bytes()
+    level = zipfile._get_compressor
+    monkeypatch.setattr(zipfile, "_get_compressor", lambda kind, _=None: level(kind, 1))
+    release.save(path)
+    monkeypatch.undo()
+    assert path.read_bytes() != before
+    assert with_digests(folder).ok
 
 
 def test_bad_arguments(folder, ledger, refuses):
@@ -268,8 +397,7 @@ print([n for n in loaded if n == "querysmasher.planning.planner"])
 
 @pytest.mark.slow
 def test_it_needs_neither_data_nor_a_planner(plan, tmp_path):
-    made = published(tmp_path / "out", qs.measure(plan, TABLE))
-    plan.save(made / "plan.qs")
+    made = published(tmp_path / "out", qs.measure(plan, TABLE), plan=plan)
     ran = subprocess.run(  # noqa: S603 - our own words
         [sys.executable, "-c", ALONE, str(made)], capture_output=True, text=True, check=True
     )

@@ -1,8 +1,12 @@
 """`verify`: files of answers, in every format, follow from the noisy numbers, and say so of themselves."""
 
+import gzip
 import json
+import re
 import zipfile
+from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -10,9 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import querysmasher as qs
+from querysmasher import extras
+from querysmasher.estimate.estimate import Estimate
 from querysmasher.release.comparing import difference
+from querysmasher.release.description import document
 from querysmasher.release.formats import WRITERS
-from querysmasher.release.verify import FAILED, OK
+from querysmasher.release.verify import FAILED, OK, OPEN
 from querysmasher.release.workbook import read_workbook
 from tests.release.folders import TABLE, planned, published, statuses, text, with_digests
 
@@ -28,12 +35,18 @@ def rewritten(folder, change):
     if path.suffix == ".parquet":
         pq.write_table(change(pq.read_table(path)), path)
     else:
-        pyarrow.csv.write_csv(change(pyarrow.csv.read_csv(path)), path)
+        options = pyarrow.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+        pyarrow.csv.write_csv(change(pyarrow.csv.read_csv(path, convert_options=options)), path)
+    described_again(folder, path)
+    return with_digests(folder)
+
+
+def described_again(folder, path):
+    """State the new size of a file."""
     package = json.loads((folder / "datapackage.json").read_text())
     for resource in package["resources"]:
         resource.update({"bytes": path.stat().st_size} if "bytes" in resource else {})
-    (folder / "datapackage.json").write_text(json.dumps(package))
-    return with_digests(folder)
+    (folder / "datapackage.json").write_bytes(document(package))
 
 
 def scaled(name, row, factor):
@@ -49,8 +62,9 @@ def scaled(name, row, factor):
 @pytest.mark.parametrize("answers", ["answers.parquet", "answers.csv"])
 def test_answers_must_follow_from_the_noisy_numbers(plan, tmp_path, answers):
     made = published(tmp_path / "x", qs.measure(plan, TABLE), answers)
-    assert rewritten(made, lambda table: table).ok  # other bytes, the same answers
-    assert rewritten(made, scaled("value", 3, 1 + 1e-12)).ok  # rounding
+    same = rewritten(made, lambda table: table)  # other bytes of Parquet, the same answers
+    assert same.outcome == (OPEN if answers.endswith("parquet") else OK)
+    assert rewritten(made, scaled("value", 3, 1 + 1e-12)).outcome == same.outcome  # rounding
     for name, row, factor in (
         ("value", 3, 1.01),
         ("std", 0, 0.9),
@@ -183,9 +197,156 @@ def test_a_text_that_was_changed_is_found(plan, tmp_path):
     other.write_text(path.read_text().replace("sex", "six", 1))
     assert difference(path, path) == ""
     assert difference(other, path)
-    unknown = tmp_path / "answers.txt"
-    unknown.write_bytes(b"1")
-    assert difference(unknown, path) is None
+
+
+@pytest.fixture
+def another_machine(monkeypatch):
+    """Numbers that are rounded otherwise, until the end of the context."""
+
+    @contextmanager
+    def rounding():
+        exact, estimated = qs.Release.answer_group, Estimate.answers
+
+        def nearly(values):
+            return values * (1 + 1e-14 * np.cos(np.arange(values.size)).reshape(values.shape))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(qs.Release, "answer_group", lambda *given: tuple(map(nearly, exact(*given))))
+            patch.setattr(Estimate, "answers", lambda *given: map(nearly, estimated(*given)))
+            yield
+
+    return rounding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.parametrize("options", [{}, CHOICES])
+def test_rounding_on_another_machine_is_accepted_and_nothing_else(
+    plan, tmp_path, another_machine, ending, options
+):
+    """The file is written again with its own numbers: all other bytes must be the same."""
+    pytest.importorskip("xlsxwriter")
+    release = qs.measure(plan, TABLE).described(title="A title")
+    here, made = tmp_path / f"answers{ending}", tmp_path / "x"
+    release.write(release.workload, here, **options)
+    with another_machine():
+        published(made, release, f"answers{ending}", options)
+        release.estimate().write(release.workload, made / f"estimates{ending}")
+    assert here.read_bytes() != (made / here.name).read_bytes()
+    verdict = with_digests(made)
+    assert [statuses(verdict)[f"{stem}{ending}"] for stem in ("answers", "estimates")] == [OK, OK]
+    assert verdict.ok
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (lambda text: text.replace("\n", "\r\n"), OPEN),
+        (lambda text: "\ufeff" + text, OPEN),
+        (lambda text: text + "\n", OPEN),
+        (lambda text: text.replace('"F"', "F"), OPEN),
+        (lambda text: text.replace(",1,", ",001,", 1), FAILED),
+        (lambda text: text.replace(",1,", ",+1,", 1), FAILED),
+        (lambda text: text.replace(",1,", ",1.0,", 1), FAILED),
+        (lambda text: text.replace(",1,", ", 1,", 1), FAILED),
+        (lambda text: text.replace('"age"', '"sex"', 1), FAILED),
+        (lambda text: re.sub(r"(\d\.\d+)", r"\g<1>0", text, count=1), OPEN),
+    ],
+)
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_another_text_of_a_csv_file_is_found(plan, tmp_path, change, status, ending):
+    """Also labels that mean the same within their type, and digits that change no number."""
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), f"answers{ending}")
+    path = made / f"answers{ending}"
+    opened = gzip.open if ending.endswith("gz") else open
+    with opened(path, "rb") as stream:
+        before = stream.read().decode()
+    assert change(before) != before
+    with opened(path, "wb") as stream:
+        stream.write(change(before).encode())
+    described_again(made, path)
+    verdict = with_digests(made)
+    assert statuses(verdict)[path.name] == status
+    assert not verdict.ok
+
+
+@pytest.mark.parametrize(
+    "extra", [b"#", gzip.compress(b"epsilon = 0.001", mtime=0)], ids=["a letter", "a member"]
+)
+def test_more_in_a_compressed_file_is_found(plan, tmp_path, extra):
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.csv.gz")
+    path = made / "answers.csv.gz"
+    text_before = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(text_before, 1, mtime=0))
+    described_again(made, path)
+    assert with_digests(made).ok  # compressed otherwise
+    path.write_bytes(path.read_bytes() + extra)
+    described_again(made, path)
+    assert not with_digests(made).ok
+    path.write_bytes(gzip.compress(text_before))  # at another time, which gzip shows
+    described_again(made, path)
+    assert statuses(with_digests(made))[path.name] == OPEN
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (lambda text: text.replace('"private": true', '"private": false, "private": true', 1), FAILED),
+        (lambda text: text.replace('"value"', '"value": 3, "value"', 1), FAILED),
+        (lambda text: text.replace("{", '{"epsilon": 0.001, ', 1), FAILED),
+        (lambda text: text.replace('"age": 1,', '"age": 1.0,', 1), OPEN),
+        (lambda text: text.replace('"age": 1,', '"age": "1",', 1), FAILED),
+        (lambda text: text.replace(",\n", ", \n"), OPEN),
+        (lambda text: text + " ", OPEN),
+    ],
+)
+def test_another_text_of_a_json_file_is_found(plan, tmp_path, change, status):
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.json")
+    path = made / "answers.json"
+    before = path.read_text()
+    assert change(before) != before
+    path.write_text(change(before))
+    verdict = with_digests(made)
+    assert statuses(verdict)["answers.json"] == status
+    assert not verdict.ok
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_what_an_arrow_file_says_beside_its_answers_is_found(plan, tmp_path, ending):
+    """Metadata of the file and of its columns, types, missing numbers, statistics, bytes at the end."""
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), f"answers{ending}")
+    path = made / f"answers{ending}"
+    original = path.read_bytes()
+    parquet = ending == ".parquet"
+    table = pq.read_table(path) if parquet else pyarrow.feather.read_table(path)
+    about = table.schema.metadata
+    place = table.column_names.index("value")
+    stated = [f.with_metadata({"unit": "persons"}) if f.name == "value" else f for f in table.schema]
+    numbers = table["value"].to_numpy().copy()
+    numbers[0] = np.nan
+
+    def write(changed, **options):
+        if parquet:
+            pq.write_table(changed, path, **options)
+        else:
+            pyarrow.feather.write_feather(changed, path, "uncompressed")
+        return statuses(with_digests(made))[path.name]
+
+    assert write(table) == OPEN
+    assert write(table.replace_schema_metadata({**about, "epsilon": "0.001"})) == FAILED
+    assert write(table.cast(pa.schema(stated, metadata=about))) == FAILED
+    assert write(table.set_column(place, "value", table["value"].cast(pa.float32()))) == FAILED
+    assert write(table.set_column(place, "value", pa.array(numbers))) == FAILED
+    assert write(table.append_column("more", pa.nulls(len(table)))) == FAILED
+    assert write(table.replace_schema_metadata({"querysmasher": b'{"a": 1, "a": 2}'})) == FAILED
+    if parquet:
+        assert write(table, write_statistics=True) == OPEN
+        assert write(table, row_group_size=1) == OPEN
+    for data in (original + b"#", original[:8] + b"#" + original[8:]):
+        path.write_bytes(data)
+        assert statuses(with_digests(made))[path.name] in (OPEN, FAILED)
+    path.write_bytes(original)
+    assert with_digests(made).ok
 
 
 @pytest.mark.slow
@@ -220,6 +381,80 @@ def test_workbooks_are_verified(plan, tmp_path):
     for broken in (b"1", original[:500]):
         path.write_bytes(broken)
         assert "cannot be read" in text(qs.verify(made), "answers.xlsx")
+
+
+def test_a_workbook_that_cannot_be_written_again_is_not_verified(plan, tmp_path, monkeypatch):
+    pytest.importorskip("xlsxwriter")
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.xlsx")
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    verdict = qs.verify(made)
+    assert verdict.outcome == OPEN
+    assert "pip install 'querysmasher[excel]'" in text(verdict, "answers.xlsx")
+    assert statuses(verdict)["datapackage.json"] == OPEN
+
+
+def members_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return [(info, archive.read(info)) for info in archive.infolist()]
+
+
+def written_again(path, change, size=0):
+    """Change the members of a workbook, and pad it to a size."""
+    members = change(members_of(path))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for info, data in members:
+            archive.writestr(info, data)
+    spare = size - path.stat().st_size
+    if spare > 0:  # a comment
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = b"#" * spare
+
+
+def in_sheets(old, new):
+    return lambda members: [(info, data.replace(old, new)) for info, data in members]
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (in_sheets(b"#,##0.0###", b"#,##0.0,,##"), OPEN),  # the same numbers, shown otherwise
+        (in_sheets(b"<sheet name", b"<sheet state='hidden' name"), OPEN),
+        (in_sheets(b"<dc:creator>", b"<dc:creator>epsilon = 0.001"), OPEN),
+        (in_sheets(b"</sheetData>", b"</sheetData><!-- epsilon = 0.001 -->"), OPEN),
+        (lambda members: [*members, ("xl/comments1.xml", b"<comments/>")], OPEN),
+        (lambda members: members[::-1], OPEN),
+        (in_sheets(b"<v>", b"<v>1"), FAILED),
+        (in_sheets(b"Notes", b"Nodes"), FAILED),
+    ],
+)
+def test_what_a_workbook_shows_beside_its_cells_is_found(plan, tmp_path, change, status):
+    """Also if it is padded to the size that it had."""
+    pytest.importorskip("xlsxwriter")
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.xlsx")
+    path = made / "answers.xlsx"
+    size = path.stat().st_size
+    written_again(path, lambda members: members)
+    described_again(made, path)
+    assert with_digests(made).ok
+    written_again(path, change, size)
+    described_again(made, path)
+    verdict = with_digests(made)
+    assert statuses(verdict)["answers.xlsx"] == status
+    assert not verdict.ok
+
+
+def test_a_padded_workbook_is_found(plan, tmp_path):
+    pytest.importorskip("xlsxwriter")
+    made = published(tmp_path / "x", qs.measure(plan, TABLE), "answers.xlsx")
+    path = made / "answers.xlsx"
+    before = path.read_bytes()
+    for data in (before + b"#", b"#" + before, before[:-2] + b"\x01\0#"):
+        path.write_bytes(data)
+        described_again(made, path)
+        assert statuses(with_digests(made))["answers.xlsx"] in (OPEN, FAILED)
+    path.write_bytes(before)
+    described_again(made, path)
+    assert with_digests(made).ok
 
 
 def test_a_hostile_workbook_is_refused(tmp_path):

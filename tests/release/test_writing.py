@@ -247,7 +247,7 @@ FORMULAS = ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", " =1", "＝1+1", "-1
 @pytest.mark.parametrize("name", FORMULAS)
 def test_no_name_is_a_formula_of_a_spreadsheet(name, tmp_path):
     """Names, values and labels from elsewhere begin no cell of a CSV file as formulas do."""
-    schema = qs.Schema([qs.Ordinal(name, [-2, -1, 0]), qs.Categorical("b", ["=2+5", "@x"])])
+    schema = qs.Schema([qs.Ordinal(name, [-2, -1, 0]), qs.Ordinal("b", ["=2+5", "@x"])])
     workload = (
         qs.all_kway(schema, [1, 2], "range")
         + qs.linear(schema, ["b"], np.eye(2), labels=["=HYPERLINK(1)", name])
@@ -285,3 +285,13 @@ def test_statistics_are_not_written(release, tmp_path):
         for g in range(metadata.num_row_groups)
         for c in range(metadata.num_columns)
     )
+
+
+def test_a_suppressed_number_is_not_in_the_file(release, tmp_path):
+    """Not even behind the mark that it is missing, where Arrow has room for it."""
+    release.write(WORKLOAD, tmp_path / "x.arrow", suppress=1e-9)
+    table = feather.read_table(tmp_path / "x.arrow")
+    for name in ("value", "std", "low", "high", "cv"):
+        column = pa.concat_arrays(table[name].chunks)
+        assert column.null_count == WORKLOAD.query_count
+        assert not np.frombuffer(column.buffers()[1], np.float64).any()

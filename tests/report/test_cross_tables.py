@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import numpy as np
 import pandas as pd
@@ -79,8 +80,9 @@ def errors(browser):
 
 
 def test_two_attributes_are_a_cross_table_with_totals(opened, release):
+    choose(opened, first="0", second="")
     assert opened.run("document.querySelector('#crossing').hidden")
-    choose(opened, first="0", second="2")
+    choose(opened, second="2")
     expected = release.table("region", "sex")
     np.testing.assert_allclose(cross(opened), expected.values, atol=0.51)
     np.testing.assert_allclose(errors(opened), expected.std, rtol=0.05, atol=0.51)
@@ -101,6 +103,12 @@ def test_percentages_have_errors(still_open, release, percent, order):
     expected = release.table(*order, percent=percent)
     np.testing.assert_allclose(cross(still_open), expected.values, atol=0.06)
     np.testing.assert_allclose(errors(still_open), expected.std, rtol=0.05, atol=1e-9)
+
+
+def test_the_page_opens_as_its_data_say(opened, page):
+    down, *across = data_of(page.read_text(encoding="utf-8"))["opening"]
+    assert opened.run("[byId('first').value, byId('second').value]") == [str(down), *map(str, across or [""])]
+    assert opened.texts("#cells thead th")[0] == SCHEMA.attributes[down].heading
 
 
 def test_a_third_attribute_leaves_no_table_out(opened, release):
@@ -167,7 +175,7 @@ def test_a_link_opens_the_same_table(opened, page, release):
     assert link.startswith("#tables?")
     shown = cross(opened)
     opened.open(page)
-    assert opened.run("document.querySelector('#second').value") == ""
+    assert opened.run("document.querySelector('#within').value") == ""
     opened.run(f"location.hash = {link!r}; location.reload()")
     opened.until(
         "document.documentElement?.dataset.ready === 'yes' "
@@ -186,6 +194,11 @@ def test_tables_and_charts_can_be_saved(opened, release):
     np.testing.assert_allclose(
         [float(row[2]) for row in rows[1:]], release.marginal("region", "sex").ravel(), atol=0.1
     )
+    assert max(len(number) for row in rows[1:] for number in row[2:]) <= 8, "no digits beyond the error"
+    low, high = (np.array([float(row[column]) for row in rows[1:]]) for column in (4, 5))
+    values, std = (np.array([float(row[column]) for row in rows[1:]]) for column in (2, 3))
+    np.testing.assert_allclose(low, values - 1.959964 * std, atol=0.02 * std.min())
+    np.testing.assert_allclose(high, values + 1.959964 * std, atol=0.02 * std.min())
     drawn = opened.run("picture('chart').then((blob) => blob.text())")
     assert drawn.startswith("<svg")
     assert "var(--" not in drawn, "the picture stands alone"
@@ -193,6 +206,54 @@ def test_tables_and_charts_can_be_saved(opened, release):
     assert kind == "image/png"
     assert size > 1000
     assert opened.complaints() == []
+
+
+def test_files_have_the_name_of_the_table(opened):
+    opened.run("window.saves = []; save = async (blob, name) => window.saves.push(name)")
+    choose(opened, first="0", second="")
+    opened.run("document.querySelector('#save-csv').click()")
+    choose(opened, first="0", second="3", within="2,1")
+    opened.run("for (const kind of ['csv', 'svg', 'png']) document.querySelector(`#save-${kind}`).click()")
+    choose(opened, first="1", second="2", view="only 0")
+    opened.run("document.querySelector('#save-csv').click()")
+    opened.until("window.saves.length === 5")
+    name = "region-by-home-within-sex-female"
+    assert sorted(opened.run("window.saves")) == [
+        "age-years-by-sex-only-sex-male.csv",
+        *(f"{name}.{ending}" for ending in ("csv", "png", "svg")),
+        "region.csv",
+    ]
+    assert opened.run("[fileName('</b> A/b: <é>'), fileName('…'), [...fileName('𝒳'.repeat(99))].length]") == [
+        *("b-a-b-é", "table"),
+        80,
+    ]
+    assert opened.complaints() == []
+
+
+def percents(browser):
+    """Whether percentages can be chosen, and what is said about that."""
+    return browser.run("[!byId('percent').disabled, byId('percent-off').textContent, byId('percent').value]")
+
+
+def test_percentages_say_why_they_are_off(opened, browser, tmp_path):
+    choose(opened, first="0", second="2", percent="row")
+    assert percents(opened) == [True, "", "row"]
+    choose(opened, second="")
+    assert percents(opened) == [False, "Percentages need two attributes: choose the second under “by”.", ""]
+    choose(opened, second="1")
+    assert percents(opened) == [
+        *(False, "Cross-tables and percentages are for up to 12 values: age (years) has 30.", "")
+    ]
+    assert "%" not in "".join(opened.texts("#cells td"))
+    assert opened.complaints() == []
+    schema = qs.Schema.of(a=3, b=2)
+    plan = qs.plan(qs.marginals(schema, 1), qs.zCDP(1), centering="uniform")
+    browser.open(qs.measure(plan, table(schema)).report(tmp_path / "singles.html"), width=400)
+    choose(browser, first="0")
+    assert percents(browser)[1] == "Percentages need two attributes: this page has no table of a by another."
+    assert browser.run("document.documentElement.scrollWidth") <= 400
+    browser.run("data.total = null; tables.delete('')")
+    assert browser.run("percentsOff(0, 1, null)").startswith("Percentages need the totals")
 
 
 def test_heat_maps_have_a_key_titles_and_even_labels(opened):
@@ -218,7 +279,7 @@ def test_one_huge_cell_does_not_hide_the_others(browser, tmp_path):
         frame.loc[frame.index.repeat(np.where(frame.index == 0, 30_000, 1))],
     )
     browser.open(huge.report(tmp_path / "huge.html"))
-    choose(browser, second="1", view="heat")
+    choose(browser, first="0", second="1", view="heat")
     browser.until("document.querySelectorAll('#chart .mark-rect path').length === 225")
     opacities = browser.run(
         "[...document.querySelectorAll('#chart .mark-rect path')]"
@@ -282,8 +343,62 @@ def test_a_cross_table_on_a_phone(browser, page, scheme):
     browser.scheme("light")
 
 
+def printed(browser, what):
+    """Choose what to print in the dialog, and print."""
+    browser.run("window.print = () => window.dispatchEvent(new Event('beforeprint'))")
+    browser.run("document.querySelector('#print').click()")
+    assert browser.run("document.querySelector('#printing').open")
+    browser.run(f"document.querySelector('#print-{what}').click()")
+    browser.run("document.querySelector('#print-now').click()")
+    assert not browser.run("document.querySelector('#printing').open")
+
+
+def sections(browser):
+    """The sections that paper shows."""
+    return browser.run(
+        "[...document.querySelectorAll('section')].filter((one) => getComputedStyle(one).display !== 'none')"
+        ".map((one) => one.id)"
+    )
+
+
+def test_printing_asks_which_tables(opened, tmp_path):
+    """Unasked, and unless all are chosen, paper has the chosen table and the guarantee."""
+    choose(opened, first="0", second="2")
+    opened.paper(tmp_path / "shown.pdf")
+    assert opened.texts("#paper .note") == [
+        "The page has 11 tables; its button “Print …” offers to print all."
+    ]
+    opened.scheme("light", "print")
+    assert sections(opened) == ["tables", "guarantee", "released"]
+    assert not any(opened.run("[...document.querySelectorAll('#released table')].map((t) => t.offsetHeight)"))
+    opened.scheme("light")
+    opened.run("document.querySelector('#print').click()")
+    assert opened.run("document.querySelector('#print-shown').checked"), "the default"
+    assert opened.texts("#printing span") == [
+        "The chosen table, region by Sex, and the guarantee",
+        "Everything on this page, with 11 tables",
+    ]
+    opened.run("document.querySelector('#print-not').click()")
+    assert not opened.run("document.querySelector('#printing').open")
+    printed(opened, "shown")
+    assert opened.texts("#paper h3") == []
+    printed(opened, "all")
+    assert len(opened.texts("#paper h3")) == 11
+    opened.paper(tmp_path / "all.pdf")
+    shown, everything = (
+        len(re.findall(rb"/Type\s*/Page\b", (tmp_path / name).read_bytes()))
+        for name in ("shown.pdf", "all.pdf")
+    )
+    assert 1 <= shown < everything
+    opened.run(
+        "window.dispatchEvent(new Event('afterprint')); window.dispatchEvent(new Event('beforeprint'))"
+    )
+    assert opened.texts("#paper h3") == [], "the next print is of the chosen table again"
+    assert opened.complaints() == []
+
+
 def test_paper_shows_every_table(opened, tmp_path):
-    opened.run("window.dispatchEvent(new Event('beforeprint'))")
+    printed(opened, "all")
     assert opened.texts("#paper h3") == [
         *("Sex", "home", "region", "age (years)"),
         *("Sex × home", "region × Sex", "region × home"),
@@ -304,9 +419,16 @@ def test_paper_says_which_tables_are_too_large(browser, tmp_path):
     schema = qs.Schema.of(a=40, b=30, c=2)
     plan = qs.plan(qs.marginals(schema, [1, 2]), qs.zCDP(1), centering="uniform")
     browser.open(qs.measure(plan, table(schema)).report(tmp_path / "large.html"))
-    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    printed(browser, "all")
+    assert browser.texts("#printing span")[1] == (
+        "Everything on this page, with 5 tables; 1 larger one is too large to print"
+    )
     assert "Too large to print: a × b (1,200 cells)." in browser.texts("#paper .note")[0]
     assert len(browser.texts("#paper h3")) == 5
+    choose(browser, first="0", second="1")
+    printed(browser, "shown")
+    assert len(browser.texts("#cells tbody tr")) == 600
+    assert browser.texts("#found") == ["600 of 1,200 rows"]
 
 
 def test_no_table_is_wider_than_paper(browser, tmp_path):
@@ -321,7 +443,7 @@ def test_no_table_is_wider_than_paper(browser, tmp_path):
     plan = qs.plan(qs.marginals(schema, [1, 2, 3]), qs.zCDP(1), centering="uniform")
     browser.open(qs.measure(plan, table(schema)).report(tmp_path / "wide.html"), width=660)
     choose(browser, first="1", second="0", percent="row")
-    browser.run("window.dispatchEvent(new Event('beforeprint'))")
+    printed(browser, "all")
     browser.scheme("light", "print")
     ends = "[...document.querySelectorAll('main table')].map((t) => t.getBoundingClientRect().right)"
     assert max(browser.run(ends)) <= 660

@@ -8,6 +8,7 @@ from rich.console import Console
 
 import querysmasher as qs
 from querysmasher import demo
+from querysmasher.privacy.rates import readable
 from querysmasher.report import plan_text
 from querysmasher.report.expectations import HEADER, by_kind, expect, overall, together
 from querysmasher.report.expected_table import ExpectedTable
@@ -86,7 +87,8 @@ def test_print_and_notebook_show_targets_and_which_queries_have_the_largest_erro
         query = extreme.query(schema)
         assert words(" ".join((*row.cells(), target, query))) in words(text)
         assert query.replace("'", "&#x27;").replace("<", "&lt;").replace(">", "&gt;") in html
-    assert f"rho = {plan.budget.rho:.4g}, mu = {plan.budget.mu:.4g}, epsilon = " in text
+    rho, mu = (readable(amount, digits=4) for amount in (plan.budget.rho, plan.budget.mu))
+    assert f"rho = {rho:.4g}, mu = {mu:.4g}, epsilon = " in text
 
 
 def test_rows_of_several_groups_name_the_worst_query_of_all(small):

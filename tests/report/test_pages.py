@@ -94,6 +94,7 @@ def test_tables_are_sorted_by_a_click(browser, pages):
     assert labels == sorted(labels)
     browser.open(pages["release"])
     browser.set("#first", "1", "change")
+    browser.set("#second", "", "change")
     browser.run("document.querySelector('#cells th:nth-child(2) button').click()")
     counts = numbers(t.replace("−", "-") for t in browser.texts("#cells td:nth-child(2)"))
     assert counts == sorted(counts, reverse=True)
@@ -131,6 +132,8 @@ def test_groups_are_filtered(browser, pages):
 
 def test_tables_follow_the_chosen_attributes(browser, pages, release):
     browser.open(pages["release"])
+    browser.set("#first", "0", "change")
+    browser.set("#second", "", "change")
     assert len(browser.texts("#cells tbody tr")) == 4
     shown = numbers(t.replace("−", "-") for t in browser.texts("#cells tbody td:nth-child(2)"))
     assert shown == pytest.approx(release.marginal("region").tolist(), abs=1)
@@ -152,6 +155,8 @@ def test_tables_follow_the_chosen_attributes(browser, pages, release):
 
 def test_categories_can_be_sorted(browser, pages):
     browser.open(pages["release"])
+    browser.set("#first", "0", "change")
+    browser.set("#second", "", "change")
     browser.set("#view", "sorted", "change")
     shown = numbers(t.replace("−", "-") for t in browser.texts("#cells tbody td:nth-child(2)"))
     assert shown == sorted(shown, reverse=True)
@@ -160,6 +165,8 @@ def test_categories_can_be_sorted(browser, pages):
 
 def test_hostile_tips_are_texts(browser, pages):
     browser.open(pages["hostile release"])
+    browser.set("#first", "0", "change")
+    browser.set("#second", "", "change")
     bar = "document.querySelector('#chart .mark-rect path')"
     browser.run(f"{bar}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
     box = browser.run(
@@ -176,6 +183,7 @@ def test_hostile_tips_are_texts(browser, pages):
 def test_ordered_attributes_get_bands(browser, pages):
     browser.open(pages["release"])
     browser.set("#first", "1", "change")
+    browser.set("#second", "", "change")
     browser.until("document.querySelectorAll('#chart .mark-area path').length === 1")
     browser.set("#second", "3", "change")
     browser.until("document.querySelectorAll('#chart .mark-area path').length === 2")

@@ -135,6 +135,19 @@ def test_targets_and_epsilon_move_each_other(browser, pages, least):
     assert browser.complaints() == []
 
 
+def test_what_follows_epsilon_is_said(browser, pages):
+    """Every error of the section; not the key figures."""
+    browser.open(pages["least"])
+    figures, before = browser.texts(".figures"), errors(browser, 3)
+    browser.set("#epsilon", "3")
+    assert errors(browser, 3) != before
+    assert browser.texts(".figures") == figures
+    said = " ".join(browser.texts("main p"))
+    assert "every error in this section follows" in said
+    assert "the figures at the top of the page stay as planned" in said
+    assert "every error on this page" not in said
+
+
 def test_missed_targets_are_met_as_asked(browser, pages, short):
     """The button finds the ε that meets the targets of a plan that misses them."""
     browser.open(pages["short"])
@@ -195,7 +208,7 @@ def test_every_table_and_chart_can_be_saved(browser, pages, least):
         browser, "document.querySelector('#groups').closest('.scroll').nextSibling.firstChild.click()"
     )
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert name == "groups.csv"
+    assert name == "expected-error-by-group.csv"
     worst = sorted(
         (one for one in least.extremes if "region" in one.group.attributes), key=lambda one: -one.std
     )
@@ -205,14 +218,14 @@ def test_every_table_and_chart_can_be_saved(browser, pages, least):
     assert rows[-1]["target_status"].startswith("met")
     name, text = saved(browser, "document.querySelector('#targets .scroll + .save button').click()")
     costs = list(csv.reader(io.StringIO(text)))
-    assert name == "targets.csv"
+    assert name == "what-the-targets-cost.csv"
     assert [row[0] for row in costs[1:]][:2] == ["× 4", "× 2"]
     half = cost_of(least, closest(least), 4.0)
     assert float(costs[1][4]) == pytest.approx(half.privacy_cost, rel=6e-3)
     name, text = saved(
         browser, "document.querySelector('#costs').closest('figure').querySelector('button').click()"
     )
-    assert name == "costs.svg"
+    assert name == "what-the-targets-cost.svg"
     assert text.startswith("<svg")
     assert "var(--" not in text
     assert browser.complaints() == []

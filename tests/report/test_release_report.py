@@ -1,11 +1,17 @@
 """The numbers of a release's page: noisy ones only."""
 
+import functools
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.report import release_data
-from querysmasher.report.release_data import planned_answers, tables, total
+from querysmasher.report import estimate_section, release_data
+from querysmasher.report.cross_data import opening
+from querysmasher.report.page import asset
+from querysmasher.report.release_data import Table, planned_answers, tables, total
 from tests.report.conftest import SCHEMA, data_of, table
 
 
@@ -106,6 +112,71 @@ def test_discrete_noise_claims_no_gaussian_guarantee(tmp_path):
     page = release.report(tmp_path / "page.html").read_text()
     assert "μ = " not in page.split('id="data"')[0]
     assert "ρ = 0.5" in page
+
+
+API = re.compile(r"\b(qs|release|plan|estimate|querysmasher)\.[a-z_]+\(|\w\(…\)")
+
+
+@pytest.mark.slow
+def test_readers_are_not_told_the_names_of_functions(release, plan, monkeypatch, tmp_path):
+    """Not even where tables and queries are left out, on any page, in its text or in its scripts."""
+    monkeypatch.setattr(release_data, "MAX_CELLS", 40)
+    monkeypatch.setattr(release_data, "LISTED", 5)
+    monkeypatch.setattr(estimate_section, "MAX_CELLS", 40)
+    pages = [
+        release.report(tmp_path / "release.html", estimates=True),
+        plan.report(tmp_path / "plan.html", limit=False),
+    ]
+    for page in pages:
+        text = page.read_text().split('<script type="application/json"')[0]
+        assert API.findall(text) == []
+    assert pages[0].read_text().count("Whoever has the released numbers can compute what is not shown") >= 3
+    for name in ("release.js", "paper.js", "estimate.js", "plan.js", "targets.js"):
+        said = re.findall(r'["`][^"`]*["`]', asset(name))
+        assert not any(API.search(words) for words in said)
+
+
+def tables_on(*places, dependent=(), clear=True):
+    """Tables whose counts stand out of the noise if `clear`, on attributes that may be dependent."""
+    for own in places:
+        shape = [SCHEMA.sizes[p] for p in own]
+        values = 100.0 * functools.reduce(np.multiply.outer, [np.arange(1.0, n + 1) for n in shape])
+        if own in dependent:
+            values[0, 0] += 5000
+        yield Table(own, values.ravel(), np.full(values.size, 1.0 if clear else 1e4))
+
+
+def opened(found, workload=None):
+    workload = qs.marginals(SCHEMA, [1, 2]) if workload is None else workload
+    return opening(SimpleNamespace(plan=SimpleNamespace(schema=SCHEMA), workload=workload), list(found))
+
+
+def test_the_page_opens_on_a_table_worth_seeing():
+    """Region has 4 values, age 20 in order, quarter 4 in order, sex 2."""
+    singles, pairs = [(0,), (1,), (2,), (3,)], [(0, 1), (0, 2), (0, 3), (1, 3)]
+    found = [*tables_on(*singles), *tables_on(*pairs, dependent=[(0, 3)])]
+    assert opened(found) == [0, 3], "the one with a dependence, the longer attribute down"
+    assert opened([*tables_on(*singles), *tables_on(*pairs, dependent=[(1, 3)])]) == [1, 3], "lines along age"
+    assert opened([*tables_on(*singles), *tables_on(*pairs, dependent=[(0, 2)])]) == [2, 0], "along quarters"
+    noisy = [*tables_on(*singles), *tables_on(*pairs, dependent=[(0, 3)], clear=False)]
+    assert opened(noisy) == [1], "where pairs are noise, the clearest single attribute"
+    assert opened([]) == []
+
+
+def test_among_equals_the_page_opens_on_the_first_of_the_workload():
+    found = [*tables_on((0,), (2,), (3,)), *tables_on((0, 3), (2, 3))]
+    by = {name: qs.queries(SCHEMA, {name: "identity", "sex": "identity"}) for name in ("region", "quarter")}
+    assert opened(found, by["region"] + by["quarter"]) == [0, 3]
+    assert opened(found, by["quarter"] + by["region"]) == [2, 3]
+
+
+def test_the_page_does_not_open_on_a_table_too_large_to_read():
+    schema = qs.Schema.of(a=40, b=7, c=300)
+    release = SimpleNamespace(plan=SimpleNamespace(schema=schema), workload=qs.marginals(schema, [1, 2]))
+    ones = [Table((p,), np.arange(schema.sizes[p]) * 1e3, np.ones(schema.sizes[p])) for p in range(3)]
+    pair = Table((0, 1), np.arange(280) * 1e3, np.ones(280))
+    assert opening(release, [*ones, pair]) == [0], "40 rows of 7 are too many, 300 bars, too"
+    assert opening(release, ones[2:]) == [2], "unless there is no other"
 
 
 def test_labels_that_look_alike_are_told_apart(hostile, tmp_path):

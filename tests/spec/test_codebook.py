@@ -85,7 +85,7 @@ def test_a_spec_may_name_one(tmp_path):
         (
             "b.csv",
             "attribute,kind,values\na,ordinal,1;1\n",
-            "[0].values: values of attribute 'a': 1 is given more than once",
+            "[0].values: values of attribute 'a': 1 is given more than once; list every possible value once",
         ),
         (
             "b.csv",

@@ -65,7 +65,7 @@ MISTAKES = [
     ),
     (
         SMALL.replace('["F", "M"]', '["F", "F"]'),
-        "line 4: schema[0].values: values of attribute 'sex': 'F' is given more than once",
+        "line 4: schema[0].values: values of attribute 'sex': 'F' is given more than once; list every possible value once",
     ),
     (
         SMALL.replace('values = ["F", "M"]', 'values = ["F", "M"]\nmissing = "?"'),
@@ -106,7 +106,10 @@ MISTAKES = [
         SMALL + "[about]\ndate = 2024-03-01T12:00:00",
         'line 28: about.date: expected a date such as 2024-03-01, got "2024-03-01 12:00:00"',
     ),
-    (SMALL + "[output]\nlevel = 95", "line 28: output.level: expected a number between 0 and 1, got 95"),
+    (
+        SMALL + "[output]\nlevel = 95",
+        "line 28: output.level: expected a number between 0 and 1, got 95; write 0.95 for 95%",
+    ),
     (
         SMALL + "[output]\nthresholds = [0.2, 0.1]",
         "line 28: output.thresholds: expected a list of increasing positive numbers, got [0.2, 0.1]",
@@ -157,7 +160,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "queries"\nfamilies = {age.ranges = [[0, 99]]}'),
-        "line 27: workload[1].families.age: ranges: attribute 'age' has no value 99",
+        "line 27: workload[1].families.age: ranges: attribute 'age' has no value 99 (it has 0, 1, 2, 3, 4, 5, 6, …, 9)",
     ),
     (
         entry('kind = "queries"\nfamilies = {age.ranges = [[0, 3], [5, 4]]}'),
@@ -217,7 +220,7 @@ MISTAKES = [
     ),
     (
         entry('kind = "where"\npredicate = "age >"'),
-        "line 27: workload[1].predicate: predicate 'age >': it cannot be read",
+        "line 27: workload[1].predicate: predicate 'age >': it cannot be read; write a condition such as sex == 'F'",
     ),
     (
         entry('kind = "where"\npredicate = []'),
@@ -234,7 +237,7 @@ MISTAKES = [
     (SMALL.replace("rho = 0.5", "rho = -1"), "line 26: budget.rho: expected a positive number, got -1"),
     (
         SMALL.replace("rho = 0.5", "rho = 1e-99"),
-        "line 26: budget.rho: expected a number from 1e-30 to 1e+30, got 1e-99",
+        "line 26: budget.rho: expected a number from 1e-30 to 1e+30, such as 0.5, got 1e-99",
     ),
     (
         SMALL + 'neighbours = "replaceone"',
@@ -269,7 +272,10 @@ MISTAKES = [
         SMALL + '[plan]\nsolver = "basis"\nbases = {age = "har"}',
         "line 29: plan.bases.age: expected one of identity, prefix, range, circular, haar, rows of numbers, got 'har'; did you mean 'haar'?",
     ),
-    (SMALL + "[plan]\ntolerance = 2", "line 28: plan.tolerance: expected a number between 0 and 1, got 2"),
+    (
+        SMALL + "[plan]\ntolerance = 2",
+        "line 28: plan.tolerance: expected a number between 0 and 1, got 2; write 0.02 for 2%",
+    ),
     (
         SMALL + '[measure]\nunknown = "ignore"',
         "line 28: measure.unknown: expected one of refuse, drop, got 'ignore'",

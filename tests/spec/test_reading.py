@@ -23,6 +23,7 @@ SCHEMA = qs.Schema(
         qs.Binned("income", edges=[0, 10, 25.5]),
     ]
 )
+IN_ORDER = qs.Schema.of(sex=2, age=10, hour=4, income=2)
 HALVES = [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]
 
 
@@ -43,7 +44,10 @@ def test_a_range_may_have_a_step_and_be_of_decimals(tmp_path):
         ('kind = "marginals"\nk = 2', qs.marginals(SCHEMA, 2)),
         ('kind = "marginals"\nk = [0, 1]\nweight = 2', qs.marginals(SCHEMA, [0, 1], 2)),
         ('kind = "all_kway"\nk = 1', qs.all_kway(SCHEMA, 1)),
-        ('kind = "all_kway"\nk = 2\nfamily = "range"', qs.all_kway(SCHEMA, 2, "range")),
+        (
+            'kind = "all_kway"\nk = 2\nfamily = "range"',
+            qs.Workload(SCHEMA, qs.all_kway(IN_ORDER, 2, "range").groups),
+        ),
         (
             'kind = "all_kway"\nk = 2\nfamily = {age = "range"}\nweight = 0.5',
             qs.all_kway(SCHEMA, 2, {"age": "range"}, 0.5),
@@ -209,7 +213,7 @@ def test_the_template_for_a_codebook(tmp_path):
 def test_a_file_that_cannot_be_read(tmp_path, refuses):
     with refuses(FileError, ValueError, "there is no file", "querysmasher init"):
         read_spec(tmp_path / "none.toml")
-    with refuses(FileError, ValueError, "cannot be read"):
+    with refuses(FileError, ValueError, "is a folder", "release.toml"):
         read_spec(tmp_path)
     with refuses(SpecError, ValueError, "release.toml is not valid TOML", "line 1"):
         read(tmp_path, "[[schema]\n")

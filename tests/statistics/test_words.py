@@ -1,6 +1,7 @@
 """What statistics refuse, what they are about, and which of them are unreliable."""
 
 import numpy as np
+import pyarrow as pa
 
 import querysmasher as qs
 from querysmasher.errors import (
@@ -151,3 +152,34 @@ def test_unreliable_where_the_denominator_is_near_zero():
     assert nobody.interval()[0][0] == -np.inf
     assert not nobody.reliable[0]
     assert nobody.to_frame().to_pylist()[0]["value"] is None
+
+
+def test_figures_from_bins_say_that_intervals_do_not_cover_where_records_lie():
+    """Records at the lower ends of their bins: no interval covers their mean, total or median."""
+    schema = qs.Schema([qs.Binned("pay", edges=[0, 10, 20, 30]), qs.Ordinal("age", range(3))])
+    people = {"pay": [0.0, 10.0, 20.0] * 3000, "age": [0, 1, 2] * 3000}
+    plan = qs.plan(qs.all_kway(schema, [1, 2]), qs.zCDP(0.5))
+    release = qs.measure(plan, pa.table(people), seed=1)
+    words = (
+        "Intervals cover the noise, not this assumption: the figure of the records themselves can lie outside"
+    )
+    for found, truth in (
+        (release.mean("pay"), 10),
+        (release.total_of("pay"), 90_000),
+        (release.quantile("pay", 0.5), 10),
+        (release.quantile("pay", 0.5, bins="midpoints"), 10),
+        (release.mean("pay", by="age"), [0, 10, 20]),
+    ):
+        low, high = found.interval(0.99)
+        assert ((low > truth) | (high < truth)).all()
+        assert words in found.note
+        assert words in repr(found)
+    assert words in release.difference(release.mean("pay"), release.quantile("pay", 0.5)).note
+    for found, truth in (
+        (release.mean("age"), 1),
+        (release.quantile("age", 0.5), 1),
+        (release.share("age < 1"), 1 / 3),
+    ):
+        low, high = found.interval(0.999)
+        assert (low <= truth) & (truth <= high)
+        assert words not in found.note

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from querysmasher.cli.exits import exit_code
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, say
+from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, tell
 from querysmasher.cli.words import AsJson, ReleasePath, examples
 from querysmasher.errors import PredicateError, QuerySmasherError
+from querysmasher.formatting import decimal
+from querysmasher.names import written_name
 
 if TYPE_CHECKING:
     from querysmasher.attributes import Attribute
@@ -45,7 +48,9 @@ def answer(
         list[str] | None,
         typer.Argument(help='What to count: "age >= 18". Without one, list what can be asked.'),
     ] = None,
-    level: Annotated[float, typer.Option(help="Probability that an interval covers the true count.")] = 0.95,
+    level: Annotated[
+        float, typer.Option(help="Probability that an interval covers the count without noise.")
+    ] = 0.95,
     as_json: AsJson = False,
 ) -> None:
     """Estimate how many records satisfy a predicate: value, standard error and interval.
@@ -78,6 +83,8 @@ def answer(
             found.append({"query": text, **{name: float(array[0]) for name, array in numbers}})
     if not stored.noise.is_private:
         note(f"Guarantee: {stored.guarantee}")
+    elif not stored.counted.is_whole:
+        note(stored.counted.words())
     if as_json:
         print_json({"level": level, "guarantee": stored.guarantee, "answers": found})
     elif len(codes) < len(found):
@@ -86,9 +93,9 @@ def answer(
             (
                 (
                     a["query"],
-                    f"{a['value']:,.1f}",
-                    f"± {a['std']:,.1f}",
-                    f"{a['low']:,.1f} to {a['high']:,.1f}",
+                    decimal(a["value"], 1),
+                    f"± {decimal(a['std'], 1)}",
+                    f"{decimal(a['low'], 1)} to {decimal(a['high'], 1)}",
                 )
                 for a in found
                 if "error" not in a
@@ -113,10 +120,24 @@ def _describe(stored: Release, as_json: bool) -> None:
     print_table(
         ("attribute", "kind", "values"), ((a.name, a.kind, _values(a)) for a in schema), numbers=False
     )
-    say(
-        "Ask predicates on these attribute sets, such as \"age >= 18 and sex == 'F'\". Names with "
-        'spaces or special characters need brackets: "[hours-per-week] >= 40".'
+    example = example_for(stored)
+    such = "" if example is None else f', such as "{example}"'
+    tell(
+        f"Ask predicates on these attribute sets{such}. What does not follow from the measured queries is "
+        'refused. Names with spaces or special characters need brackets: "[hours-per-week] >= 40".'
     )
+
+
+def example_for(stored: Release) -> str | None:
+    """Return a predicate that the release can answer, or None if none of the first ones is."""
+    for group in stored.workload.groups[:MOST_SETS]:
+        first = [stored.plan.schema[name] for name in group.attributes[:1]]
+        tried = [f"{written_name(a.name)} == {a.literals[0]}" for a in first]
+        for predicate in [*tried, next(group.labels(stored.plan.schema))]:
+            with suppress(QuerySmasherError):
+                stored.answer(predicate)
+                return predicate
+    return None
 
 
 def _values(attribute: Attribute) -> str:

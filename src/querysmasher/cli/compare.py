@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
+from querysmasher.cli.output import note, opened, print_json, print_pairs, print_table, say, tell
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.extras import check_charts
 from querysmasher.planning.objectives import INSUFFICIENT
@@ -45,14 +46,15 @@ def compare(
     This reads no data, except a rehearsal table, and spends no budget.
     """
     import querysmasher as qs
+    from querysmasher.cli.expectations import left_for_answers, promised
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.chart import chart_format
+    from querysmasher.comparison.compare import WEIGHTED
     from querysmasher.planning.objectives.least import aimed_of
     from querysmasher.planning.objectives.objective import check_objective
-    from querysmasher.report.guarantees import promise
-    from querysmasher.spec import read_spec
+    from querysmasher.privacy.distributions import distribution_of
 
-    read = read_spec(spec)
+    read = opened(spec)
     if objective is not None:
         check_objective(objective, INSUFFICIENT[0])
     if chart is not None:
@@ -64,7 +66,10 @@ def compare(
     goal = objective or read.planning.objective
     if read.least and objective is None:
         goal, workload = "worst", aimed_of(workload)
+    allowed = distribution_of(read.measuring.noise).allowed_cost(budget)
+    allowed *= left_for_answers(read)
     result = qs.compare(workload, budget, objective=goal, rehearsal=table)
+    result = result.scaled(math.sqrt(budget.privacy_cost / allowed))  # as `plan` shows errors
     if chart is not None:
         result.chart(chart)
         note(f"Written: {chart}")
@@ -74,8 +79,11 @@ def compare(
         print_json(rows if seen is None else {"mechanisms": rows, "rehearsal": seen.to_json()})
         return
     words = {row.title: result.cells(row) for row in result.rows}
-    print_pairs([("Asked", str(workload)), ("Guarantee", promise(budget))])
+    asked = str(workload).removeprefix("Workload(").removesuffix(")")
+    print_pairs([("Asked", asked), ("Guarantee", promised(read, budget))])
     print_table(result.head[:-1], [cells[:-1] for cells in words.values()])
+    if result.is_weighted:
+        tell(WEIGHTED)
     print_pairs([(title, cells[-1]) for title, cells in words.items() if cells[-1]])
     if result.rehearsed is not None:
         say(repr(result.rehearsed))

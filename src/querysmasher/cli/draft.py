@@ -123,6 +123,9 @@ def resuming(path: Path, left: Path, force: bool, command: str) -> Iterator[Draf
     hidden = here or _copy(folder, draft.with_name(f".{draft.name}"))
     with held(hidden):  # and only then in sight of other runs
         hidden.rename(draft)
+        for part in draft.iterdir():  # what a run that was killed had begun
+            if part.name not in (PLAN, RELEASE):
+                part.unlink()
         yield Draft(draft, path, _identity(path), command)
 
 

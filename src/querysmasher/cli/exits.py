@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     FILES = 4
     DATA = 5
     TOO_LARGE = 6
+    NOT_VERIFIED = 7
     INTERRUPTED = 130
 
 
@@ -30,10 +31,11 @@ MEANINGS = {
     ExitCode.OK: "success",
     ExitCode.BUG: "a bug in querysmasher: please report it",
     ExitCode.INPUT: "invalid input: an option, the spec, a codebook, or a query that cannot be answered",
-    ExitCode.PRIVACY: "refused: the privacy guarantee would not hold",
+    ExitCode.PRIVACY: "refused: the privacy guarantee would not hold, or a check of `verify` failed",
     ExitCode.FILES: "a file is missing or damaged, exists already, or cannot be written",
     ExitCode.DATA: "the table does not fit the schema",
     ExitCode.TOO_LARGE: "too large for every available method, or for the memory of this machine",
+    ExitCode.NOT_VERIFIED: "not verified: no check of `verify` failed, but one could not be made",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C; no partial output is left",
 }
 

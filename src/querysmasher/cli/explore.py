@@ -9,7 +9,7 @@ import typer
 
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import say
+from querysmasher.cli.output import opened, say
 from querysmasher.cli.publishing import (
     AnswerFormat,
     check_left_over,
@@ -76,9 +76,8 @@ def explore(
     and a summary (summary.json). Every exploration spends the budget again.
     """
     from querysmasher.cli.draft import drafting, resuming
-    from querysmasher.spec import read_spec
 
-    read = read_spec(spec).buying(error_share)
+    read = opened(spec).buying(error_share)
     if read.least:
         msg = f"{read.path.name}: budget: expected an amount to explore a table, got least = true"
         raise SpecError(msg)

@@ -7,18 +7,19 @@ import os
 import shutil
 from pathlib import Path
 
+from querysmasher.endings import starting
 from querysmasher.errors import FileError
 from querysmasher.planning.plan import Plan
 from querysmasher.release.release import Release
 
 DESCRIPTION = "datapackage.json"
 RELEASE, PLAN, SUMMARY, ANSWERS = "release.qs", "plan.qs", "summary.json", "answers"
-ESTIMATES, ERRORS = "estimates", "errors.csv"
+ESTIMATES, ERRORS, PAGE = "estimates", "errors.csv", "report.html"
 FORMATS = ("parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx")
 """Formats of the answers."""
 
 KNOWN = {
-    *(RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, "report.html"),
+    *(RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE),
     *(f"{name}.{form}" for name in (ANSWERS, ESTIMATES) for form in FORMATS),
 }
 """The files a release folder can have."""
@@ -92,6 +93,6 @@ def _file(path: Path, name: str) -> os.PathLike[str]:
         msg = f"{str(path)!r} is not a release folder: it has no {name!r} in it"
         raise FileError(msg)
     if not path.exists():
-        msg = f"no folder or file {str(path)!r}"
+        msg = f"no folder or file {str(path)!r}{starting(path)}"
         raise FileError(msg)
     return path / name if path.is_dir() else path

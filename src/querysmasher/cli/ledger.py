@@ -53,7 +53,10 @@ def ledger(
         str | None,
         typer.Option(help="With `verify`: a digest noted earlier, which must still be in the chain."),
     ] = None,
-    at_delta: Annotated[float, typer.Option(help="The delta at which epsilon is shown.")] = 1e-6,
+    at_delta: Annotated[
+        float | None,
+        typer.Option(help="The delta at which epsilon is shown; by default that of the limit, or 1e-6."),
+    ] = None,
     rho: Number = None,
     mu: Number = None,
     epsilon: Number = None,
@@ -70,6 +73,8 @@ def ledger(
     would pass the limit. This command reads no data and spends no budget.
     """
     from querysmasher.privacy.ledger import Ledger
+    from querysmasher.privacy.rates import number
+    from querysmasher.privacy.totals import DELTA
 
     given = {
         name: value
@@ -88,12 +93,13 @@ def ledger(
     else:
         opened = Ledger(file, label=label)
     chain = opened.verify(head)
+    at = opened.limit.stated_delta or DELTA if at_delta is None else number("delta", at_delta)
     if as_json:
-        print_json({**_json(opened, chain, at_delta), "action": action.value})
+        print_json({**_json(opened, chain, at), "action": action.value})
     elif action is Action.verify:
         say(_verdict(opened, chain, head))
     else:
-        _show(opened, chain, at_delta)
+        _show(opened, chain, at)
 
 
 def _limit(given: dict[str, float], neighbours: str, records_per_person: int) -> Any:
@@ -109,25 +115,33 @@ def _limit(given: dict[str, float], neighbours: str, records_per_person: int) ->
 
 
 def _show(opened: Ledger, chain: Chain, delta: float) -> None:
+    from querysmasher.privacy.rates import readable
     from querysmasher.report.guarantees import total_words
 
-    total = chain.total
-    allowed = float(total.allowed(opened.limit))
     print_pairs(
         [
             ("Data", opened.label),
             ("Limit", opened.limit.describe().removeprefix("The release satisfies ")),
-            ("Spent", total_words(total, delta)),
-            ("Left", f"rho = {float(opened.left) / 2:.6g} of {allowed / 2:.6g} (zCDP)"),
+            ("Spent", total_words(chain.total, delta)),
+            ("Left", chain.total.left_words(opened.limit, delta)),
+            ("Note", "rho adds up over releases. Epsilon does not: it follows from the sum of rho."),
             ("Head", chain.head),
         ]
     )
     print_table(
         ("entry", "time (UTC)", "rho", "noise", "plan", "digest"),
         (
-            (str(e.number), e.time, f"{float(e.cost) / 2:.6g}", e.noise, e.plan[:12], e.digest[:12])
+            (
+                str(e.number),
+                e.time[:19].replace("T", " "),
+                f"{readable(float(e.cost) / 2):.6g}",
+                e.noise,
+                e.plan[:12],
+                e.digest[:12],
+            )
             for e in chain.entries
         ),
+        text=("time (UTC)", "noise", "plan", "digest"),
     )
 
 
@@ -153,7 +167,12 @@ def _json(opened: Ledger, chain: Chain, delta: float) -> dict[str, Any]:
             "epsilon": total.epsilon_at(delta),
             "delta": delta,
         },
-        "left": {"cost": str(opened.left)},
+        "left": {
+            "cost": str(total.left(opened.limit)),
+            "rho": float(total.left(opened.limit) / 2),
+            "epsilon": total.epsilon_left(opened.limit, delta),
+            "delta": delta,
+        },
         "head": chain.head,
         "entries": [e.to_data() for e in chain.entries],
     }

@@ -1,48 +1,54 @@
-"""Locks on folders, released when the process ends, however it ends."""
+"""Locks on folders, released when the process ends, however it ends.
+
+The lock is a file beside the folder, because a folder with an open file cannot be renamed on every system.
+The folder may be renamed between a name with a leading dot and the same name without it.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # without such locks, no folder is ever locked
-    fcntl = None  # type: ignore[assignment]
+from filelock import FileLock, Timeout
 
-CAN_LOCK = fcntl is not None
+PATIENCE = 1.0
+"""Seconds to wait for a process that only looks whether a folder is locked."""
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Lock a folder for the duration of this context."""
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
+    """Lock a folder for the duration of this context, if its disk has locks."""
+    lock = FileLock(_beside(folder), timeout=PATIENCE)
+    with contextlib.suppress(OSError, NotImplementedError, Timeout):
+        lock.acquire()
     try:
-        with contextlib.suppress(OSError):  # a disk without locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
-        os.close(handle)
+        lock.release()
+        forget(folder)
 
 
 def is_held(folder: Path) -> bool:
     """Return whether a process has locked a folder."""
-    if fcntl is None:
+    if not _beside(folder).exists():
         return False
     try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
+        with FileLock(_beside(folder), timeout=0):
+            return False
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    finally:
-        os.close(handle)
-    return False
+
+
+def forget(folder: Path) -> None:
+    """Remove the lock of a folder that no process has locked."""
+    with contextlib.suppress(OSError):
+        _beside(folder).unlink(missing_ok=True)
+
+
+def _beside(folder: Path) -> Path:
+    folder = folder.absolute()
+    return folder.with_name(f".{folder.name.removeprefix('.')}.lock")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +14,15 @@ import typer
 from querysmasher.text import escaped, shown
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from pathlib import Path
+
+    from rich.console import JustifyMethod
+    from rich.table import Table
+
+    from querysmasher.spec.spec import Spec
 
 WIDTH = 110
-"""Width of tables that are not printed to a terminal."""
+"""Width of paragraphs in tables that are not printed to a terminal."""
 
 
 def print_json(data: Any) -> None:
@@ -33,18 +40,41 @@ def note(text: str) -> None:
     typer.echo(shown(text), err=True)
 
 
+def opened(path: Path) -> Spec:
+    """Read a spec file, and print its remarks on standard error."""
+    from querysmasher.spec import read_spec
+
+    read = read_spec(path)
+    for remark in read.remarks:
+        note(f"Remark: {remark}.")
+    return read
+
+
 def complain(message: str) -> None:
     """Print an error message on standard error."""
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     note(message)
 
 
-def console() -> Console:
-    """Return a console for standard output that does not interpret markup."""
+def tell(text: str) -> None:
+    """Print a paragraph on standard output, broken between words on a terminal."""
+    width = _width()
+    say(text if width is None else textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+def _width() -> int | None:
+    """Return the number of columns of the terminal; None if standard output is none, which has no width."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _print(table: Table, width: int) -> None:
+    """Print a table in this width, without trailing spaces; markup in it is not interpreted."""
     from rich.console import Console
 
-    on_terminal = sys.stdout.isatty()
-    return Console(markup=False, highlight=False, emoji=False, width=None if on_terminal else WIDTH)
+    console = Console(markup=False, highlight=False, emoji=False, width=width)
+    with console.capture() as drawn:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in drawn.get().rstrip("\n").split("\n")))
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
@@ -53,31 +83,71 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     for name, text in pairs:
         table.add_row(shown(name), shown(text))
-    console().print(table)
+    _print(table, _width() or WIDTH)
 
 
-LABEL = 40
-"""Labels of rows of up to this length are not broken where other columns can be."""
+READABLE = 16
+"""Columns of words are not made narrower than this, unless their words are short or it must be."""
 
 
 def print_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True, text: Collection[str] = ()
 ) -> None:
-    """Print a table; with `numbers`, all columns but the first and those named in `text` are numeric."""
+    """Print a table; with `numbers`, all columns but the first and those named in `text` are numeric.
+
+    Nothing is cut off: on a terminal that is too narrow, headings are broken between words, then words. If
+    that does not suffice, every row is a paragraph. Other outputs have no width: tables are as wide as they
+    need to be.
+    """
     from rich.table import Table
 
-    table, shown_rows = Table(), [[shown(cell) for cell in row] for row in rows]
-    first = max((len(row[0]) for row in shown_rows), default=0)
-    for place, name in enumerate(header):
-        table.add_column(
-            name,
-            justify="right" if place and numbers and name not in text else "left",
-            overflow="fold",
-            min_width=None if place else min(first, LABEL),
-        )
+    shown_rows = [[shown(cell) for cell in row] for row in rows]
+    numeric = [bool(place) and numbers and name not in text for place, name in enumerate(header)]
+    columns = [_Column(name, [row[i] for row in shown_rows], numeric[i]) for i, name in enumerate(header)]
+    frame, width = 3 * len(columns) + 1, _width()
+    widths = _fitted(columns, None if width is None else width - frame)
+    if widths is None:
+        for row in shown_rows:
+            say(f"{header[0]}: {row[0]}")
+            print_pairs([(f"  {name}", cell) for name, cell in zip(header[1:], row[1:], strict=True) if cell])
+        return
+    table = Table()
+    for column, own in zip(columns, widths, strict=True):
+        justify: JustifyMethod = "right" if column.numeric else "left"
+        table.add_column(column.name, justify=justify, overflow="fold", width=own)
     for row in shown_rows:
         table.add_row(*row)
-    console().print(table)
+    _print(table, sum(widths) + frame)
+
+
+class _Column:
+    """The widths that a column of a table may have."""
+
+    def __init__(self, name: str, cells: Sequence[str], numeric: bool) -> None:
+        """Measure its heading and its cells; those of a numeric column are not broken."""
+        from rich.cells import cell_len
+
+        self.name, self.numeric = name, numeric
+        self.widest = max(map(cell_len, [name, *cells]))
+        words = [*name.split(), *(cells if numeric else (word for cell in cells for word in cell.split()))]
+        longest = max(map(cell_len, words), default=1)
+        self.least = longest if numeric else min(longest, READABLE)
+        self.readable = min(self.widest, max(self.least, 0 if numeric else READABLE))
+
+
+def _fitted(columns: Sequence[_Column], room: int | None) -> list[int] | None:
+    """Return a width per column, all together at most `room` if given; None if that is too little.
+
+    Headings of numbers are broken first, then the columns of words from the last to the first.
+    """
+    widths = [column.widest for column in columns]
+    order = sorted(range(len(columns)), key=lambda i: (not columns[i].numeric, -i))
+    for narrowest in ("readable", "least"):
+        for place in order:
+            excess = 0 if room is None else sum(widths) - room
+            least = getattr(columns[place], narrowest)
+            widths[place] -= min(max(excess, 0), widths[place] - least)
+    return widths if room is None or sum(widths) <= room else None

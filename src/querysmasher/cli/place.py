@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from querysmasher.cli.folder import RELEASE, check_folder, remove
-from querysmasher.cli.lock import CAN_LOCK, is_held
+from querysmasher.cli.lock import forget, is_held
 from querysmasher.cli.output import note
 from querysmasher.errors import FileError
 
@@ -81,8 +81,9 @@ def check_room(path: Path, size: int) -> None:
 def forget_lost(path: Path) -> None:
     """Remove and report drafts of runs that were killed before they had a release."""
     for folder in drafts(path):
-        if CAN_LOCK and not is_held(folder) and not (folder / RELEASE).is_file():
+        if not is_held(folder) and not (folder / RELEASE).is_file():
             remove(folder)
+            forget(folder)
             note(
                 f"An earlier run for {str(path)!r} was killed before it saved its release, and nothing is "
                 "left of it. To be safe, count its budget as spent."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, print_json, print_pairs, print_table, say
+from querysmasher.cli.output import note, opened, print_json, print_pairs, print_table, say, tell
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
 from querysmasher.endings import check_archive_name
 from querysmasher.formatting import count
@@ -19,6 +19,12 @@ FAMILIES = {
     "range": "records from one value to another, for all pairs",
     "circular": "records from one value to another, for all pairs, wrapping around at the end",
 }
+
+KEYS = {
+    'weighing("tables")': '[[workload]] weighting = "tables"',
+    'objective="worst"': '[plan] objective = "worst"',
+}
+"""Python's arguments, and the keys of a spec that mean the same."""
 
 if TYPE_CHECKING:
     from querysmasher.cli.expectations import Expectations
@@ -58,9 +64,8 @@ def plan(
     from querysmasher.cli.estimate import estimate
     from querysmasher.cli.expectations import Expectations
     from querysmasher.cli.folder import check_free
-    from querysmasher.spec import read_spec
 
-    read = read_spec(spec)
+    read = opened(spec)
     if save is not None:
         check_archive_name(save)
         check_free(save, force)
@@ -84,7 +89,7 @@ def show(expected: Expectations, every: bool) -> None:
     from querysmasher.report.expectations import facts
     from querysmasher.report.expected_table import ExpectedTable
 
-    planned, source, person = expected.plan, expected.spec.source, expected.spec.measuring.person
+    planned, source = expected.plan, expected.spec.source
     workload = planned.workload
     print_pairs(
         [
@@ -92,19 +97,32 @@ def show(expected: Expectations, every: bool) -> None:
                 "Asked",
                 f"{count(len(workload), 'query', 'queries')} in {count(len(workload.groups), 'group')}",
             ),
-            *((name.capitalize(), text) for name, text in facts(planned, expected.factor, person)),
+            *(
+                (name.capitalize(), _for_spec(text))
+                for name, text in facts(planned, expected.factor, expected.promise)
+            ),
             ("In other words", expected.equivalents()),
             *([("Ledger", said)] if (said := expected.ledger()) else []),
+            *([("Note", said)] if (said := expected.sparse()) else []),
             ("Data", str(source.path) if source else "none named in the spec; pass `release --data`"),
         ]
     )
     rows = expected.rows(every)
     listed = ExpectedTable(rows, workload.schema)
     print_table(listed.header, listed.cells, text=[ExpectedTable.QUERY])
-    say(
+    tell(
         "The expected error is the root mean square of the standard errors of the queries. The budget share "
-        "is\nspent on exactly this attribute set; answers also use measurements on its subsets."
+        "is what is spent on exactly the attributes of a row: rows on the same attributes show the same "
+        "share, unless their queries are measured as they are. Answers also use what is measured on subsets "
+        "of these attributes."
     )
     for family, words in FAMILIES.items():
         if any(f"({family})" in row.label for row in rows):
-            say(f"{family + ':':10}{words}")
+            tell(f"{family + ':':10}{words}")
+
+
+def _for_spec(text: str) -> str:
+    """Return a remark with the keys of a spec instead of Python's arguments."""
+    for python, key in KEYS.items():
+        text = text.replace(python, key)
+    return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +13,6 @@ from querysmasher.cli.output import note, print_json, print_pairs
 from querysmasher.cli.words import SPEC
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.extras import check_excel
-from querysmasher.text import escaped
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
@@ -80,6 +78,7 @@ def _with_data(read: Spec, data: Path | None) -> Spec:
 def _check_ledger(read: Spec, seed: int | None) -> None:
     """Open the ledger before planning, which may take long, and refuse a simulation."""
     from querysmasher.privacy.distributions import distribution_of
+    from querysmasher.privacy.rates import readable
 
     if read.ledger is None:
         return
@@ -95,8 +94,8 @@ def _check_ledger(read: Spec, seed: int | None) -> None:
     left, cost = read.ledger.left(), distribution_of(read.measuring.noise).allowed_cost(read.budget)
     if left is not None and left < cost:
         note(
-            f"The ledger has rho = {left / 2:.6g} left, and the budget is {cost / 2:.6g}: the measurement "
-            "will probably be refused."
+            f"The ledger has left {read.ledger.left_words()}; the budget is rho = {readable(cost / 2):.6g}. "
+            "The measurement will probably be refused."
         )
 
 
@@ -125,11 +124,11 @@ def write_answers(draft: Draft, read: Spec, measured: Release, form: str) -> lis
 def publish(draft: Draft, summary: dict[str, Any]) -> None:
     """Add the digests of all files to the summary, write it and publish the folder."""
     from querysmasher.cli.folder import SUMMARY
+    from querysmasher.release.description import document
     from querysmasher.release.verify import digests
 
     summary["digests"] = digests(draft.folder)
-    text = escaped(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n"
-    (draft.folder / SUMMARY).write_text(text, encoding="utf-8")
+    (draft.folder / SUMMARY).write_bytes(document(summary))
     draft.publish()
 
 
@@ -140,6 +139,8 @@ def check_left_over(path: Path, measured: Release, read: Spec, *, workload: bool
         "budget": budget,
         "noise": measured.noise.name == read.measuring.noise,
         "person": measured.person == read.measuring.person,
+        "policy for unknown values": measured.counted.unknown in (None, read.measuring.unknown),
+        "report_dropped": (measured.left_out is not None) == read.measuring.report_dropped,
     }
     for what, is_same in same.items():
         if not is_same:
@@ -175,6 +176,7 @@ def print_release(
     print_pairs(
         [
             ("Guarantee", measured.guarantee),
+            *([] if measured.left_out is None else [("Left out", measured.left_out.words())]),
             ("Ledger", measured.record),
             *achieved,
             ("Written", ", ".join(str(folder / name) for name in names)),

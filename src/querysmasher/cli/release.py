@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from querysmasher.cli.answer import example_for
 from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import note, say
+from querysmasher.cli.output import note, opened, say
 from querysmasher.cli.publishing import (
     AnswerFormat,
     check_left_over,
@@ -34,7 +35,6 @@ from querysmasher.cli.words import (
     examples,
 )
 from querysmasher.errors import PlanError
-from querysmasher.names import written_name
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
@@ -80,9 +80,8 @@ def release(
     """
     from querysmasher.cli.draft import drafting, resuming
     from querysmasher.cli.folder import PLAN
-    from querysmasher.spec import read_spec
 
-    read = read_spec(spec).buying(error_share)
+    read = opened(spec).buying(error_share)
     folder = read.folder if out is None else out
     form = form_of(read, answers)
     command = command_line("release", spec, out)
@@ -102,7 +101,8 @@ def release(
                 summary, names = _finish(draft, read, planned, measured, form)
     print_release(folder, names, summary, measured, _achieved(summary), as_json=as_json)
     if not as_json:
-        say(f'Next: `querysmasher answer {folder} "{_hint(read)}"`')
+        example = example_for(measured)
+        say(f"Next: `querysmasher answer {folder}" + (f' "{example}"`' if example else "`"))
 
 
 def _planned(read: Spec) -> Plan:
@@ -171,10 +171,3 @@ def _achieved(summary: dict[str, Any]) -> list[tuple[str, str]]:
         answers += f", expected error ± {summary['expected_error']:.3g}"
     estimate = summary.get("estimate")
     return [("Answers", answers), *([("Error", estimate["error"])] if estimate else [])]
-
-
-def _hint(read: Spec) -> str:
-    """Return a predicate that this release can answer."""
-    first = read.workload.groups[0].attributes or read.schema.names
-    attribute = read.schema[first[0]]
-    return f"{written_name(attribute.name)} == {attribute.literals[0]}"

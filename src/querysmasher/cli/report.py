@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from querysmasher.cli.guard import guarded
-from querysmasher.cli.output import print_json, say
+from querysmasher.cli.output import opened, print_json, say
 from querysmasher.cli.words import AsJson, Force, examples
 
 if TYPE_CHECKING:
@@ -32,7 +32,13 @@ def add_to(app: typer.Typer) -> None:
 @guarded
 def report(
     what: Annotated[Path, typer.Argument(help="A release folder, a saved plan, or a spec file.")],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The page to write.",
+            show_default="report.html, in the release folder if WHAT is one",
+        ),
+    ] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -40,9 +46,11 @@ def report(
 
     For a spec file, this plans first. It reads no data and spends no budget.
     """
-    from querysmasher.cli.folder import check_free
+    from querysmasher.cli.folder import PAGE, check_free
     from querysmasher.report.page import checked_path
 
+    if out is None:
+        out = what / PAGE if what.is_dir() else Path(PAGE)
     checked_path(out)
     check_free(out, force)
     subject: Any = _subject(what)
@@ -55,6 +63,5 @@ def report(
 
 def _subject(what: Path) -> Plan | Release:
     from querysmasher.cli.folder import load_any
-    from querysmasher.spec import read_spec
 
-    return read_spec(what).plan() if what.suffix == ".toml" else load_any(what)
+    return opened(what).plan() if what.suffix == ".toml" else load_any(what)

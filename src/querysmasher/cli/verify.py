@@ -11,6 +11,7 @@ from querysmasher.cli.exits import ExitCode
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json
 from querysmasher.cli.words import AsJson, ReleasePath, examples
+from querysmasher.release.finding import FAILED
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,10 +29,11 @@ def verify(
     ledger: Annotated[Path | None, typer.Option(help="The ledger that should have its entry.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a published release: its digests, its exact privacy cost, its answers, its entry in a ledger.
+    """Check a published release: its digests, its exact privacy cost, every file, its entry in a ledger.
 
     This reads neither data nor a plan, and can be run by anyone who has the folder. It prints a verdict to
-    paste into a review. The exit code is 3 if a check fails.
+    paste into a review. The exit code is 0 if every check passed, 3 if one failed, and 7 if none failed but
+    one could not be made.
     """
     from querysmasher.privacy.ledger import Ledger
     from querysmasher.release.verify import verify as look
@@ -42,4 +44,4 @@ def verify(
     else:
         typer.echo(str(verdict))
     if not verdict.ok:
-        raise typer.Exit(int(ExitCode.PRIVACY))
+        raise typer.Exit(int(ExitCode.PRIVACY if verdict.outcome == FAILED else ExitCode.NOT_VERIFIED))

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from querysmasher.arrays import TIE
 from querysmasher.errors import PlanError
 from querysmasher.extras import altair, vl_convert
 from querysmasher.files import replacing
+from querysmasher.formatting import settled
 from querysmasher.html import Html, element
 from querysmasher.report.charts import ACCENT, CONFIG, INK, MUTED
 from querysmasher.report.page import asset
@@ -59,12 +61,12 @@ def _spec(bars: Sequence[Bar], title: str, what: str) -> dict[str, Any]:
     """Return the specification, in colours that are variables of a page."""
     alt = altair()
     best = min((error for _, error in bars), default=1.0)
-    above = [100 * (error / best - 1) for _, error in bars]
+    above = [100 * (settled(error / best) - 1) for _, error in bars]
     data = [
         {
             "mechanism": name,
             "above": percent,
-            "label": f"{error:,.4g}  (+{error / best - 1:.1%})" if error > best else f"{error:,.4g}  (best)",
+            "label": f"{settled(error):,.4g}  ({f'+{percent:.1f}%' if error > best * (1 + TIE) else 'best'})",
         }
         for (name, error), percent in zip(bars, above, strict=True)
     ]

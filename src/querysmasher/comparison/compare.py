@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from querysmasher.arrays import in_order
 from querysmasher.comparison.chart import comparison_chart, write_chart
 from querysmasher.comparison.hdmm import TEMPLATES, hdmm
 from querysmasher.comparison.rehearsal import Rehearsal, rehearse
-from querysmasher.errors import PlanError, QuerySmasherError
-from querysmasher.formatting import columns, count
-from querysmasher.html import notebook, table
+from querysmasher.errors import PlanError, QuerySmasherError, as_given, explained, suggestion
+from querysmasher.formatting import columns, count, settled
+from querysmasher.html import element, notebook, table
 from querysmasher.planning.asking import check_asked
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.objectives import INSUFFICIENT
@@ -31,7 +32,12 @@ MEASURED_SECONDS = 30
 """Maximum planning time for which a mechanism is run again to measure its memory."""
 
 Result = tuple[float, float | None, str]
-"""The weighted RMSE, the largest standard error if known, and a note."""
+"""The RMSE, the largest standard error if known, and a note."""
+
+WEIGHTED = (
+    "The weighted RMSE is the root of the mean variance of the queries, with the weights of the workload; "
+    "the expected error of a plan is the root of the unweighted mean."
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Row:
     mechanism: str
     title: str
     rmse: float | None
-    """The root of (sum of weight × variance / number of queries)."""
+    """The root of (sum of weight × variance / sum of weights), on the scale of a standard error."""
     worst: float | None
     """The largest standard error of a query; relative to its target, if the objective has targets."""
     seconds: float | None
@@ -59,6 +65,11 @@ class Row:
     """Peak memory, in addition to what was in use before."""
     cannot: str
     note: str
+
+    def scaled(self, factor: float) -> Row:
+        """Return the result under noise whose standard deviation is `factor` times as large."""
+        rmse, worst = (None if error is None else factor * error for error in (self.rmse, self.worst))
+        return replace(self, rmse=rmse, worst=worst)
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,8 +88,20 @@ class Comparison:
     def head(self) -> tuple[str, ...]:
         """The names of the columns."""
         worst = "worst error / target" if self.workload.has_targets else "worst query's std"
-        errors = ("RMSE", "above best", worst) if self.objective == "mean" else (worst, "above best", "RMSE")
+        mean = "weighted RMSE" if self.is_weighted else "RMSE"
+        errors = (mean, "above best", worst) if self.objective == "mean" else (worst, "above best", mean)
         return ("mechanism", *errors, "seconds", "MB", "limitations")
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether queries have different weights, so that the RMSE is a weighted one."""
+        groups = self.workload.groups
+        own = any(family.weights is not None for group in groups for family in group.families)
+        return own or len({group.weight for group in groups}) > 1
+
+    def scaled(self, factor: float) -> Comparison:
+        """Return the comparison under noise whose standard deviation is `factor` times as large."""
+        return replace(self, rows=tuple(row.scaled(factor) for row in self.rows))
 
     def error(self, row: Row) -> float | None:
         """Return the error by which mechanisms are compared."""
@@ -96,7 +119,8 @@ class Comparison:
         bars = [(row.title, error) for row in self.rows if (error := self.error(row)) is not None]
         asked = count(self.workload.query_count, "query", "queries")
         title = f"{asked} at {', '.join(epsilon_words(self.budget))}"
-        what = "RMSE" if self.objective == "mean" else "Largest error"
+        mean = "Weighted RMSE" if self.is_weighted else "RMSE"
+        what = mean if self.objective == "mean" else "Largest error"
         if path is not None:
             write_chart(bars, title, path, what)
         return comparison_chart(bars, title, what)
@@ -105,6 +129,7 @@ class Comparison:
         """Show the table."""
         lines = [self.head, *(self.cells(row) for row in self.rows)]
         shown = [f"{self.workload}; {promise(self.budget)}", *columns(line[:-1] for line in lines)]
+        shown += [WEIGHTED] * self.is_weighted
         shown += [f"{line[0]}: {line[-1]}" for line in lines[1:] if line[-1]]
         shown += [] if self.rehearsed is None else ["", repr(self.rehearsed)]
         return "\n".join(shown)
@@ -112,7 +137,8 @@ class Comparison:
     def _repr_html_(self) -> str:
         """Show the table in a notebook."""
         listed = table(self.head, map(self.cells, self.rows), numbers=range(1, len(self.head) - 1))
-        return notebook(f"{self.workload}; {promise(self.budget)}", listed)
+        said = element("p", WEIGHTED) if self.is_weighted else None
+        return notebook(f"{self.workload}; {promise(self.budget)}", listed, said)
 
     def cells(self, row: Row) -> tuple[str, ...]:
         """Return a row as strings, under `head`."""
@@ -120,12 +146,12 @@ class Comparison:
         best = min((e for r in self.rows if (e := self.error(r)) is not None), default=math.nan)
 
         def number(value: float | None, form: str) -> str:
-            return "-" if value is None else format(value, form)
+            return "-" if value is None else format(settled(value), form)
 
         return (
             row.title,
             number(error, ",.4g"),
-            "-" if error is None else f"{error / best - 1:.1%}",
+            "-" if error is None else f"{settled(error / best) - 1:.1%}",
             number(row.worst if self.objective == "mean" else row.rmse, ",.4g"),
             number(row.seconds, ".2f"),
             number(row.megabytes, ".0f"),
@@ -138,9 +164,14 @@ def _planned(mechanism: str, centering: str | None = None) -> Callable[[Workload
         made = plan(
             workload, budget, mechanism=mechanism, centering=centering, objective=objective, progress=False
         )
-        return made.weighted_rmse, made.worst, ""
+        scale = math.sqrt(workload.query_count / _total_weight(workload))
+        return made.weighted_rmse * scale, made.worst, ""
 
     return run
+
+
+def _total_weight(workload: Workload) -> float:
+    return math.fsum(group.weight * group.inner_weight for group in workload)
 
 
 def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
@@ -153,9 +184,9 @@ def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
             refused.append(str(error))
     if not found:
         raise PlanError(refused[0])
-    errors, template = min(found, key=lambda pair: pair[0].weighted_loss)
+    errors, template = found[in_order([errors.weighted_loss for errors, _ in found])[0]]
     scale = budget.unit.squared_change() / budget.privacy_cost
-    rmse = math.sqrt(scale * errors.weighted_loss / workload.query_count)
+    rmse = math.sqrt(scale * errors.weighted_loss / _total_weight(workload))
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
     secret = " It treats the number of records as secret." if budget.unit.total_is_public else ""
     if objective != "mean":
@@ -189,6 +220,7 @@ COMPARED = _compared()
 """The mechanisms that `compare` supports."""
 
 
+@explained("qs.compare(workload, qs.zCDP(rho=0.5))")
 def compare(
     workload: Workload,
     budget: Budget,
@@ -226,7 +258,8 @@ def compare(
     asked: list[str] = list(given) if isinstance(given, Iterable) else [given]
     for place, name in enumerate(asked):
         if not isinstance(name, str) or name not in known or name in asked[:place]:
-            msg = f"mechanisms: expected some of {', '.join(known)}, each once, got {name!r}"
+            got = f"{as_given(name)}{suggestion(name, known)}"
+            msg = f"mechanisms: expected some of {', '.join(known)}, each once, got {got}"
             raise PlanError(msg)
     rows = []
     with Bar("Comparing", len(asked), progress) as bar:
@@ -236,12 +269,13 @@ def compare(
             bar.advance()
     rehearsed = None if rehearsal is None else rehearse(workload, rehearsal, budget)
     found = Comparison(workload, budget, tuple(rows), objective, rehearsed)
-    return replace(found, rows=tuple(sorted(rows, key=lambda row: _shown(found.error(row)))))
+    order = in_order([_shown(found.error(row)) for row in rows])
+    return replace(found, rows=tuple(rows[place] for place in order))
 
 
 def _shown(error: float | None) -> float:
     """Return an error as the table shows it, so that what looks equal keeps its order."""
-    return math.inf if error is None else float(f"{error:.4g}")
+    return math.inf if error is None else float(f"{settled(error):.4g}")
 
 
 def _row(mechanism: Compared, workload: Workload, budget: Budget, objective: str) -> Row:

@@ -20,7 +20,7 @@ from itertools import combinations
 import numpy as np
 
 from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
-from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.errors import TooLargeError, WorkloadError, as_given
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
@@ -54,7 +54,7 @@ class Errors:
 def hdmm(workload: Workload, template: str) -> Errors:
     """Return the errors of a template, at privacy cost 1."""
     if template not in TEMPLATES:
-        msg = f"template: expected one of {', '.join(TEMPLATES)}, got {template!r}"
+        msg = f"template: expected one of {', '.join(TEMPLATES)}, got {as_given(template)}"
         raise WorkloadError(msg)
     for group in workload:
         if any(len(family.shape) > 1 for family in group.families):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from querysmasher.arrays import Array
-from querysmasher.errors import PlanError, QuerySmasherError
+from querysmasher.arrays import Array, in_order
+from querysmasher.errors import PlanError, QuerySmasherError, as_given
 from querysmasher.exploring.explore import explore
 from querysmasher.formatting import columns
 from querysmasher.measuring import measure
@@ -75,7 +75,7 @@ class Rehearsal:
 def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS) -> Rehearsal:
     """Measure a table that is not private in every way, with seeds, and compare with the true answers."""
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= 100:
-        msg = f"seeds: expected an integer from 1 to 100, got {seeds!r}"
+        msg = f"seeds: expected an integer from 1 to 100, got {as_given(seeds)}"
         raise PlanError(msg)
     exact = _truth(workload, table)
     records = max(float(_truth(_total(workload), table)[0]), 1.0)
@@ -90,8 +90,8 @@ def rehearse(workload: Workload, table: Any, budget: Budget, seeds: int = SEEDS)
         return lambda seed: measure(made, table, seed=seed).estimate().answer(workload).values
 
     rows = [_row(name, title, answers, exact, workload, records, seeds) for name, title in WAYS.items()]
-    rows.sort(key=lambda row: math.inf if row.share is None else row.share)
-    return Rehearsal(tuple(rows))
+    order = in_order([math.inf if row.share is None else row.share for row in rows])
+    return Rehearsal(tuple(rows[place] for place in order))
 
 
 WAYS = {

@@ -21,7 +21,7 @@ from querysmasher.data.inspection import ColumnTally, Inspection
 from querysmasher.data.scan import ScanCounter
 from querysmasher.data.spark import SparkCounter
 from querysmasher.data.table import open_table
-from querysmasher.errors import DataError
+from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
 from querysmasher.labels import literal
 from querysmasher.privacy.persons import Bound
@@ -42,7 +42,9 @@ class ColumnCheck:
     type: str
     """The type of the column; empty if there is no column or no record."""
     problem: str
-    """Why the whole column does not fit; empty if it does."""
+    """Why the table is refused because of this column, whatever its records; empty if it is not."""
+    hint: str
+    """What may be wrong with a column in which no value can match; empty if some can."""
     missing: int
     stand_in: str
     """The value that missing ones count as, if the schema declares one."""
@@ -63,7 +65,7 @@ class ColumnCheck:
         shown = [f"{value} × {times:,}" for value, times in self.values]
         more = [f"{self.more_values:,} other values"] if self.more_values else []
         missing = f"{self.missing:,}" + (f" as {self.stand_in}" if self.missing and self.stand_in else "")
-        wrong = "; ".join(filter(None, [self.problem, ", ".join(shown + more)]))
+        wrong = "; ".join(filter(None, [self.problem, self.hint, ", ".join(shown + more)]))
         return (self.name, self.type or "-", missing, f"{self.unmatched:,}", wrong)
 
 
@@ -74,37 +76,58 @@ class Check:
     columns: tuple[ColumnCheck, ...]
     records: int
     bad_records: int
-    """Number of records with a missing value, or one outside the domain, in any of the columns."""
+    """Number of records with a missing value, or one outside the domain, in any of the columns, or without a
+    person."""
     max_records: int
     problem: str
     """Why the table cannot be read; empty if it can."""
+    unknown: str = "refuse"
+    """What `measure` does with such records: "refuse" the table, or "drop" them."""
+    person: str | None = None
+    nameless: int = 0
+    """Number of records without a person."""
+    records_per_person: int | None = None
+    """How many records of each person are counted; None if all are."""
+    crowded: int = 0
+    """Number of records that fit and are left out, because their person has more than are counted."""
 
     @property
     def ok(self) -> bool:
-        """Whether `measure` would accept the table with unknown="refuse"."""
-        return self.readable and not self.bad_records
+        """Whether `measure` would accept the table."""
+        return self.readable and not (self.bad_records and self.unknown == "refuse")
 
     @property
     def readable(self) -> bool:
         """Whether `measure` would accept the table with unknown="drop"."""
-        fits = not self.problem and self.records <= self.max_records
+        fits = not self.problem and self.counted <= self.max_records
         return fits and not any(column.problem for column in self.columns)
 
+    @property
+    def counted(self) -> int:
+        """Number of records that `measure` would count, if it accepts the table."""
+        return self.records - self.bad_records - self.crowded
+
     def verdict(self, drop: str = "unknown='drop'") -> str:
-        """Return in one sentence what `measure` would do; `drop` is the option that drops records."""
+        """Return in words what `measure` would do; `drop` is the option that drops records."""
         if self.problem:
             return f"The table is refused: {self.problem}" + ("" if self.problem.endswith("?") else ".")
-        if self.records > self.max_records:
-            return f"The table is refused: it has more than max_records = {self.max_records:,} records."
-        if not self.readable:
+        if any(column.problem for column in self.columns):
             names = ", ".join(repr(column.name) for column in self.columns if column.problem)
             return f"The table is refused, even if single records are dropped: see {names}."
-        if self.ok:
-            return f"All {count(self.records, 'record')} fit."
-        return (
-            f"{self.bad_records:,} of {count(self.records, 'record')} do not fit: the table is refused, or "
-            f"with {drop} these records are dropped."
-        )
+        if self.counted > self.max_records:
+            return f"The table is refused: it has more than max_records = {self.max_records:,} records."
+        verb = "does" if self.bad_records == 1 else "do"
+        some = f"{self.bad_records:,} of {count(self.records, 'record')} {verb} not fit"
+        if self.nameless:
+            some += f", {self.nameless:,} of them without a value in {self.person!r}"
+        if not self.ok:
+            return f"{some}: the table is refused, or with {drop} such records are dropped."
+        said = f"{some}: with {drop} such records are dropped." if self.bad_records else ""
+        said = said or f"All {count(self.records, 'record')} fit."
+        if self.crowded:
+            most = count(self.records_per_person or 1, "record")
+            said += f" At most {most} of each person are counted: {self.crowded:,} others are left out."
+        return f"{said} Counted: {self.counted:,}." if self.bad_records or self.crowded else said
 
     def to_frame(self, backend: Any = "pyarrow") -> Any:
         """Return a table of the columns; `backend` is any eager backend of narwhals that is installed."""
@@ -124,7 +147,7 @@ class Check:
         """Return the findings about the column called `name`."""
         found = {column.name: column for column in self.columns}
         if name not in found:
-            msg = f"name: expected one of {', '.join(map(repr, found))}, got {name!r}"
+            msg = f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}"
             raise DataError(msg)
         return found[name]
 
@@ -142,13 +165,16 @@ class Check:
 
 
 @scrubbed
+@explained("qs.check(schema, data)")
 def check(
     schema: Schema,
     data: Any,
     attributes: Sequence[str] | None = None,
     *,
     max_records: int = 100_000_000,
+    unknown: str = "refuse",
     person: str | None = None,
+    records_per_person: int | None = None,
 ) -> Check:
     """Show the custodian what in a table does not fit a schema, in all columns at once.
 
@@ -163,7 +189,10 @@ def check(
         data: anything that `measure` accepts.
         attributes: the attributes to inspect; by default all. `measure` reads only those it measures.
         max_records: the public cap on the number of records, as for `measure`.
+        unknown: "refuse" or "drop", as for `measure`: what it does with records that do not fit.
         person: the column that says to whom a record belongs, as for `measure`.
+        records_per_person: with `person`, how many records of each are counted, as in the budget; by default
+            all.
 
     >>> import pyarrow
     >>> schema = Schema.of(age=3, sex=2)
@@ -172,8 +201,8 @@ def check(
     (False, (('7', 2),), "no such column; the nearest is 'Sex'")
     """
     if not isinstance(schema, Schema):
-        msg = f"schema: expected a Schema, got {type(schema).__name__}"
-        raise DataError(msg)
+        msg = f"schema: expected a Schema as first argument, got {as_given(schema)}"
+        raise DataError(f"{msg}; write qs.check(schema, data)")
     names = (
         schema.names
         if attributes is None
@@ -182,15 +211,33 @@ def check(
         else tuple(attributes)
     )
     schema.positions(names)
-    open_table(schema, data, [], "drop")  # refuses what is not a table
+    open_table(schema, data, [], unknown)  # refuses what is not a table
     problems = {name: problem for name in names if (problem := _problem(schema, data, name))}
     readable = [name for name in names if name not in problems]
-    found, problem = _inspected(open_table(schema, data, readable, "drop"))
-    problem = problem or _unnamed(schema, data, names) or _nameless(schema, data, person)
-    columns = [
+    bound = None if person is None else Bound(person, records_per_person or max_records, bytes(32))
+    unclear = _unclear(schema, data, bound)
+    known = None if unclear else bound
+    found, problem = _inspected(open_table(schema, data, readable, "drop", bound=known))
+    problem = problem or _unnamed(schema, data, names) or unclear
+    columns = tuple(
         _column(schema[n], found.columns.get(n, ColumnTally(problem=problems.get(n, "")))) for n in names
-    ]
-    return Check(tuple(columns), found.records, found.bad_records, max_records, problem)
+    )
+    fitting = found.records - found.bad_records
+    crowded = 0
+    if records_per_person is not None and known is not None and not any(c.problem for c in columns):
+        crowded = fitting - open_table(schema, data, names, "drop", bound=known).records()
+    return Check(
+        columns,
+        found.records,
+        found.bad_records,
+        max_records,
+        problem,
+        unknown=unknown,
+        person=person,
+        nameless=found.nameless,
+        records_per_person=records_per_person if person is not None else None,
+        crowded=crowded,
+    )
 
 
 def _problem(schema: Schema, data: Any, name: str) -> str:
@@ -222,12 +269,12 @@ def _unnamed(schema: Schema, data: Any, names: Sequence[str]) -> str:
     return ""
 
 
-def _nameless(schema: Schema, data: Any, person: str | None) -> str:
-    """Say why it is not known to whom each record belongs, or nothing."""
-    if person is None:
+def _unclear(schema: Schema, data: Any, bound: Bound | None) -> str:
+    """Say why it is not known to whom records belong, even if those without a person are dropped."""
+    if bound is None:
         return ""
     try:
-        open_table(schema, data, [], bound=Bound(person, 1, bytes(32))).records()
+        open_table(schema, data, [], "drop", bound=bound).records()
     except DataError as error:
         return str(error)
     return ""
@@ -252,6 +299,7 @@ def _column(attribute: Attribute, tally: ColumnTally) -> ColumnCheck:
         attribute.name,
         tally.type,
         tally.problem,
+        tally.hint,
         tally.missing,
         "" if attribute.missing is None else literal(attribute.missing),
         tally.unmatched,

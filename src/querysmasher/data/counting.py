@@ -29,6 +29,10 @@ class Codes:
     rows: int
     names: Any = None
     """The names of the persons, an Arrow array, while it is not decided which records are counted."""
+    unknown: NDArray[np.bool_] | None = None
+    """Which records of these persons have values outside the domain, if some do: they are not counted."""
+    out: Counts | None = None
+    """How many were left out beside these records, as `Counter.left_out` counts them; None for nothing."""
 
     def where(self, kept: NDArray[np.bool_]) -> Codes:
         """Return some of the records."""
@@ -36,7 +40,8 @@ class Codes:
             return self
         names = None if self.names is None else self.names.filter(pa.array(kept))
         columns = {name: column[kept] for name, column in self.columns.items()}
-        return Codes(columns, int(kept.sum()), names)
+        unknown = None if self.unknown is None else self.unknown[kept]
+        return Codes(columns, int(kept.sum()), names, unknown)
 
     @property
     def size(self) -> int:

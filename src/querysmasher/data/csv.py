@@ -23,11 +23,13 @@ from querysmasher.data.framing import (
     blank_lines,
     blocks,
     check,
+    even,
     fields,
     first_record,
     has_lone_returns,
     mistake,
     ragged,
+    readable,
     record_ends,
 )
 from querysmasher.data.rows import Batch
@@ -45,17 +47,23 @@ MARKS = {
 
 @dataclass(frozen=True)
 class CSVFile:
-    """One file, its dialect, and the indexes of the needed columns."""
+    """One file, its dialect, and the indexes of the needed columns.
+
+    If records are dropped (`drop`), a character that cannot be decoded is replaced, and so is every field of
+    a record with too many or too few. Otherwise such a file is refused. A file whose quotation marks do not
+    say where records end is always refused.
+    """
 
     path: str
     dialect: CSV
     delimiter: str
     columns: int
     places: dict[str, int]
+    drop: bool = False
 
     def batches(self) -> Generator[Batch]:
         """Iterate over the records."""
-        with closing(_blocks(self.path, self.dialect)) as parts:
+        with closing(_blocks(self.path, self.dialect, self.drop)) as parts:
             for number, block in enumerate(parts):
                 start = 0 if number else first_record(block, self.dialect.quote)
                 line = block.line + block.data.count(b"\n", 0, start)
@@ -65,12 +73,16 @@ class CSVFile:
 
     def _parsed(self, block: Block) -> Batch:
         quote = self.dialect.quote
+        if self.drop:
+            block = readable(block)
         check(block, self.delimiter, quote, _words(self.path))
         wanted = sorted(set(self.places.values())) or [0]
         ends = record_ends(block.data, quote)
         empty = int(blank_lines(block.data, ends).sum()) if self.columns > 1 else 0
         read = self._slowly if has_lone_returns(block.data, quote) else self._quickly
         columns = read(block, wanted)
+        if columns is None and self.drop:
+            columns = read(even(block, self.columns, self.delimiter, quote), wanted)
         if columns is None or any(len(column) != len(ends) - empty for column in columns):
             raise self._misread(block)
         found = dict(zip(wanted, columns, strict=True))
@@ -113,24 +125,28 @@ class CSVFile:
 
     def _misread(self, block: Block) -> DataError:
         wrong = ragged(block, self.columns, self.delimiter, self.dialect.quote)
-        if wrong is None:
+        if not wrong:
             words = "the records that start here cannot be read"
             return mistake(_words(self.path), block.line, words)
-        line, count = wrong
+        start, _, count = wrong[0]
+        line = block.line + block.data.count(b"\n", 0, start)
         words = f"a record of {count} {'field' if count == 1 else 'fields'}; the header has {self.columns}"
         return mistake(_words(self.path), line, words)
 
 
-def open_csv(path: str, dialect: CSV, names: Sequence[str], person: str | None = None) -> CSVFile:
+def open_csv(
+    path: str, dialect: CSV, names: Sequence[str], person: str | None = None, drop: bool = False
+) -> CSVFile:
     """Read the header of a file, and return the file; do not read the records."""
-    with closing(_blocks(path, dialect)) as parts:
+    with closing(_blocks(path, dialect, drop)) as parts:
         block = next(parts, None)
     if block is None:
         msg = f"data: {_words(path)} is empty; expected a header on the first line"
         raise DataError(msg)
     header = _Header(Block(block.data[: first_record(block, dialect.quote)], 1), dialect, path)
     delimiter, columns = header.read(names, person)
-    return CSVFile(path, dialect, delimiter, len(columns), {name: columns.index(name) for name in names})
+    places = {name: columns.index(name) for name in names}
+    return CSVFile(path, dialect, delimiter, len(columns), places, drop)
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,23 +191,23 @@ class _Header:
         return quietly("reading the header", next, reader, [])
 
 
-def _blocks(path: str, dialect: CSV) -> Generator[Block]:
+def _blocks(path: str, dialect: CSV, drop: bool) -> Generator[Block]:
     with quietly(f"opening {path!r}", _opened, path) as file:
-        yield from blocks(_reader(file, dialect, path), dialect.quote, _words(path))
+        yield from blocks(_reader(file, dialect, path, drop), dialect.quote, _words(path))
 
 
 def _opened(path: str) -> BinaryIO:
     return gzip.open(path) if path.lower().endswith(".gz") else Path(path).open("rb")  # type: ignore[return-value]
 
 
-def _reader(file: BinaryIO, dialect: CSV, path: str) -> Callable[[int], bytes]:
+def _reader(file: BinaryIO, dialect: CSV, path: str, drop: bool) -> Callable[[int], bytes]:
     """Return a function that reads the next bytes of a file, as UTF-8 without a byte order mark."""
 
     def read(size: int) -> bytes:
         return quietly("reading the table", file.read, size)
 
     if not dialect.is_utf8:
-        return _Decoded(read, dialect.encoding, _words(path))
+        return _Decoded(read, dialect.encoding, _words(path), drop)
     start = read(4)
     mark = next((m for m in MARKS if start.startswith(m)), b"")
     if MARKS.get(mark, "utf-8") != "utf-8":
@@ -205,10 +221,11 @@ def _reader(file: BinaryIO, dialect: CSV, path: str) -> Callable[[int], bytes]:
 class _Decoded:
     """Reads the bytes of a file in another encoding as UTF-8."""
 
-    def __init__(self, read: Callable[[int], bytes], encoding: str, source: str) -> None:
+    def __init__(self, read: Callable[[int], bytes], encoding: str, source: str, drop: bool) -> None:
         self._read = read
         self._encoding = encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)(errors="strict")
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace" if drop else "strict")
+        self._halves = "surrogatepass" if drop else "strict"  # which `readable` replaces
         self._source = source
         self._line = 1
 
@@ -232,7 +249,7 @@ class _Decoded:
     def _encoded(self, text: str) -> bytes:
         """Return the text as UTF-8; some encodings write halves of characters, which have none."""
         try:
-            return text.encode()
+            return text.encode(errors=self._halves)
         except UnicodeEncodeError as error:
             lines = text.count("\n", 0, error.start)
         raise self._wrong(lines)

@@ -34,6 +34,7 @@ def days(column: Any) -> NDArray[np.int64]:
         return np.asarray(column.cast(pa.int32()).cast(pa.int64()).fill_null(NO_DAY))
     unit = "ms" if pa.types.is_date64(kind) else kind.unit
     if getattr(kind, "tz", None) is not None:
+        pc.local_timestamp(pa.scalar(0, kind))  # which refuses an unknown zone, even if there is no record
         column = pc.local_timestamp(column)
     ticks = np.asarray(column.cast(pa.int64()).fill_null(NO_DAY))
     whole, rest = np.divmod(ticks, TICKS[unit])

@@ -9,7 +9,7 @@ import codecs
 import os
 from dataclasses import dataclass
 
-from querysmasher.errors import DataError
+from querysmasher.errors import DataError, as_given
 
 DELIMITERS = (",", ";", "\t", "|")
 """Possible delimiters if none is stated; the header line decides."""
@@ -52,20 +52,24 @@ class CSV:
             if given is not None and not (
                 isinstance(given, str) and len(given) == 1 and given.isascii() and given not in "\r\n\0"
             ):
-                msg = f"{name}: expected a single ASCII character other than a line break, got {given!r}"
+                example = ", such as ';'" if name == "delimiter" else ""
+                msg = f"{name}: expected a single ASCII character other than a line break{example}, got "
+                msg += as_given(given)
                 raise DataError(msg)
         if self.delimiter is not None and self.delimiter == self.quote:
             msg = f"delimiter: expected a character other than the quotation mark, got {self.delimiter!r}"
             raise DataError(msg)
         if self.decimal not in (".", ","):
-            msg = f"decimal: expected '.' or ',', got {self.decimal!r}"
+            msg = f"decimal: expected '.' or ',', got {as_given(self.decimal)}"
             raise DataError(msg)
         try:
             known = isinstance(self.encoding, str) and codecs.lookup(self.encoding)._is_text_encoding  # noqa: SLF001
         except LookupError:
             known = False
         if not known:
-            msg = f"encoding: expected an encoding such as 'utf-8' or 'latin-1', got {self.encoding!r}"
+            msg = (
+                f"encoding: expected an encoding such as 'utf-8' or 'latin-1', got {as_given(self.encoding)}"
+            )
             raise DataError(msg)
 
     @property

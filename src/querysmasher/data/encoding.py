@@ -20,15 +20,12 @@ from numpy.typing import NDArray
 from querysmasher.attributes import Attribute
 from querysmasher.data.dates import day_number, days, is_date_column
 from querysmasher.data.texts import Texts, bins
-from querysmasher.data.values import EXACT_FLOATS, Places
+from querysmasher.data.values import EXACT, INT64, Places
 from querysmasher.errors import DataError
 
 Code = NDArray[np.unsignedinteger[Any]]
 """Indexes of values in a domain, in the smallest type for the domain's size and the codes of `Places`."""
 
-INT64 = range(-(2**63), 2**63)
-EXACT = {"halffloat": 2**11, "float": 2**24, "double": EXACT_FLOATS}
-"""From here on, a column of such floats cannot distinguish integers."""
 SURE = (pa.string(), pa.large_string(), pa.bool_(), pa.int64(), pa.null())
 """Types that Arrow infers only for objects that are all of this kind."""
 
@@ -67,10 +64,28 @@ class Encoder:
             return self._objects(column)
         return self._typed(column)
 
+    def accepts(self, kind: Any) -> bool:
+        """Return whether a value of a column of this Arrow type can match, whatever the domain."""
+        if pa.types.is_dictionary(kind):
+            return self.accepts(kind.value_type)
+        found = _kind(kind)
+        texts = found is str and (bool(self.places.texts) or self.places.reads_texts)
+        return texts or found in self.places.kinds or pa.types.is_null(kind)
+
+    def loses_digits(self, kind: Any) -> bool:
+        """Return whether a column of this Arrow type cannot distinguish the attribute's integers."""
+        return pa.types.is_floating(kind) and self.places.largest_integer >= EXACT[str(kind)]
+
+    def mismatch(self, kind: object) -> DataError:
+        """Return the error about a column of a type that is not accepted."""
+        found = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
+        expected = kinds_in_words(self.places)
+        return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}")
+
     def _objects(self, column: NDArray[np.object_]) -> Code:
         """Return the code of each Python object: no value is converted because of another."""
         typed = sure_array(column)
-        if typed is not None and _kind(typed.type) in (None, *self.places.kinds):
+        if typed is not None and self.accepts(typed.type):
             return self._typed(typed)
         memory: dict[Any, int] = {}
         codes = np.empty(len(column), self.places.dtype)
@@ -89,6 +104,8 @@ class Encoder:
 
     def _typed(self, column: Any) -> Code:
         kind = column.type
+        if not self.accepts(kind):
+            raise self.mismatch(kind)
         if pa.types.is_dictionary(kind):
             lookup = np.append(self._typed(column.dictionary), self.places.dtype.type(self.places.missing))
             return lookup.take(_filled(column.indices, len(column.dictionary)))
@@ -97,8 +114,7 @@ class Encoder:
         if kind == pa.string_view():
             return self._typed(column.cast(pa.large_string()))
         found = _kind(kind)
-        if found not in self.places.kinds and not (found is str and self.places.texts):
-            raise self._mismatch(kind)
+        assert found is not None  # noqa: S101 - of an accepted type
         encoders = {str: self._texts, bool: self._booleans, float: self._numbers, date: self._dates}
         codes = encoders[found](column)
         if column.null_count:
@@ -106,6 +122,8 @@ class Encoder:
         return codes
 
     def _texts(self, column: Any) -> Code:
+        if self.places.reads_texts:
+            return Texts(column.fill_null("")).codes(self.places)
         labels = self.places.texts
         found = pc.index_in(column, value_set=pa.array(list(labels), type=column.type))
         return self._lookup(labels.values()).take(_filled(found, len(labels)))
@@ -122,9 +140,10 @@ class Encoder:
     def _numbers(self, column: Any) -> Code:
         kind = column.type
         if pa.types.is_decimal(kind):
+            column = column if kind.bit_width > 64 else column.cast(pa.decimal128(38, kind.scale))
             binned = self.attribute.edges is not None
             return self._numbers(column.cast(pa.float64())) if binned else self._distinct(column)
-        if pa.types.is_floating(kind) and self.places.largest_integer >= EXACT[str(kind)]:
+        if self.loses_digits(kind):
             msg = (
                 f"attribute {self.attribute.name!r}: a column of type {kind} cannot represent its large "
                 "integers exactly; pass a column of integers (in pandas Int64, which also allows missing "
@@ -200,11 +219,6 @@ class Encoder:
         """Return the given indexes as codes, with `unknown` at the end."""
         return np.array([*places, self.unknown], dtype=self.places.dtype)
 
-    def _mismatch(self, kind: object) -> DataError:
-        found = re.split(r"[<(\[]", str(kind))[0]  # fields, lengths and digits may come from the data
-        expected = kinds_in_words(self.places)
-        return DataError(f"attribute {self.attribute.name!r}: expected a column of {expected}, got {found}")
-
 
 def sure_array(values: Any) -> Any | None:
     """Return Python objects as an Arrow array if they are all of one kind, so that none is converted."""
@@ -226,7 +240,7 @@ def kinds_in_words(places: Places) -> str:
 def _kind(kind: Any) -> type | None:
     """Return the kind of values that a column of an Arrow type holds."""
     types = pa.types
-    if types.is_string(kind) or types.is_large_string(kind):
+    if types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view():
         return str
     if types.is_boolean(kind):
         return bool

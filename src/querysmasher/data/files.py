@@ -15,9 +15,10 @@ from querysmasher.data.csv import CSVFile, open_csv
 from querysmasher.data.dialect import CSV
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.parquet import ParquetFile, open_parquet
-from querysmasher.data.rows import RowEncoder
+from querysmasher.data.rows import RowEncoder, no_records
 from querysmasher.data.scan import ScanCounter
 from querysmasher.data.texts import text_labels
+from querysmasher.endings import starting
 from querysmasher.errors import DataError
 
 SUFFIXES = {
@@ -28,6 +29,10 @@ SUFFIXES = {
     ".parquet": "Parquet",
     ".pq": "Parquet",
 }
+
+
+WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")
+"""DuckDB's integers that Arrow cannot hold: they are read as strings of digits."""
 
 
 def count_file(rows: RowEncoder, data: str | os.PathLike[str] | CSV, limits: Limits) -> ScanCounter:
@@ -43,7 +48,7 @@ def count_file(rows: RowEncoder, data: str | os.PathLike[str] | CSV, limits: Lim
         if len(encoder.places.kinds) > 1:
             text_labels(encoder.attribute)  # which refuses labels that are the same string
     dialect = data if isinstance(data, CSV) else CSV(data)
-    texts = [open_csv(one, dialect, rows.columns, rows.person) for one in paths]
+    texts = [open_csv(one, dialect, rows.columns, rows.person, rows.unknown == "drop") for one in paths]
     return ScanCounter(rows, partial(_csv_batches, texts), limits)
 
 
@@ -58,7 +63,10 @@ def count_relation(rows: RowEncoder, relation: Any, limits: Limits) -> ScanCount
     columns = relation.columns
     check_columns(rows.columns, columns, person=rows.person)
     chosen = rows.columns or columns[:1]  # one column at least, to know the number of rows
-    selection = ", ".join(map(_quoted, chosen))
+    types = dict(zip(columns, map(str, relation.types), strict=True))
+    wide = [name for name in chosen if types[name] in WIDE and rows.reads_texts(name)]
+    casts = {name: f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" for name in wide}
+    selection = ", ".join(casts.get(name, _quoted(name)) for name in chosen)
     return ScanCounter(rows, partial(_relation_batches, relation, selection, limits.read_rows), limits)
 
 
@@ -77,6 +85,7 @@ def _relation_batches(relation: Any, selection: str, rows: int) -> Generator[Any
     # DuckDB before 1.4 has the reader under its older name.
     read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader
     with closing(quietly("reading the table", read, rows)) as reader:
+        yield no_records(reader.schema)
         yield from quiet_iterator("reading the table", reader)
 
 
@@ -94,7 +103,8 @@ def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
         raise DataError(msg)
     if not found:
         folder = Path(path).is_dir()
-        msg = f"data: no Parquet file in the folder {path!r}" if folder else f"data: no file at {path!r}"
+        msg = f"data: no Parquet file in the folder {path!r}; name one file, or a glob such as '*.csv'"
+        msg = msg if folder else f"data: no file at {path!r}{starting(path)}"
         raise DataError(msg)
     return found, kind
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
-from querysmasher.errors import DataError, QuerySmasherError
+from querysmasher.errors import DataError, QuerySmasherError, Remedy
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,6 +39,12 @@ def _step(iterator: Iterator[T]) -> T | None:
     return next(iterator, None)
 
 
+MISSING = Remedy(
+    "rename the column, or state what the table has; `qs.check(schema, data)` shows the custodian near names",
+    "rename the column, or state what the table has; `querysmasher check` shows the custodian near names",
+)
+
+
 def check_columns(
     names: Sequence[str],
     columns: Sequence[object],
@@ -67,12 +73,12 @@ def check_columns(
             raise DataError(msg)
         if name not in columns:
             alike = [str(c) for c in columns if plain_name(str(c)) == plain_name(name) != ""]
-            near = f"; the nearest column is {alike[0]!r}" if alike else hint
+            near = f"; the nearest column is {alike[0]!r}: rename it, or the attribute" if alike else hint
             what = (
                 "that says to whom a record belongs" if name == person else "for the attribute of that name"
             )
             msg = f"data: no column {name!r} {what}{where}{near}"
-            raise DataError(msg)
+            raise DataError(msg, None if near else MISSING)
 
 
 @contextmanager

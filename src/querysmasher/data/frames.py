@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,14 @@ import pyarrow as pa
 from querysmasher.data.counter import Limits
 from querysmasher.data.encoding import sure_array
 from querysmasher.data.foreign import check_columns, quietly
+from querysmasher.data.persons import can_name
 from querysmasher.data.rows import Batch, RowEncoder
 from querysmasher.data.scan import ScanCounter
+from querysmasher.errors import DataError
+
+OBJECTS = ("object", "Object", "Int128", "UInt128")
+"""Types of pandas and Polars that Arrow does not have: their values are read as Python objects."""
+Accepts = Callable[[Any], bool]
 
 
 def count_frame(rows: RowEncoder, frame: Any, limits: Limits) -> ScanCounter:
@@ -25,29 +31,67 @@ def count_frame(rows: RowEncoder, frame: Any, limits: Limits) -> ScanCounter:
     )
     check_columns(rows.columns, columns, person=rows.person)
     chosen = list(rows.columns or columns[:1])  # one column at least, to know the number of rows
-    return ScanCounter(rows, partial(_batches, frame, chosen, limits.read_rows), limits)
+    pandas_like = frame.implementation.is_pandas_like()
+    if pandas_like:
+        _check_labels(rows, frame)
+    inferred = pandas_like and rows.unknown == "drop"
+    accepts = {name: _accepts(rows, name) if inferred else _any_type for name in chosen}
+    return ScanCounter(rows, partial(_batches, frame, accepts, limits.read_rows), limits)
 
 
-def _batches(frame: Any, names: list[str], rows: int) -> Generator[Batch]:
-    frame = quietly("reading the frame", frame.select, names)
+def _batches(frame: Any, accepts: Mapping[str, Accepts], rows: int) -> Generator[Batch]:
+    frame = quietly("reading the frame", frame.select, list(accepts))
     if isinstance(frame, nw.LazyFrame):
         frame = quietly("collecting the lazy frame", frame.collect)
-    for start in range(0, len(frame), rows):
+    for start in range(0, max(1, len(frame)), rows):  # once at least: types are refused without records too
         part = frame[start : start + rows]
-        columns = {name: quietly(f"reading column {name!r}", _column, part[name]) for name in names}
+        columns = {n: quietly(f"reading column {n!r}", _column, part[n], own) for n, own in accepts.items()}
         yield Batch(columns, len(part))
 
 
-def _column(series: Any) -> Any:
+def _any_type(kind: Any) -> bool:  # noqa: ARG001 - the encoder refuses it where it does not fit
+    return True
+
+
+def _accepts(rows: RowEncoder, name: str) -> Accepts:
+    """Return which types of a pandas column are read as they are, if records are dropped.
+
+    pandas infers types: one text makes objects of integers, and one missing value floats. So no type is
+    refused, or one record would decide; values of a type that does not fit are read as objects, one by one.
+    """
+    encoder = rows.encoders.get(name)
+
+    def accepts(kind: Any) -> bool:
+        named = name != rows.person or can_name(kind)
+        return named and (encoder is None or (encoder.accepts(kind) and not encoder.loses_digits(kind)))
+
+    return accepts
+
+
+def _check_labels(rows: RowEncoder, frame: Any) -> None:
+    """Refuse pandas' own types for labels that floats cannot distinguish: one missing value makes floats."""
+    for name, encoder in rows.encoders.items():
+        inferred = isinstance(getattr(frame[name].to_native(), "dtype", None), np.dtype)
+        if inferred and encoder.loses_digits(pa.float64()):
+            msg = (
+                f"attribute {name!r}: a column of pandas' own types cannot represent its large integers "
+                "exactly as soon as one value is missing; pass a column of type Int64 or of strings"
+            )
+            raise DataError(msg)
+
+
+def _column(series: Any, accepts: Accepts) -> Any:
     """Return a column as one Arrow array, or as its Python objects."""
     native = series.to_native()
     kind = getattr(native, "dtype", None)
     categories = getattr(kind, "categories", None)  # which Arrow would convert because of one another
     unsure = str(getattr(categories, "dtype", "")) == "object" and sure_array(categories) is None
-    if str(kind) == "object" or unsure:  # by pandas' own word: narwhals looks at the values
-        return np.asarray(native, dtype=object)
+    if str(kind) in OBJECTS or unsure:  # by the frame's own word: narwhals looks at the values
+        return np.asarray(native if str(kind) == "object" or unsure else native.to_list(), dtype=object)
     try:
         column = series.to_arrow()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # categories of several kinds
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeError):
+        return np.asarray(native, dtype=object)  # categories of several kinds; halves of characters
+    if not accepts(column.type):
         return np.asarray(native, dtype=object)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

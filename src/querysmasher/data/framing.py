@@ -22,6 +22,9 @@ BLOCK_BYTES = 2**24
 LONGEST_RECORD = 2**28
 """Maximum number of bytes of a record: an unclosed quotation mark would extend to the end of the file."""
 
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+"""Stands for what cannot be read; a person's name with it is none."""
+
 LINE_FEED, CARRIAGE_RETURN = b"\n\r"
 
 Positions = NDArray[np.intp]
@@ -108,15 +111,29 @@ def blank_lines(data: bytes, ends: Positions) -> NDArray[np.bool_]:
     return (lengths == 1) | ((lengths == 2) & (before == CARRIAGE_RETURN))
 
 
-def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> tuple[int, int] | None:
-    """Return the line and the number of fields of the first record with too many or too few, or None."""
+def ragged(block: Block, columns: int, delimiter: str, quote: str | None) -> list[tuple[int, int, int]]:
+    """Return where the records with too many or too few fields start and end, and their numbers of fields."""
     ends = record_ends(block.data, quote)
+    starts = np.concatenate([[0], ends[:-1] + 1])
     fields = np.diff(np.searchsorted(_delimiters(block.data, delimiter, quote), ends), prepend=0) + 1
     wrong = np.flatnonzero((fields != columns) & ~blank_lines(block.data, ends))
-    if not len(wrong):
-        return None
-    start = int(ends[wrong[0] - 1]) + 1 if wrong[0] else 0
-    return _line(block, start), int(fields[wrong[0]])
+    return list(zip(*(one[wrong].tolist() for one in (starts, ends, fields)), strict=True))
+
+
+def even(block: Block, columns: int, delimiter: str, quote: str | None) -> Block:
+    """Replace each field of such records by one that no attribute and no person has: where it is."""
+    parts, done = [], 0
+    for start, end, count in ragged(block, columns, delimiter, quote):
+        field = f"{UNREADABLE}line {_line(block, start)}: {count} fields".split(delimiter, maxsplit=1)[0]
+        parts += [block.data[done:start], delimiter.join([field] * columns).encode()]
+        done = end
+    return Block(b"".join([*parts, block.data[done:]]), block.line) if done else block
+
+
+def readable(block: Block) -> Block:
+    """Replace bytes that are not UTF-8; all others stay, and with them the records."""
+    data = block.data
+    return block if data.isascii() else Block(data.decode(errors="replace").encode(), block.line)
 
 
 def fields(data: bytes, columns: int, delimiter: str, quote: str | None) -> list[list[bytes]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import reduce
@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.encoding import Code, Encoder
+from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
-from querysmasher.data.rows import Forms, RowEncoder, formless
+from querysmasher.data.persons import names_of
+from querysmasher.data.rows import RowEncoder
 from querysmasher.data.texts import Texts
 from querysmasher.errors import DataError
 from querysmasher.labels import literal
@@ -39,6 +40,8 @@ class ColumnTally:
     type: str = ""
     problem: str = ""
     """Why the whole column does not fit."""
+    hint: str = ""
+    """What may be wrong with a column in which no value can match; empty if some can."""
     missing: int = 0
     unmatched: int = 0
     values: dict[str, int] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class ColumnTally:
         joined = ColumnTally(
             self.type or other.type,
             self.problem or other.problem,
+            self.hint or other.hint,
             self.missing + other.missing,
             self.unmatched + other.unmatched,
             dict(self.values),
@@ -75,7 +79,9 @@ class Inspection:
     columns: dict[str, ColumnTally]
     records: int = 0
     bad_records: int = 0
-    """Number of records with a value that does not fit in any of the columns."""
+    """Number of records with a value that does not fit in any of the columns, or without a person."""
+    nameless: int = 0
+    """Number of records without a person, if persons are distinguished."""
 
     @classmethod
     def of(cls, rows: RowEncoder, batches: Iterable[Any]) -> Inspection:
@@ -89,16 +95,26 @@ class Inspection:
                 forms.note(name, codes)
                 stand_in = encoder.places.stand_in is not None
                 bad |= (codes >= encoder.unknown) & ~((codes == encoder.places.missing) & stand_in)
+            if rows.person is not None:
+                names = quietly("reading the persons", names_of, batch.column(rows.person), rows.person)
+                nobody = np.asarray(names.is_null(nan_is_null=True))
+                found.nameless += int(nobody.sum())
+                bad |= nobody
             found.records += batch.num_rows
             found.bad_records += int(bad.sum())
         for name in forms.formless:
-            found.columns[name].problem = formless(rows.encoders[name])
+            found.columns[name].hint = _formless(rows.encoders[name])
         return found
 
     def __add__(self, other: Inspection) -> Inspection:
         """Merge the findings about two parts of a table."""
         columns = {name: own + other.columns[name] for name, own in self.columns.items()}
-        return Inspection(columns, self.records + other.records, self.bad_records + other.bad_records)
+        return Inspection(
+            columns,
+            self.records + other.records,
+            self.bad_records + other.bad_records,
+            self.nameless + other.nameless,
+        )
 
     def to_bytes(self) -> bytes:
         """Return plain data from which `joined` restores the findings."""
@@ -115,6 +131,37 @@ class Inspection:
         fields = json.loads(data)
         columns = {name: ColumnTally(**tally) for name, tally in fields.pop("columns").items()}
         return cls(columns, **fields)
+
+
+class Forms:
+    """For each attribute, whether some value has the form of its kind, and whether some has not."""
+
+    def __init__(self, encoders: Mapping[str, Encoder]) -> None:
+        """Start with no values."""
+        self._encoders = encoders
+        self._formed: set[str] = set()
+        self._malformed: set[str] = set()
+
+    def note(self, name: str, codes: Code) -> None:
+        """Record the codes of some values."""
+        places = self._encoders[name].places
+        if codes.max(initial=0) == places.malformed:
+            self._malformed.add(name)
+        if name not in self._formed and len(codes) and (codes <= places.unknown).any():
+            self._formed.add(name)
+
+    @property
+    def formless(self) -> list[str]:
+        """The attributes with values, none of which has the form of its kind."""
+        return sorted(self._malformed - self._formed)
+
+
+def _formless(encoder: Encoder) -> str:
+    """Return the message about a column in which no value can match, whatever the domain."""
+    return (
+        f"expected a column of {kinds_in_words(encoder.places)}, but none of its values is one; is it the "
+        "wrong column, or does it use another decimal separator?"
+    )
 
 
 def _inspect(encoder: Encoder, column: Any, tally: ColumnTally) -> Code:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
-from querysmasher.data.rows import Batch
+from querysmasher.data.rows import Batch, no_records
 from querysmasher.data.texts import Texts
 
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -28,15 +29,16 @@ class ParquetFile:
     def batches(self, rows: int) -> Generator[Batch]:
         """Iterate over the records."""
         with quietly("reading the table", pa.parquet.ParquetFile, self.path) as file:
-            parts = quietly(
-                "reading the table", file.iter_batches, batch_size=rows, columns=list(self.columns)
-            )
+            columns = list(self.columns)
+            yield self._batch(no_records(file.schema_arrow))
+            parts = quietly("reading the table", file.iter_batches, batch_size=rows, columns=columns)
             for part in quiet_iterator("reading the table", parts):
-                columns = {name: part.column(name) for name in self.columns}
-                texts = {
-                    n: Texts(pa.array([v] * part.num_rows, pa.large_string())) for n, v in self.stated.items()
-                }
-                yield Batch(columns | texts, part.num_rows)
+                yield self._batch(part)
+
+    def _batch(self, part: Any) -> Batch:
+        columns = {name: part.column(name) for name in self.columns}
+        texts = {n: Texts(pa.array([v] * part.num_rows, pa.large_string())) for n, v in self.stated.items()}
+        return Batch(columns | texts, part.num_rows)
 
 
 def open_parquet(path: str, names: Sequence[str], root: str, person: str | None = None) -> ParquetFile:

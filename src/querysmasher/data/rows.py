@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from querysmasher.data.counting import Codes
-from querysmasher.data.encoding import Code, Encoder, kinds_in_words
+from querysmasher.data.encoding import Encoder
 from querysmasher.data.foreign import quietly
 from querysmasher.data.persons import OneKind, joined, names_of
-from querysmasher.errors import DataError, Remedy
+from querysmasher.errors import DataError, Remedy, not_one_of
+from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.dropped import BINS
 from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.sets import AttributeSet
 from querysmasher.schema import Schema
@@ -50,41 +53,9 @@ class Batch:
         return self.columns[name]
 
 
-class Forms:
-    """For each attribute, whether some value has the form of its kind, and whether some has not."""
-
-    def __init__(self, encoders: Mapping[str, Encoder]) -> None:
-        """Start with no values."""
-        self._encoders = encoders
-        self._formed: set[str] = set()
-        self._malformed: set[str] = set()
-
-    def note(self, name: str, codes: Code) -> None:
-        """Record the codes of some values."""
-        places = self._encoders[name].places
-        if codes.max(initial=0) == places.malformed:
-            self._malformed.add(name)
-        if name not in self._formed and len(codes) and (codes <= places.unknown).any():
-            self._formed.add(name)
-
-    def check(self) -> None:
-        """Refuse a table with a column in which no value can match, whatever the domain."""
-        for name in self.formless:
-            msg = f"attribute {name!r}: {formless(self._encoders[name])}"
-            raise DataError(msg)
-
-    @property
-    def formless(self) -> list[str]:
-        """The attributes with values, none of which has the form of its kind."""
-        return sorted(self._malformed - self._formed)
-
-
-def formless(encoder: Encoder) -> str:
-    """Return the message about a column in which no value can match, whatever the domain."""
-    return (
-        f"expected a column of {kinds_in_words(encoder.places)}, but none of its values is one; is it the "
-        "wrong column, or does it use another decimal separator?"
-    )
+def no_records(schema: Any) -> Any:
+    """Return an empty Arrow batch, which leads a table: its types are refused even if there is no record."""
+    return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,7 +78,7 @@ class RowEncoder:
     def __post_init__(self) -> None:
         """Check the names and the option."""
         if self.unknown not in UNKNOWN:
-            msg = f"unknown: expected one of {', '.join(map(repr, UNKNOWN))}, got {self.unknown!r}"
+            msg = f"unknown: {not_one_of(UNKNOWN, self.unknown)}"
             raise DataError(msg)
         self.schema.positions(self.names)
 
@@ -122,6 +93,15 @@ class RowEncoder:
         """The column that says to whom a record belongs, if persons are distinguished."""
         return None if self.bound is None else self.bound.column
 
+    @property
+    def nothing_left_out(self) -> Counts:
+        """What `Counter.left_out` returns if every record is counted."""
+        return np.zeros(1 if self.bound is None else BINS, np.int64)
+
+    def reads_texts(self, name: str) -> bool:
+        """Return whether numbers of a column may come as strings."""
+        return name == self.person or (name in self.names and self.encoders[name].places.reads_texts)
+
     @cached_property
     def encoders(self) -> dict[str, Encoder]:
         """The encoder of each attribute that is read."""
@@ -129,15 +109,14 @@ class RowEncoder:
 
     def encode(self, batch: Any) -> Codes:
         """Return the codes of a batch: an Arrow record batch, or a `Batch`."""
-        return self._encode(batch, Forms(self.encoders), OneKind(self.person or ""))
+        return self._encode(batch, OneKind(self.person or ""))
 
-    def _encode(self, batch: Any, forms: Forms, kinds: OneKind) -> Codes:
+    def _encode(self, batch: Any, kinds: OneKind) -> Codes:
         columns = {}
         strangers = []
         for name, encoder in self.encoders.items():
-            codes = quietly(f"reading attribute {name!r}", encoder.codes, batch.column(name))
-            forms.note(name, codes)
-            columns[name] = codes = encoder.stood_in(codes)
+            codes = quietly(f"reading attribute {name!r}", encoder.encode, batch.column(name))
+            columns[name] = codes
             if codes.max(initial=0) >= encoder.unknown:
                 strangers.append(name)
         encoded, nobody = self._named(Codes(columns, batch.num_rows), batch, kinds)
@@ -148,15 +127,19 @@ class RowEncoder:
             msg = f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}"
             raise DataError(msg, MENDING)
         known = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
-        return encoded.where(known & ~nobody)
+        if self.bound is None:
+            kept = encoded.where(known)
+            return replace(kept, out=np.array([encoded.rows - kept.rows], np.int64))
+        return replace(encoded, unknown=~known).where(~nobody)  # how many each person has is known later
 
     def _named(self, codes: Codes, batch: Any, kinds: OneKind) -> tuple[Codes, NDArray[np.bool_]]:
         """Return the codes with the names of the persons, and which records belong to nobody."""
         if self.person is None:
             return codes, np.zeros(codes.rows, dtype=bool)
         column = batch.column(self.person)
-        names = quietly("reading the persons", names_of, column, self.person)
-        kinds.note(names)
+        drop = self.unknown == "drop"
+        names = quietly("reading the persons", names_of, column, self.person, drop)
+        kinds.note(names, drop and getattr(column, "type", None) != pa.null())  # or one record would decide
         nobody = np.asarray(names.is_null(nan_is_null=True))
         if nobody.any() and self.unknown == "refuse":
             msg = f"person: a record has no value in {self.person!r}, so nobody knows to whom it belongs"
@@ -164,21 +147,16 @@ class RowEncoder:
         return Codes(codes.columns, codes.rows, names), nobody
 
     def chunks(self, batches: Iterable[Any], rows: int) -> Iterator[Codes]:
-        """Encode batches, and join the codes into chunks of about `chunk_rows` rows.
-
-        After the last batch, refuse a table with a column in which no value has the form of its attribute's
-        kind, even if such records are dropped: all of them would be.
-        """
+        """Encode batches, and join the codes into chunks of about `chunk_rows` rows."""
         held: list[Codes] = []
         count = 0
-        forms, kinds = Forms(self.encoders), OneKind(self.person or "")
+        kinds = OneKind(self.person or "")
         for batch in batches:
-            held.append(self._encode(batch, forms, kinds))
+            held.append(self._encode(batch, kinds))
             count += held[-1].rows
             if count >= rows:
                 yield joined(held)
                 held, count = [], 0
-        forms.check()
         if held:
             yield joined(held)
 

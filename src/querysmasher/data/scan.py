@@ -24,6 +24,7 @@ class ScanCounter:
         self._limits = limits
         self._kept: list[Codes] | None = None
         self._records: int | None = None
+        self._out: Counts | None = None
 
     def __repr__(self) -> str:
         """Name the attributes without showing records."""
@@ -41,6 +42,12 @@ class ScanCounter:
                 pass
         assert self._records is not None  # noqa: S101 - a whole scan sets it
         return self._records
+
+    def left_out(self) -> Counts:
+        """Return exactly how many were left out, as `Counter` says."""
+        self.records()
+        assert self._out is not None  # noqa: S101 - a whole scan sets it
+        return self._out
 
     def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
         for batch in batches(sets, cells, self._limits.batch_cells):
@@ -67,15 +74,17 @@ class ScanCounter:
             return
         kept: list[Codes] = []
         rows, size = 0, 0
+        out = self._rows.nothing_left_out
         with closing(self._counted()) as read:
             for codes in read:
                 rows += codes.rows
                 size += codes.size
+                out = out if codes.out is None else out + codes.out
                 if size <= self._limits.keep_bytes:
                     kept.append(codes)
                 else:
                     kept.clear()
                 yield codes
-        self._records = rows
+        self._records, self._out = rows, out
         if size <= self._limits.keep_bytes:
             self._kept = kept

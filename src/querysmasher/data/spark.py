@@ -30,13 +30,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from querysmasher.data import spark_tasks
 from querysmasher.data.counter import Limits
 from querysmasher.data.counting import batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.spark_packing import INTEGERS, Packing
+from querysmasher.data.spark_packing import INTEGERS, Packing, arrow_type
 from querysmasher.data.spark_tasks import FINDINGS, PERSON, SLAB_CELLS, SLABS, EncodedRows
 from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counts
@@ -70,6 +71,11 @@ class SparkCounter:
         columns = list(frame.columns)
         check_columns(rows.columns, columns, person=rows.person)
         kinds = dict(quietly("reading the types of the columns", lambda: frame.dtypes))
+        for name, encoder in rows.encoders.items():  # the tasks of a frame without records check no type
+            kind = arrow_type(kinds[name])
+            if kind is None:
+                raise encoder.mismatch(kinds[name])
+            encoder.encode(pa.nulls(0, kind))
         packing = Packing.of(rows.schema, rows.names, [kinds[name] for name in rows.names])
         # Under new names, because Spark fails on some names that it allows, such as those with a dot.
         selection = packing.selection([_quoted(name) for name in rows.names])
@@ -83,6 +89,7 @@ class SparkCounter:
         self._limits = limits
         self._encoded: Any = None
         self._records: int | None = None
+        self._out: Counts | None = None
 
     def __repr__(self) -> str:
         """Name the attributes without showing records."""
@@ -96,12 +103,18 @@ class SparkCounter:
     def records(self) -> int:
         """Return the exact number of counted records; the first call encodes them."""
         if self._records is None:
-            self._records = quietly("counting in Spark", self._encode)
+            self._records, self._out = quietly("counting in Spark", self._encode)
         return self._records
+
+    def left_out(self) -> Counts:
+        """Return exactly how many were left out, as `Counter` says."""
+        self.records()
+        assert self._out is not None  # noqa: S101 - with the number of records
+        return self._out
 
     def inspect(self) -> list[bytes]:
         """Return what `Inspection` finds in each partition: for `check`, which shows records."""
-        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self._rows.names)]
+        selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self._rows.columns)]
         frame = quietly("selecting the columns", self._whole.selectExpr, *(selection or ["1 AS c0"]))
         frame = frame.mapInArrow(partial(spark_tasks.inspect_partition, self._rows), FINDINGS)
         rows = quietly("looking through the table in Spark", _run_job, frame, frame.collect)
@@ -115,8 +128,8 @@ class SparkCounter:
             for shape, part in zip(shapes, np.split(flat, ends[:-1]), strict=True):
                 yield part.reshape(shape).copy()
 
-    def _encode(self) -> int:
-        """Encode the rows, keep their codes, and return their number."""
+    def _encode(self) -> tuple[int, Counts]:
+        """Encode the rows, keep their codes, and return their number and what was left out."""
         # Spark Connect recognises a kept frame by the bytes of its function. Ours is a copy that nobody uses:
         # the bytes would change with what a schema remembers of earlier questions.
         rows = EncodedRows(deepcopy(self._rows), self._packing)
@@ -130,12 +143,13 @@ class SparkCounter:
         encoded.persist(type(encoded.storageLevel).MEMORY_ONLY)
         # With the counter its codes go, however the counter ends; a session that ends first takes them along.
         weakref.finalize(self, _release, encoded).atexit = False
-        summed = encoded.selectExpr("max(failure)", "sum(records)")
-        ((failure, records),) = _run_job(summed, summed.collect)
+        sums = [f"sum({name})" for name in ("records", *rows.left_out)]
+        summed = encoded.selectExpr("max(failure)", *sums)
+        ((failure, records, *out),) = _run_job(summed, summed.collect)
         if failure is not None:
             raise DataError(failure)
         self._encoded = encoded
-        return records or 0
+        return records or 0, np.array([number or 0 for number in out], np.int64)
 
     def _run(self, batch: Sequence[AttributeSet], cells: int) -> Counts:
         """Count one batch of marginals and return its tables in one flat array."""

@@ -20,6 +20,16 @@ from querysmasher.attributes import Attribute
 from querysmasher.schema import Schema
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
+TYPES = dict(zip(INTEGERS, (pa.int8(), pa.int16(), pa.int32(), pa.int64()), strict=True)) | {
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+    **dict.fromkeys(("string", "varchar", "char"), pa.string()),
+}
 PACKED = 8  # bytes in a long
 BEYOND = 255
 SAFE = 2**62  # labels beyond would have to be written with care
@@ -82,6 +92,14 @@ class Packing:
         return pa.RecordBatch.from_arrays(
             [columns[p] for p in range(len(self.names))], names=list(self.names)
         )
+
+
+def arrow_type(kind: str) -> Any | None:
+    """Return the Arrow type of a Spark type by its name; None for one that no attribute matches."""
+    name = kind.split("(", maxsplit=1)[0]
+    if name == "decimal":
+        return pa.decimal128(38)
+    return TYPES.get(name)
 
 
 def joined(parts: Iterable[Any], rows: int) -> Iterator[Any]:

@@ -42,7 +42,10 @@ PERSON = "person"
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """The rows of the encoded frame: some records each, with one column of codes per attribute."""
+    """The rows of the encoded frame: some records each, with one column of codes per attribute.
+
+    Before the codes stand the numbers of `Counter.left_out`, which are to be summed over all rows.
+    """
 
     rows: RowEncoder
     packing: Packing
@@ -50,8 +53,14 @@ class EncodedRows:
     @property
     def columns(self) -> str:
         """The columns as a Spark schema."""
+        out = (f", {name} bigint" for name in self.left_out)
         codes = (f", c{place} binary" for place in range(len(self.rows.names)))
-        return "failure string, records int" + "".join(codes)
+        return "failure string, records int" + "".join([*out, *codes])
+
+    @property
+    def left_out(self) -> list[str]:
+        """The columns of the numbers of what was left out."""
+        return [f"out{place}" for place in range(len(self.rows.nothing_left_out))]
 
     def encode(self, read_rows: int, parts: Iterable[Any]) -> Iterator[Any]:
         """Encode the rows of a partition, or yield the message of a refusal."""
@@ -63,7 +72,7 @@ class EncodedRows:
         except DataError as error:
             failure = str(error)
         if failure:
-            yield self._batch([failure], [0], [[b""] for _ in self.rows.names])
+            yield self._batch([failure], [0], None, [[b""] for _ in self.rows.names])
 
     def _counted(self, batches: Iterable[Any], read_rows: int) -> Iterator[Codes]:
         """Return the codes of the records that are counted: all, or at most some of each person."""
@@ -86,7 +95,8 @@ class EncodedRows:
         _check(part)
         columns = {}
         for place, (name, dtype) in enumerate(zip(self.rows.names, self._dtypes, strict=True)):
-            columns[name] = np.frombuffer(b"".join(part.column(place + 2).to_pylist()), dtype)
+            column = part.column(place + 2 + len(self.left_out))
+            columns[name] = np.frombuffer(b"".join(column.to_pylist()), dtype)
         return Codes(columns, sum(part.column(1).to_pylist()))
 
     @property
@@ -95,19 +105,27 @@ class EncodedRows:
 
     def _message(self, codes: Codes) -> Any:
         step = max(1, PIECE_BYTES // max(1, sum(dtype.itemsize for dtype in self._dtypes)))
-        starts = range(0, codes.rows, step)
+        starts = range(0, max(1, codes.rows), step)  # one row at least, for what was left out
         pieces = []
         for name, dtype in zip(self.rows.names, self._dtypes, strict=True):
             column = codes.columns[name].astype(dtype, copy=False)
             pieces.append([column[start : start + step].tobytes() for start in starts])
-        return self._batch([None] * len(starts), [min(step, codes.rows - start) for start in starts], pieces)
+        records = [min(step, codes.rows - start) for start in starts]
+        return self._batch([None] * len(starts), records, codes.out, pieces)
 
     def _batch(
-        self, failures: Sequence[str | None], records: Sequence[int], pieces: Sequence[Sequence[bytes]]
+        self,
+        failures: Sequence[str | None],
+        records: Sequence[int],
+        out: Counts | None,
+        pieces: Sequence[Sequence[bytes]],
     ) -> Any:
+        """Return rows of the encoded frame; the first has the numbers of what was left out."""
         arrays = [pa.array(failures, pa.string()), pa.array(records, pa.int32())]
+        first = (self.rows.nothing_left_out if out is None else out).tolist()
+        arrays += [pa.array([number] + [0] * (len(records) - 1), pa.int64()) for number in first]
         arrays += [pa.array(column, pa.binary()) for column in pieces]
-        names = ["failure", "records", *(f"c{place}" for place in range(len(pieces)))]
+        names = ["failure", "records", *self.left_out, *(f"c{place}" for place in range(len(pieces)))]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
@@ -153,8 +171,8 @@ def inspect_partition(rows: RowEncoder, parts: Iterable[Any]) -> Iterator[Any]:
 
 
 def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
-    """Return the batches of a partition with the attributes' names instead of numbers."""
-    return (part.rename_columns(list(rows.names)) for part in parts) if rows.names else parts
+    """Return the batches of a partition with the names of their columns instead of numbers."""
+    return (part.rename_columns(list(rows.columns)) for part in parts) if rows.columns else parts
 
 
 def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:

@@ -17,7 +17,7 @@ from querysmasher.data.foreign import quietly
 from querysmasher.data.frames import count_frame
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.spark import SparkCounter, is_spark_frame
-from querysmasher.errors import DataError
+from querysmasher.errors import DataError, as_given
 from querysmasher.privacy.counter import Counter
 from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
@@ -76,7 +76,8 @@ def open_table(
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
         msg = (
             "data: expected a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a "
-            f"CSV or Parquet file, got {type(data).__name__}"
+            f"CSV or Parquet file, got {as_given(data)}; for lists, arrays and columns write "
+            "pandas.DataFrame({'sex': ['F', 'M'], 'age': [30, 40]})"
         )
         raise DataError(msg)
     return count_frame(rows, frame, limits)

@@ -1,4 +1,4 @@
-"""Values from the strings of a CSV file. What a string means depends on its attribute alone.
+"""Values from strings, of a CSV file above all. What a string means depends on its attribute alone.
 
 A number is written as ``12``, ``-1.5``, ``+3e4`` or ``.5``, with the file's decimal separator, and may be
 surrounded by spaces; ``nan`` is a missing number and ``inf`` a number outside every domain. A boolean is one
@@ -17,14 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from querysmasher.attributes import Attribute
-from querysmasher.data.values import Places
+from querysmasher.data.values import NUMBER, Places
 from querysmasher.errors import DataError
-
-BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
-    ("false", "f", "no", "n", "0"), False
-)
-INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-NUMBER = r"[+-]?(?:(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))"
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,13 +33,8 @@ class Texts:
         attribute = places.attribute
         if attribute.edges is not None:
             return self._numbers(places)
-        if places.kinds == (float,):
-            pattern = re.compile(NUMBER.format(sign=re.escape(self.decimal)))
-            return self._distinct(places, lambda text: places.place(self._number(pattern, text)))
-        if places.kinds == (bool,):
-            return self._distinct(
-                places, lambda text: places.place(BOOLEANS.get(text.strip(" ").lower(), text))
-            )
+        if places.reads_texts:
+            return self._distinct(places, lambda text: places.read(text, self.decimal))
         labels = text_labels(attribute)
         return self._distinct(places, lambda text: labels.get(text, places.unknown), labels.get("", None))
 
@@ -54,16 +43,9 @@ class Texts:
         encoded = pc.dictionary_encode(self.column)
         lookup = [
             (places.missing if empty is None else empty) if text == "" else place(text)
-            for text in encoded.dictionary.to_pylist()
+            for text in _strings(encoded.dictionary)
         ]
         return np.array([*lookup, places.missing], dtype=places.dtype).take(np.asarray(encoded.indices))
-
-    def _number(self, pattern: re.Pattern[str], text: str) -> int | float | str:
-        """Return the number that a string represents, or the string itself."""
-        text = text.strip(" ")
-        if INTEGER.fullmatch(text):
-            return int(text)
-        return float(text.replace(self.decimal, ".")) if pattern.fullmatch(text) else text
 
     def _numbers(self, places: Places) -> Any:
         """Return the bin of each number: column-wise, because most binned numbers are distinct."""
@@ -73,7 +55,7 @@ class Texts:
             values = None
         if values is not None and not np.isnan(np.asarray(values)).any():  # Arrow also reads "nan(x)"
             return bins(places, np.asarray(values))
-        texts = pc.utf8_trim(self.column, characters=" ")
+        texts = pc.ascii_trim(self.column, characters=" ")
         pattern = f"^{NUMBER.format(sign=re.escape(self.decimal))}$"
         formed = pc.match_substring_regex(texts, pattern=pattern)
         plain = pc.replace_substring(texts, pattern=self.decimal, replacement=".")
@@ -81,6 +63,11 @@ class Texts:
         codes = bins(places, np.asarray(values))
         codes[~np.asarray(formed) & np.asarray(pc.not_equal(self.column, ""))] = places.malformed
         return codes
+
+
+def _strings(column: Any) -> list[str]:
+    """Return an Arrow array as strings; what is not UTF-8 in them is replaced, and so matches nothing."""
+    return [text.decode(errors="replace") for text in column.cast(pa.large_binary()).to_pylist()]
 
 
 def bins(places: Places, values: Any) -> Any:

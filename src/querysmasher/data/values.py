@@ -1,20 +1,23 @@
 """The rule that matches a value of a column with a value of an attribute, one at a time.
 
 A value matches the label that it equals. Text matches text, booleans match booleans, and numbers match
-numbers of any width: 3 and 3.0 are the same. A string is never read as a number, nor a number as a string. A
-date matches dates and timestamps (see `dates`) and its ISO string. A missing value matches nothing, unless
-the attribute declares the value that missing ones count as.
+numbers of any width: 3 and 3.0 are the same. A date matches dates and timestamps (see `dates`) and its ISO
+string. Where all labels are numbers, or all are booleans, a string is read as in a CSV file (`Places.read`).
+A number is never read as a string. A missing value matches nothing, unless the attribute declares the value
+that missing ones count as.
 
 The rule looks at one value and the schema, never at the other records. So it gives the same index when
 a library stores the same values in a wider type because of one record: integers as floats (one is missing),
-narrow floats as wide ones, or anything as Python objects. Floats cannot distinguish all integers of 2^53
-and more: an attribute with such labels refuses every column of floats.
+narrow floats as wide ones, anything as Python objects, or numbers as strings (one cannot be read). Floats
+cannot distinguish all integers of 2^53 and more: an attribute with such labels refuses every column of
+floats, and every column that pandas would turn to floats because of one missing value.
 """
 
 from __future__ import annotations
 
 import decimal
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +32,17 @@ from querysmasher.data.dates import midnight
 
 EXACT_FLOATS = 2**53
 """From here on, different integers are the same float."""
+
+EXACT = {"halffloat": 2**11, "float": 2**24, "double": EXACT_FLOATS}
+"""From here on, a column of such floats cannot distinguish integers."""
+
+INT64 = range(-(2**63), 2**63)
+
+BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
+    ("false", "f", "no", "n", "0"), False
+)
+INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
+NUMBER = r"[+-]?(?:(?:[0-9]+(?:{sign}[0-9]*)?|{sign}[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))"
 
 MISSING_TYPES = ("NAType", "NaTType")
 """Names of the types by which pandas represents a missing value, without importing pandas."""
@@ -145,19 +159,46 @@ class Places:
         """Whether all labels that are numbers are integers."""
         return set(map(type, self.by_kind.get(float, {}))) == {int}
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether a string stands for a number or a boolean: the attribute has nothing else."""
+        return self.kinds in ((float,), (bool,))
+
+    def read(self, text: str, decimal: str = ".") -> int:
+        """Return the code of a string that stands for a number or a boolean; an empty one is missing.
+
+        Args:
+            text: the string.
+            decimal: the decimal separator of numbers.
+        """
+        if not text:
+            return self.missing
+        text = text.strip(" ")
+        if self.kinds == (bool,):
+            found = BOOLEANS.get(text.lower())
+            return self.malformed if found is None else self.place(found)
+        if INTEGER.fullmatch(text):
+            return self.place(int(text))
+        formed = re.fullmatch(NUMBER.format(sign=re.escape(decimal)), text)
+        return self.place(float(text.replace(decimal, "."))) if formed else self.malformed
+
     def place(self, value: Any) -> int:
         """Return the index of one Python value, or the code for why it has none."""
         if isinstance(value, np.generic):
             value = value.item()
+        if isinstance(value, complex) and not value.imag:  # one complex number makes pandas store all as such
+            value = value.real
         if value is None or type(value).__name__ in MISSING_TYPES:
             return self.missing
         if isinstance(value, str):
+            if self.reads_texts:
+                return self.read(value)
             return self.texts.get(value, self.unknown) if self.texts else self.malformed
         if isinstance(value, bool | date):
             labels = self.by_kind.get(bool if isinstance(value, bool) else date)
             return self.malformed if labels is None else labels.get(midnight(value), self.unknown)
         if isinstance(value, decimal.Decimal):
-            value = _plain(value)
+            value = plain_number(value)
         if isinstance(value, float) and math.isnan(value):
             return self.missing
         if not isinstance(value, int | float) or float not in self.kinds:
@@ -182,7 +223,7 @@ class Places:
         return place if 0 <= place < self.attribute.size else self.unknown
 
 
-def _plain(value: decimal.Decimal) -> int | float:
+def plain_number(value: decimal.Decimal) -> int | float:
     """Return a decimal as an integer if it is one of moderate size, else as the nearest float."""
     if value.is_finite() and value.adjusted() < 40 and value == value.to_integral_value():
         return int(value)

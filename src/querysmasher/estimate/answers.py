@@ -23,7 +23,7 @@ from querysmasher.workload.families import Identity
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
-NOTE = "estimate: shrunk and non-negative, not unbiased"
+NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""
 
 SHOWN = 8
@@ -36,7 +36,8 @@ class EstimateTidy(Tidy):
     numbers: ClassVar[tuple[str, ...]] = ("value", "note")
 
     meanings: ClassVar[Mapping[str, str]] = {
-        "value": "Estimated number of records: shrunk and non-negative, not unbiased, not rounded.",
+        "value": "Estimated number of records{counted}: non-negative, shrunk where that is safe, not "
+        "unbiased, not rounded.",
         "note": "What kind of number the value is.",
     }
 

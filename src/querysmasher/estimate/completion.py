@@ -46,13 +46,16 @@ def fitted(tables: Array, margins: Mapping[Axes, Array], sweeps: int = SWEEPS) -
 
 
 def summed(tables: Array, axes: Axes) -> Array:
-    """Return sums over some axes, which stay with length 1: faster than `sum` along short axes."""
+    """Return sums over some axes, which stay with length 1: faster than `sum` along short axes.
+
+    The sums of a table are the same, to the last bit, whichever other tables there are.
+    """
     for axis in axes:
         shape = tables.shape
         width = shape[axis]
         after = math.prod(shape[axis + 1 :])
         ones = _ones(width)
-        flat = tables.reshape(-1, width) if after == 1 else tables.reshape(-1, width, after)
+        flat = tables.reshape(shape[0], -1, width) if after == 1 else tables.reshape(-1, width, after)
         sums = flat @ ones if after == 1 else np.matmul(ones, flat)
         tables = sums.reshape(*shape[:axis], 1, *shape[axis + 1 :])
     return tables
@@ -80,11 +83,13 @@ def triples(pairs: Mapping[Axes, Array]) -> Array:
     f = np.zeros_like(first)
     for _ in range(SWEEPS):
         sums = np.matmul(g, h.transpose(0, 2, 1))
-        if float(np.abs(f * sums - first).max(initial=0.0)) <= CONVERGED:
+        wrong = np.abs(f * sums - first).max(axis=(1, 2), initial=0.0) > CONVERGED
+        if not wrong.any():
             break
-        f = _divided(first, sums)
-        g = _divided(second, np.matmul(f, h))
-        h = _divided(third, np.matmul(f.transpose(0, 2, 1), g))
+        moving = wrong[:, None, None]  # each table stops by itself, whichever others there are
+        f = np.where(moving, _divided(first, sums), f)
+        g = np.where(moving, _divided(second, np.matmul(f, h)), g)
+        h = np.where(moving, _divided(third, np.matmul(f.transpose(0, 2, 1), g)), h)
     result = (f / scale)[:, :, :, None] * g[:, :, None, :]
     result *= h[:, None]
     return result

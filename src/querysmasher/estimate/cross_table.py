@@ -96,12 +96,20 @@ class EstimatedCrossTable:
 
 
 def cross_table(
-    attributes: Sequence[Attribute], cells: Numbers, note: str, *, totals: bool, percent: Percent
+    attributes: Sequence[Attribute],
+    cells: Numbers,
+    total: float,
+    note: str,
+    *,
+    totals: bool,
+    percent: Percent,
 ) -> EstimatedCrossTable:
-    """Return the cross-table of estimated cells, with an axis per attribute."""
+    """Return the cross-table of estimated cells, with an axis per attribute; `total` is all records."""
     values = np.asarray(cells, dtype=float)
     for axis in range(values.ndim):
         values = np.concatenate([values, values.sum(axis=axis, keepdims=True)], axis=axis)
+    if math.isclose(values[(-1,) * values.ndim], total, rel_tol=1e-9):  # but for rounding errors
+        values[(-1,) * values.ndim] = total
     if percent is not None:
         ends: dict[str, Any] = {
             "row": (..., slice(-1, None)),

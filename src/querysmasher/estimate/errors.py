@@ -25,9 +25,14 @@ from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.nonnegative import centred
+from querysmasher.estimate.risk import settled
+from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.frame import frame_of
 from querysmasher.release.measurements import Measurements
 from querysmasher.statistics.critical import pointwise
+
+REHEARSALS, FEW = 10, 1_000
+"""How often an estimate is rehearsed if its tables have at most so many cells: else once is enough."""
 
 MEASURED, MODELLED = "measured", "model-based"
 """Kinds of figures."""
@@ -42,12 +47,15 @@ class EstimateError:
         records: the figure, in records. A measured one carries noise, so that it may be negative.
         std: its standard error, or None if it is model-based.
         total: the estimated number of records.
+        unbiased: what the figure is on average for the unbiased tables, which follows from their noise alone;
+            None if some of these were not measured.
     """
 
     tables: tuple[tuple[str, ...], ...]
     records: float
     std: float | None
     total: float
+    unbiased: float | None = None
 
     @property
     def kind(self) -> str:
@@ -84,9 +92,13 @@ class EstimateError:
         )
         words = f"error of the estimate, {what}: {self.value:,.1f} records, {self.share:.2%} of all"
         if self.std is None:
-            return f"{words} ({MODELLED}: assumes that the table is like the estimate)"
-        low, high = self.interval()
-        return f"{words} ({MEASURED}; 95% interval {low:,.1f} to {high:,.1f})"
+            words += f" ({MODELLED}: assumes that the table is like the estimate)"
+        else:
+            low, high = self.interval()
+            words += f" ({MEASURED}; 95% interval {low:,.1f} to {high:,.1f})"
+        if self.unbiased is None:
+            return words
+        return f"{words}; of the unbiased answers on average: about {self.unbiased:,.1f} records"
 
     __repr__ = __str__
 
@@ -104,15 +116,20 @@ class EstimateErrors:
         std = [one.std for one in self.each]
         known = [s for s in std if s is not None]
         joint = math.sqrt(math.fsum(s * s for s in known)) / count if len(known) == count else None
+        unbiased = [one.unbiased for one in self.each if one.unbiased is not None]
         return EstimateError(
             tuple(chain.from_iterable(one.tables for one in self.each)),
             math.fsum(one.records for one in self.each) / count,
             joint,
             self.each[0].total,
+            math.fsum(unbiased) / count if len(unbiased) == count else None,
         )
 
     def to_frame(self, backend: Any = "pyarrow", level: float = 0.95) -> Any:
-        """Return one row per table: its attributes, error, share of all records, interval and kind."""
+        """Return one row per table: its attributes, error, share of all records, interval and kind.
+
+        The last column is the error of the unbiased table on average, where that was measured.
+        """
         ends = [(None, None) if one.std is None else one.interval(level) for one in self.each]
         columns = {
             "table": [" × ".join(one.tables[0]) for one in self.each],
@@ -122,6 +139,7 @@ class EstimateErrors:
             "low": pa.array([low for low, _ in ends], pa.float64()),
             "high": pa.array([high for _, high in ends], pa.float64()),
             "kind": [one.kind for one in self.each],
+            "unbiased": pa.array([one.unbiased for one in self.each], pa.float64()),
         }
         return frame_of(pa.table(columns), backend)
 
@@ -137,10 +155,11 @@ class EstimateErrors:
 class ErrorSource:
     """Finds the errors of estimated tables, in what was measured or by rehearsal."""
 
-    def __init__(self, releases: Sequence[Measurements], model: Model) -> None:
-        """Take what was measured, and the estimate."""
+    def __init__(self, releases: Sequence[Measurements], model: Model, asked: Sequence[Place]) -> None:
+        """Take what was measured, the estimate, and the sets of the tables asked for."""
         self._releases = releases
         self._model = model
+        self._asked = asked
 
     def errors(self, places: Sequence[Place]) -> EstimateErrors:
         """Return the errors of the tables on sets of increasing attributes."""
@@ -150,9 +169,22 @@ class ErrorSource:
 
         def one(place: Place) -> EstimateError:
             records, std = self._measured.get(place) or (rehearsed[place], None)
-            return EstimateError((tuple(names[a] for a in place),), records, std, total)
+            unbiased = self._unbiased(place)
+            return EstimateError((tuple(names[a] for a in place),), records, std, total, unbiased)
 
         return EstimateErrors(tuple(map(one, places)))
+
+    def _unbiased(self, place: Place) -> float | None:
+        """Return the expected error of the unbiased table, if its cells have equal normal noise."""
+        sizes, square = self._model.schema.sizes, 0.0
+        for some in subsets(place):
+            directions = math.prod(sizes[a] - 1 for a in some)
+            if directions:
+                noisy = self._model.evidence.noisy(some)
+                if noisy is None:
+                    return None
+                square += directions * noisy.variance * math.prod(sizes[a] for a in some)
+        return math.sqrt(2 / math.pi * square)
 
     @cached_property
     def _measured(self) -> dict[Place, tuple[float, float]]:
@@ -169,20 +201,27 @@ class ErrorSource:
         return found
 
     def _rehearsed(self, places: Sequence[Place]) -> list[float]:
-        """Return the distances of tables from their estimates in a rehearsal."""
+        """Return the distances of tables from their estimates in rehearsals, on average."""
         if not places:
             return []
-        source = Rehearsal(self._releases, self._model)
-        again = Model(Evidence(self._model.schema, (source,)), self._model.total)
-        pairs = zip(self._model.tables(places), again.tables(places), strict=True)
-        return [float(np.abs(first - second).sum()) for first, second in pairs]
+        schema = self._model.schema
+        cells = sum(math.prod(schema.sizes[a] for a in place) for place in places)
+        draws = REHEARSALS if cells <= FEW else 1
+        found = np.zeros(len(places))
+        for draw in range(draws):
+            source = Rehearsal(self._releases, self._model, draw)
+            again = settled(Model(Evidence(schema, (source,)), self._model.total), self._asked)
+            pairs = zip(self._model.tables(places), again.tables(places), strict=True)
+            found += [float(np.abs(first - second).sum()) for first, second in pairs]
+        return list((found / draws).tolist())
 
 
 class Rehearsal:
     """A source of noisy residuals: those of estimated tables, with noise as on the true ones."""
 
-    def __init__(self, releases: Sequence[Measurements], model: Model) -> None:
-        """Take what was measured, and the estimate."""
+    def __init__(self, releases: Sequence[Measurements], model: Model, draw: int = 0) -> None:
+        """Take what was measured, the estimate, and the number of the rehearsal."""
+        self._draw = draw
         self._evidence = Evidence(model.schema, tuple(ReleasedResiduals(one) for one in releases))
         self._model = model
 
@@ -195,7 +234,7 @@ class Rehearsal:
         own = self._evidence.noisy(attributes)
         if own is None:
             return None
-        generator = np.random.default_rng([len(attributes), *attributes])
+        generator = np.random.default_rng([len(attributes), *attributes, self._draw])
         table = self._model.table(attributes)
         noise = generator.normal(size=table.shape) * math.sqrt(own.variance)
         values = centred(table[None] + noise[None])[0] if attributes else table + noise

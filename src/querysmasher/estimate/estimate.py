@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError, as_given, explained
 from querysmasher.estimate.answering import Answering, Tables
 from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
 from querysmasher.estimate.batches import arranged
@@ -24,17 +24,20 @@ from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.report import write_estimate_report
+from querysmasher.estimate.risk import settled
 from querysmasher.estimate.seeds import drawn_seed
 from querysmasher.estimate.storage import load_estimate, save_estimate
 from querysmasher.estimate.strategy_space import Shrunken, largest_count
 from querysmasher.estimate.synthesis import Synthesis
 from querysmasher.estimate.writing import write_estimates
 from querysmasher.fields import whole
+from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
 from querysmasher.statistics.table import Percent
 from querysmasher.workload.lookup import asked_of
+from querysmasher.workload.predicates import check_workload
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -71,12 +74,23 @@ class Estimate:
         return str(self.about["guarantee"])
 
     @cached_property
-    def model(self) -> Model:
-        """Computes tables."""
+    def _shrunk(self) -> Model:
+        """Computes tables, however far they are from the unbiased ones."""
         evidence = Evidence(self.schema, tuple(ReleasedResiduals(one) for one in self.releases))
         if evidence.noisy(()) is not None:
             return Model(evidence)
         return Model(evidence, max(map(largest_count, self.releases)))  # a few queries, not the total
+
+    @cached_property
+    def model(self) -> Model:
+        """Computes tables."""
+        with one_core():
+            return settled(self._shrunk, self._asked)
+
+    @property
+    def _asked(self) -> list[Place]:
+        """The sets of the tables asked for."""
+        return [tuple(sorted(self.schema.positions(group.attributes))) for group in self.workload]
 
     def computed_by(self, model: Model) -> Self:
         """Return the estimate with a model of the same releases that has computed tables already."""
@@ -92,6 +106,30 @@ class Estimate:
     def total(self) -> float:
         """The estimated number of records."""
         return self._tables.total
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """How far tables are moved from the unbiased ones (0) to those of the model (1), on average.
+
+        The keys are numbers of attributes. It is empty if the tables were not measured, or are so large that
+        those of the model are taken as they are.
+        """
+        return dict(self.model.weights)
+
+    @property
+    def fallback(self) -> str:
+        """Which tables are nearer to the unbiased ones than the model's, and why; empty if none is."""
+        short = {order: weight for order, weight in self.weights.items() if weight < 1}
+        if not short:
+            return ""
+        moved = ", ".join(
+            f"{min(weight, 0.99):.0%} for {count(order, 'attribute')}"
+            for order, weight in sorted(short.items())
+        )
+        return (
+            "Here the model alone could have larger errors than the unbiased tables. So these, made "
+            f"non-negative, are moved only a part of the way to those of the model: on average {moved}."
+        )
 
     def marginal(self, *attributes: str) -> EstimatedTable:
         """Return the table on any attributes, in the order given, measured or not.
@@ -113,7 +151,8 @@ class Estimate:
         """
         check_table(attributes, self.schema.shape(attributes), percent)
         own = [self.schema[name] for name in attributes]
-        return cross_table(own, self.marginal(*attributes), self.note, totals=totals, percent=percent)
+        cells = self.marginal(*attributes)
+        return cross_table(own, cells, self.total, self.note, totals=totals, percent=percent)
 
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> EstimatedAnswers:
         """Answer a workload (by default the one that was asked for), a predicate or several.
@@ -138,8 +177,13 @@ class Estimate:
 
     @cached_property
     def _answering(self) -> Answering:
-        shrunken = tuple(Shrunken(release, self.model) for release in self.releases)
-        return Answering(self.schema, self._tables, shrunken, self.model.zeros)
+        shrunken = tuple(Shrunken(release, self._shrunk) for release in self.releases)
+        public = next((one.public_total for one in self.releases if one.public_total is not None), None)
+        return Answering(self.schema, self._computed, shrunken, self._shrunk.zeros, public)
+
+    def _computed(self, places: Sequence[Place]) -> Iterator[Array]:
+        """Iterate over tables; nothing is computed before the first is asked for."""
+        yield from self._tables.tables(places)
 
     def to_frame(
         self, workload: Workload | str | Sequence[str] | None = None, backend: Any = "pyarrow"
@@ -174,11 +218,11 @@ class Estimate:
 
     @cached_property
     def _errors(self) -> ErrorSource:
-        return ErrorSource(self.releases, self.model)
+        return ErrorSource(self.releases, self.model, self._asked)
 
     def _error_words(self) -> str:
-        """Return the mean error in words."""
-        return str(self.error())
+        """Return the mean error in words, and where the estimate falls back on the unbiased tables."""
+        return ". ".join(filter(None, [str(self.error()), self.fallback]))
 
     def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a page of tables, one HTML file, and return its path.
@@ -197,6 +241,7 @@ class Estimate:
         about = {**self.about, "note": self.note, "error": self._error_words()}
         return write_estimate_report(self.schema, self.marginal, unbiased, about, path, title)
 
+    @explained("estimate.integers()")
     def integers(self, *, seed: int | None = None) -> IntegerEstimate:
         """Return the estimate in non-negative integers that add up.
 
@@ -208,6 +253,7 @@ class Estimate:
         made = IntegerEstimate(self.releases, self.workload, self.about, drawn_seed(seed))
         return made.computed_by(self.model)
 
+    @explained("estimate.microdata(1000)")
     def microdata(self, n: int | None = None, *, seed: int | None = None) -> Microdata:
         """Return `n` synthetic records (by default as many as there are) that follow the estimate.
 
@@ -216,12 +262,12 @@ class Estimate:
         no more information than the estimate. Do not compute standard errors from them.
         `seed` makes them reproducible.
         """
-        count = round(self.model.total) if n is None else n
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MOST:
-            msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {n!r}"
+        records = round(self.model.total) if n is None else n
+        if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
+            msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
             raise WorkloadError(msg)
         synthesis = Synthesis(self.model)
-        return Microdata(synthesis, tuple(self.schema), count, drawn_seed(seed), self.about)
+        return Microdata(synthesis, tuple(self.schema), records, drawn_seed(seed), self.about)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""
@@ -237,9 +283,7 @@ class Estimate:
 
     def _checked(self, workload: Workload | str | Sequence[str] | None) -> Workload:
         wanted = self.workload if workload is None else asked_of(self.workload, workload)
-        if wanted.schema != self.schema:
-            msg = f"workload: its schema {wanted.schema} differs from that of the estimate, {self.schema}"
-            raise OutsideMeasuredSpaceError(msg)
+        check_workload(wanted, self.schema, "estimate")
         return wanted
 
     def __repr__(self) -> str:
@@ -252,6 +296,7 @@ class Estimate:
             ("note", self.note),
             ("records", f"about {self.total:,.0f}"),
             ("attributes", ", ".join(self.schema.names[:12])),
+            *([("tables", self.fallback)] if self.fallback else []),
             ("guarantee", self.guarantee),
         ]
         return notebook("Estimate", table(["", ""], rows))
@@ -272,7 +317,7 @@ class IntegerEstimate(Estimate):
 
     @cached_property
     def _answering(self) -> Answering:
-        return Answering(self.schema, self._tables)  # all answers are sums of integers
+        return Answering(self.schema, self._computed)  # all answers are sums of integers
 
     def errors(self, tables: Sequence[Sequence[str]] | None = None) -> EstimateErrors:  # noqa: ARG002
         """Refuse: errors belong to the estimate before it was rounded."""
@@ -281,7 +326,7 @@ class IntegerEstimate(Estimate):
 
     def _error_words(self) -> str:
         before = Estimate(self.releases, self.workload, self.about).computed_by(self.model)
-        return f"before rounding, {before.error()}"
+        return f"before rounding, {before._error_words()}"  # noqa: SLF001 - of the same class
 
     def marginal(self, *attributes: str) -> EstimatedTable:
         """Return the table on any attributes, in the order given, as integers."""

@@ -46,7 +46,7 @@ class Larger:
 
     def tables(self, places: Sequence[Place]) -> Iterator[tuple[Place, Array]]:
         """Iterate over sets of increasing attributes with their tables, in no particular order."""
-        for some in batches(list(map(self._by_size, places)), self._sizes):
+        for some in self._batches(places):
             targets = self._targets(some)
             noisy = [self._evidence.noisy(tuple(sorted(place))) for place in some]
             measured = [i for i, one in enumerate(noisy) if one is not None]
@@ -55,6 +55,15 @@ class Larger:
                 targets[measured] = self._around([some[i] for i in measured], targets[measured], known)
             for place, table in zip(some, targets, strict=True):
                 yield tuple(sorted(place)), _increasing(table, place)
+
+    def _batches(self, places: Sequence[Place]) -> Iterator[list[Place]]:
+        """Iterate over sets of one shape that are computed alike, so that none depends on the others."""
+        alike: dict[tuple[bool, bool], list[Place]] = {}
+        for place in places:
+            kind = self._zeros.possible(place) is not None, self._measured_inside(place)
+            alike.setdefault(kind, []).append(self._by_size(place))
+        for own in alike.values():
+            yield from batches(own, self._sizes)
 
     def target(self, place: Place) -> Array:
         """Return what smaller sets say about the table on increasing attributes."""
@@ -66,7 +75,7 @@ class Larger:
         return tuple(sorted(place, key=lambda a: (self._sizes[a], a))) if len(place) == 3 else place
 
     def _targets(self, places: Sequence[Place]) -> Array:
-        """Return the tables of maximum entropy on sets of one shape."""
+        """Return the tables of maximum entropy on sets of one shape that are computed alike."""
         order = len(places[0])
         pairs = self._margins(places, 2)
         masks = self._masks(places)
@@ -75,7 +84,7 @@ class Larger:
         singles = self._singles(places)
         if order == 3:
             return fitted(start(singles, pairs) * masks, pairs)
-        inside = any(self._measured_inside(place) for place in places)
+        inside = self._measured_inside(places[0])
         return fitted(start(singles, {}) * masks, self._margins(places, order - 1) if inside else pairs)
 
     def _around(self, places: Sequence[Place], targets: Array, noisy: Sequence[Noisy]) -> Array:

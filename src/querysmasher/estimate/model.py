@@ -13,7 +13,7 @@ Everything is computed when it is asked for, in batches of tables of one shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 
@@ -42,24 +42,38 @@ LARGEST = 50_000_000
 class Model:
     """Computes the estimate of any table from noisy residuals."""
 
-    def __init__(self, evidence: Evidence, least: float = 0.0) -> None:
-        """Take what was measured; `least` is the number of records if that was not measured."""
+    def __init__(
+        self,
+        evidence: Evidence,
+        least: float = 0.0,
+        known: Mapping[Place, Array] | None = None,
+        weights: Mapping[int, float] | None = None,
+    ) -> None:
+        """Take what was measured; `least` is the number of records if that was not measured.
+
+        `known` are tables that are taken as they are, with all their margins: consistent and non-negative.
+        `weights` say how far tables were moved from the unbiased ones to those of a model (`risk`).
+        """
         self.evidence = evidence
-        self._least = least
+        self.least = least
+        self.weights = weights or {}
+        self._given = known or {}
         self.schema = evidence.schema
         self.zeros = Zeros(evidence.schema)
-        self._singles: dict[int, Array] = {}
-        self._kept: dict[Place, Array] = {}
+        self._singles = {place[0]: table for place, table in self._given.items() if len(place) == 1}
+        self._kept = {place: table for place, table in self._given.items() if len(place) > 2}
         self._room = KEPT
 
     @cached_property
     def total(self) -> float:
         """The number of records: at least zero."""
+        if () in self._given:
+            return float(self._given[()])
         noisy = self.evidence.noisy(())
         if noisy is not None and is_rough(noisy):
             found = (self.evidence.noisy((a,)) for a in range(len(self.schema)))
             return posterior_total(noisy, (one for one in found if one is not None))
-        return max(0.0, self._least if noisy is None else float(noisy.values))
+        return max(0.0, self.least if noisy is None else float(noisy.values))
 
     def single(self, attribute: int) -> Array:
         """Return the table on one attribute."""
@@ -78,7 +92,8 @@ class Model:
     @cached_property
     def pairs(self) -> Pairs:
         """The tables on two attributes."""
-        return Pairs(self.evidence, self.total, self.single, self.zeros)
+        pairs: dict[Place, Array] = {p: table for p, table in self._given.items() if len(p) == 2}
+        return Pairs(self.evidence, self.total, self.single, self.zeros, pairs)
 
     @cached_property
     def _larger(self) -> Larger:

@@ -51,14 +51,18 @@ def onto_margins(tables: Array, lower: Array, steps: int = STEPS) -> Array:
     moved += lower
     axes = range(1, tables.ndim)
     wanted = [mean(lower, axis) for axis in axes]
-    nearly = EXACT * float(np.abs(moved).max(initial=0.0))
+    rest = tuple(axes)
+    nearly = EXACT * np.abs(moved).max(axis=rest, initial=0.0, keepdims=True)
     for _ in range(steps - 1):
         current = np.maximum(moved, 0.0)
         wrong = [own - mean(current, axis) for axis, own in zip(axes, wanted, strict=True)]
-        if all(float(np.abs(own).max(initial=0.0)) <= nearly for own in wrong):
+        moving = np.zeros(nearly.shape, dtype=bool)
+        for own in wrong:
+            moving |= np.abs(own).max(axis=rest, initial=0.0, keepdims=True) > nearly
+        if not moving.any():
             break
         for axis, own in zip(axes, wrong, strict=True):
-            step = own
+            step = own * moving  # each table stops by itself, whichever others there are
             for earlier in range(1, axis):
                 step = step - mean(step, earlier)
             moved += step

@@ -10,7 +10,7 @@ mixture of both that is as far from independence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations, pairwise
 
@@ -41,15 +41,20 @@ class Pairs:
     """Estimates of all pairs, each computed when it is asked for."""
 
     def __init__(
-        self, evidence: Evidence, total: float, single: Callable[[int], Array], zeros: Zeros
+        self,
+        evidence: Evidence,
+        total: float,
+        single: Callable[[int], Array],
+        zeros: Zeros,
+        known: Mapping[Place, Array],
     ) -> None:
-        """Take what was measured, and the tables on one attribute."""
+        """Take what was measured, the tables on one attribute, and pairs that are known already."""
         self._evidence = evidence
         self._total = total
         self._single = single
         self._zeros = zeros
         self._sizes = evidence.schema.sizes
-        self._known: dict[Place, Array] = {}
+        self._known = dict(known)
         self._shares: dict[Place, Array] = {}
 
     def __getitem__(self, place: Place) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given
 
 
 def drawn_seed(seed: int | None) -> int:
@@ -12,6 +12,6 @@ def drawn_seed(seed: int | None) -> int:
     if seed is None:
         return secrets.randbits(62)
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**62:
-        msg = f"seed: expected an integer from 0 to 2^62 - 1, or None, got {seed!r}"
+        msg = f"seed: expected an integer from 0 to 2^62 - 1, or None, got {as_given(seed)}"
         raise WorkloadError(msg)
     return seed

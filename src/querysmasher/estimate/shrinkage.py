@@ -74,7 +74,9 @@ def fit(deviations: Array, targets: Array, noise: Array) -> Prior:
     cells = np.bincount(flat, minlength=length).reshape(count, -1).astype(float)
     squares = deviations.reshape(count, -1) ** 2
     energy = np.bincount(flat, weights=squares.ravel(), minlength=length).reshape(count, -1)
-    values = -0.5 * (cells @ _LOGARITHMS + energy / noise[:, None] @ _INVERSES)
+    # a product per table: the rows of one would depend on how many there are, in the last bit
+    relative = energy[:, None] / noise[:, None, None]
+    values = -0.5 * (cells[:, None] @ _LOGARITHMS + relative @ _INVERSES)[:, 0]
     best = values.argmax(axis=1)
     return Prior(GRID[best, 0], GRID[best, 1], noise, values[np.arange(count), best])
 

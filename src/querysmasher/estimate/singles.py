@@ -66,8 +66,8 @@ def gamma_mean(noisy: Array, std: float, mean: float) -> Array:
     Every shape weighs as much as it makes the noisy counts likely.
     """
     near = noisy[:, None] + NEAR * std if noisy.size * NEAR.size <= MOST_POINTS else noisy
-    grid = _grid(noisy, std, mean, 80, near.ravel())
-    weights = _gamma_weights(grid, mean)
+    grid = _grid(noisy, std, mean, near.ravel())
+    weights = _gamma_weights(grid, np.array(mean))
     likelihood = _likelihood(noisy, grid, std)
     marginal = np.maximum(likelihood @ weights.T, 1e-300)  # by value, and shape
     logarithms = np.log(marginal).sum(axis=0)
@@ -76,35 +76,42 @@ def gamma_mean(noisy: Array, std: float, mean: float) -> Array:
     return np.asarray(means @ (plausible / plausible.sum()))
 
 
-def gamma_evidence(noisy: Array, std: float, mean: float) -> float:
-    """Return the log-likelihood of noisy counts, if counts have gamma distributions of some mean."""
-    grid = _grid(noisy, std, mean, 50, np.linspace(0, float(noisy.max()) + 4 * std, 50))
-    logs = -0.5 * ((noisy[:, None] - grid) / std) ** 2
-    largest = logs.max(axis=1)
-    marginal = np.exp(logs - largest[:, None]) @ _gamma_weights(grid, mean).T
-    logarithms = np.log(np.maximum(marginal, 1e-300)).sum(axis=0)
-    best = float(logarithms.max())
-    return best + math.log(float(np.exp(logarithms - best).mean())) + float(largest.sum())
+def gamma_evidence(noisy: Array, std: float, means: Array) -> Array:
+    """Return the log-likelihood of noisy counts (last axis), if counts have gamma distributions of some mean.
+
+    The leading axis runs over the means.
+    """
+    largest = noisy.max(axis=-1) + 4 * std
+    near = np.linspace(0, largest, 51, axis=-1)[:, 1:]
+    far = np.geomspace(np.full(len(means), 0.01 * std), np.maximum(largest, 10 * means), 50, axis=-1)
+    grid = np.sort(np.concatenate([np.zeros((len(means), 1)), far, near], axis=-1), axis=-1)
+    logs = -0.5 * ((noisy[..., None] - grid[:, None]) / std) ** 2
+    highest = logs.max(axis=-1)
+    marginal = np.exp(logs - highest[..., None]) @ _gamma_weights(grid, means).swapaxes(-1, -2)
+    logarithms = np.log(np.maximum(marginal, 1e-300)).sum(axis=-2)
+    best = logarithms.max(axis=-1)
+    return np.asarray(best + np.log(np.exp(logarithms - best[:, None]).mean(axis=-1)) + highest.sum(axis=-1))
 
 
-def _grid(noisy: Array, std: float, mean: float, count: int, others: Array) -> Array:
+def _grid(noisy: Array, std: float, mean: float, others: Array) -> Array:
     """Return points from zero to beyond all counts, dense near zero, and others."""
     largest = max(float(noisy.max()) + 4 * std, 10 * mean)
     near = np.where(others > 0.001 * std, others, 0.0)
-    return np.unique(np.concatenate([[0.0], np.geomspace(0.01 * std, largest, count), near]))
+    return np.unique(np.concatenate([[0.0], np.geomspace(0.01 * std, largest, 80), near]))
 
 
-def _gamma_weights(grid: Array, mean: float) -> Array:
-    """Return the probability of each point of a grid from zero on, by shape."""
-    borders = np.concatenate([[0.0], (grid[1:] + grid[:-1]) / 2, grid[-1:]])
-    scaled = np.maximum(grid[1:], 1e-300) / mean
+def _gamma_weights(grids: Array, means: Array) -> Array:
+    """Return the probability of each point of grids from zero on (last axis), by shape (the axis before)."""
+    borders = np.concatenate([(grids[..., 1:] + grids[..., :-1]) / 2, grids[..., -1:]], axis=-1)
+    scale = 1 / np.asarray(means)[..., None]
+    scaled = (np.maximum(grids[..., 1:], 1e-300) * scale)[..., None, :]
+    widths = np.maximum(np.diff(borders) * scale, 1e-300)[..., None, :]
     shapes = SHAPES[:, None]
-    logs = np.empty((len(SHAPES), len(grid)))
-    widths = np.maximum(np.diff(borders)[1:] / mean, 1e-300)
-    logs[:, 1:] = (shapes - 1) * np.log(scaled) - shapes * scaled + np.log(widths)
-    logs[:, :1] = shapes * np.log(borders[1] / mean) - np.log(shapes)  # where the density may have a pole
-    weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+    logs = (shapes - 1) * np.log(scaled) - shapes * scaled + np.log(widths)
+    first = shapes * np.log(borders[..., None, :1] * scale[..., None]) - np.log(shapes)  # there may be a pole
+    logs = np.concatenate([first, logs], axis=-1)
+    weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 def _likelihood(noisy: Array, grid: Array, std: float) -> Array:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from querysmasher.fields import items, word
+from querysmasher.fields import items, text
 from querysmasher.files import read_value, write_archive
 from querysmasher.release.measurements import Measurements
 from querysmasher.release.storage import release_from_data, release_to_data
@@ -40,7 +40,8 @@ def _from_data(data: dict[str, Any]) -> Parts:
     releases = tuple(release_from_data(Measurements, one) for one in items(data["releases"]))
     workload = workload_from_data(data["workload"])
     about = dict(data["about"])
-    word(about["guarantee"])
+    if not text(about["guarantee"]).isprintable():
+        raise ValueError
     if not releases or any(release.plan.schema != workload.schema for release in releases):
         msg = "its parts have different schemas"
         raise ValueError(msg)

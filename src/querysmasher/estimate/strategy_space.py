@@ -34,7 +34,7 @@ from querysmasher.estimate.monotone import plausible
 from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.measurements import Measurements
-from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstruction import Reconstruction, summed
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 
@@ -257,10 +257,8 @@ def _key(family: Family | None) -> object:
 
 def _answered(release: Measurements, reconstruction: Reconstruction, group: Group) -> Array:
     """Return the answers to a group that was measured."""
-    table = reconstruction.marginal(release.plan.schema.positions(group.attributes), complete=False)
-    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-        table = np.moveaxis(family.answers(table), 0, -1)
-    return table
+    places = release.plan.schema.positions(group.attributes)
+    return summed(group, reconstruction.marginal(places, complete=False))
 
 
 def largest_count(release: Measurements) -> float:

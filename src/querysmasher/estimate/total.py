@@ -44,6 +44,6 @@ def posterior_total(noisy: Noisy, singles: Iterable[Noisy]) -> float:
         size = one.values.size
         if one.variance > 0 and size <= LARGEST_ATTRIBUTE:
             own = math.sqrt(one.variance)
-            logs += [gamma_evidence(one.values + n / size, own, n / size) for n in totals.tolist()]
+            logs += gamma_evidence(one.values + totals[:, None] / size, own, totals / size)
     weights = np.exp(logs - logs.max())
     return float(totals @ weights / weights.sum())

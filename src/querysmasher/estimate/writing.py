@@ -26,11 +26,13 @@ def write_estimates(
     workload: Workload,
     path: str | os.PathLike[str],
     progress: bool | None,
+    adopted: Callable[[Any], Any] | None = None,
 ) -> None:
     """Write one row per query: what it counts, its value and the note that it is an estimate.
 
     `answers` iterates over the answers to the groups, in order. The ending of the name decides the format;
-    the file appears under its name only when it is complete.
+    the file appears under its name only when it is complete. `adopted` changes the tables before they are
+    written.
     """
     ending = check_ending(path, ENDINGS)
     if ending == ".xlsx":
@@ -44,6 +46,6 @@ def write_estimates(
     ):
         for group, values in zip(workload, answers(workload), strict=True):
             for table in tidy.estimates(group, values):
-                writer.write(table)
+                writer.write(table if adopted is None else adopted(table))
             bar.advance()
     write_description(Path(path), tidy, about, writer.sheets)

@@ -60,11 +60,11 @@ class Course:
     def run(self) -> Release:
         """Explore, and return everything that was measured."""
         journal, phases = self.journal, self.journal.phases
-        whole = float(phases.left)
+        whole, before = float(phases.left), phases.spent
         reserve = journal.options["error_share"] * whole
         budget = whole - reserve
         total = journal.measure_size(TOTAL * budget)
-        spare = budget - float(phases.spent)
+        spare = budget - float(phases.spent - before)
         sizes = {place: self.asked.schema.sizes[place[0]] for place in self.asked.singles}
         self._direct = Direct.of(self.asked, journal.budget, total, budget)
         if self._direct.weight == 1:

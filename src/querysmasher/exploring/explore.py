@@ -8,11 +8,11 @@ from querysmasher.arrays import one_core
 from querysmasher.comparing import check_error_share
 from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
-from querysmasher.errors import BudgetError
+from querysmasher.errors import BudgetError, explained
 from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.course import Course
 from querysmasher.journal import Journal
-from querysmasher.measuring import check_ledger, check_options, noting
+from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
 from querysmasher.planning.asking import check_asked
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counted import CountedOnce
@@ -24,6 +24,7 @@ from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.exploration import request_digest
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
+from querysmasher.report.left_out import Counted
 from querysmasher.workload.workload import Workload
 
 LEAST_COST = 1e-12
@@ -31,6 +32,7 @@ LEAST_COST = 1e-12
 
 
 @scrubbed
+@explained("qs.explore(workload, data, qs.zCDP(rho=0.5))")
 def explore(
     workload: Workload,
     data: Any,
@@ -43,6 +45,7 @@ def explore(
     max_records: int = 100_000_000,
     ledger: Ledger | None = None,
     person: str | None = None,
+    report_dropped: bool = False,
     progress: bool | None = None,
 ) -> Release:
     """Measure a table in phases, each planned from the noisy results of those before it, for an estimate.
@@ -77,6 +80,7 @@ def explore(
         max_records: a public cap on the number of records.
         ledger: records the whole budget, before the table is opened.
         person: a column that says to whom a record belongs.
+        report_dropped: measure, too, how many records were left out, with 1% of the budget.
         progress: show progress bars.
     """
     check_asked(workload, budget)
@@ -84,10 +88,13 @@ def explore(
     check_options(budget, unknown, max_records)
     check_error_share(error_share)
     source = noise_source(noise, seed)
-    if source.distribution.allowed_cost(budget) < LEAST_COST:
+    allowed = source.distribution.allowed_cost(budget)
+    if allowed < LEAST_COST:
         msg = f"budget: expected a privacy cost of at least {LEAST_COST:g} to explore a table, got {budget!r}"
         raise BudgetError(msg)
     bound = None if person is None else Bound.drawn(person, budget.unit, seed)
+    counted = Counted(person, budget.records_per_person, unknown)
+    dropped = asked_dropped(report_dropped, counted, budget, allowed)
     check_ledger(ledger, budget, seed is None and source.distribution.is_private)
     options = {"error_share": float(error_share)}
     schema = workload.schema
@@ -96,12 +103,13 @@ def explore(
     quietly("looking for the table", check_source, schema, data, wanted, unknown, bound)
     entry = None
     if ledger is not None:
-        request = request_digest(workload, budget, max_records, options)
+        request = request_digest(workload, budget, max_records, options, dropped)
         entry = ledger.charge_budget(budget, request, source.distribution, person)
     with noting(entry), one_core():
         counter = quietly("opening the table", open_table, schema, data, wanted, unknown, None, bound)
         once = CountedOnce(schema, counter, asked.counted)
         phases = Phases(schema, budget, once, source, max_records)
         record = NoiseRecord(source.distribution.name, source.description, seed is not None)
-        journal = Journal(workload, budget, phases, record, max_records, options, progress, entry, person)
+        counted = with_left_out(counted, dropped, phases, source, progress)
+        journal = Journal(workload, budget, phases, record, max_records, options, progress, entry, counted)
         return Course(asked, journal).run()

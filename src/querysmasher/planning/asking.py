@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from querysmasher.errors import PlanError, TooLargeError
+from querysmasher.errors import PlanError, TooLargeError, as_given
 from querysmasher.planning.grading import GRADED, lengths
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
@@ -22,11 +22,16 @@ LEAST_SQUARE, MOST_SQUARE = 1e-150, 1e150
 def check_asked(workload: object, budget: object) -> None:
     """Refuse arguments that are not a workload and a budget."""
     if not isinstance(workload, Workload):
-        msg = f"workload: expected a Workload, got {type(workload).__name__}"
+        several = isinstance(workload, list | tuple) and any(isinstance(one, Workload) for one in workload)
+        remedy = "join them: sum(workloads)" if several else "build one, as in qs.marginals(schema, [1, 2])"
+        msg = f"workload: expected a Workload as first argument, got {as_given(workload)}; {remedy}"
         raise PlanError(msg)
     if not isinstance(budget, Budget):
-        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {budget!r}"
-        raise PlanError(msg)
+        number = isinstance(budget, int | float) and not isinstance(budget, bool) and 0 < budget < 100
+        amount = f"{budget:g}" if number else "1.0"
+        msg = f"budget: expected PrivacyCost, zCDP, GaussianDP or ApproxDP, got {as_given(budget)}; state "
+        example = f"qs.ApproxDP(epsilon={amount}, delta=1e-6) or qs.zCDP(rho={amount if number else 0.5})"
+        raise PlanError(f"{msg}what it measures, as in {example}")
 
 
 def check_sizes(workload: Workload, large: Collection[int] = ()) -> None:

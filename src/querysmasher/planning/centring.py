@@ -1,15 +1,15 @@
 """The centres that minimise a workload's total error, from one number per attribute.
 
-The total error is F = Σ_A √(c_A L_A) over attribute sets. Measure every attribute i by one strategy V_i on all
-sets. Around its own centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, V splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and a
-query q costs (q·w)² where the attribute is dropped and q M qᵀ where it is kept, M = (1 − 1/τ)(V⁻¹ − τ wwᵀ).
-So L_A is a sum over groups of products over attributes, and dF = tr(Λ dM) + tr(Γ d(wwᵀ)) for attribute i, with
-Gram matrices Λ, Γ of what is asked of it, weighed by what it costs.
+The total error is F = Σ_A √(c_A L_A) over attribute sets. Measure every attribute i by one strategy V_i on
+all sets. Around its own centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, V splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and
+a query q costs (q·w)² where the attribute is dropped and q M qᵀ where it is kept, M = (1 − 1/τ)(V⁻¹ − τ wwᵀ).
+So L_A is a sum over groups of products over attributes, and dF = tr(Λ dM) + tr(Γ d(wwᵀ)) for attribute i,
+with Gram matrices Λ, Γ of what is asked of it, weighed by what it costs.
 
 Where Γ = tΛ, the best V is known: with ℓ = tr(ΛM) and m = wᵀΛw, the stationary points of ℓ + tm are those of
 √ℓ + √(m + κ) with √(m + κ) = √ℓ·(√ℓ/(t√ℓ)), that is κ = ℓ/t² − m, and that sum is the error of the same
-queries with a total of weight κ on this attribute alone: the optimum over all strategies of Λ + κ11ᵀ. Else t is
-the ratio at the present centre. A few sweeps over the attributes converge. F is exact where every set is a
+queries with a total of weight κ on this attribute alone: the optimum over all strategies of Λ + κ11ᵀ. Else t
+is the ratio at the present centre. A few sweeps over the attributes converge. F is exact where every set is a
 single product of families; elsewhere it ranks centres well but overrates what is kept together, so that the
 planner also tries centres further from uniform.
 """
@@ -63,7 +63,7 @@ class CentreSearch:
     """Whether no centres in their place can be clearly better, uniform ones included."""
 
     def at(self, way: float) -> Centres:
-        """Return centres in ratios of small integers: uniform ones at 0, the best found at 1, others beyond."""
+        """Return centres in ratios of small integers: uniform at 0, the best found at 1, others beyond."""
         shared: dict[tuple[int, int], Centre] = {}
         result = []
         for even, best, start, fine in zip(self.uniform, self.best, self.starts, self.fineness, strict=True):

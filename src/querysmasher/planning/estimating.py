@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, as_given, not_one_of
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.integer import check_measurable
@@ -41,7 +41,7 @@ PURPOSES = ("answers", "estimate")
 def check_purpose(purpose: str, records: int | None) -> None:
     """Refuse an unknown purpose, and a number of records that is none or that nothing asks for."""
     if purpose not in PURPOSES:
-        msg = f"purpose: expected {' or '.join(map(repr, PURPOSES))}, got {purpose!r}"
+        msg = f"purpose: {not_one_of(PURPOSES, purpose)}"
         raise PlanError(msg)
     if records is None:
         return
@@ -49,7 +49,7 @@ def check_purpose(purpose: str, records: int | None) -> None:
         msg = "records: allowed only with purpose='estimate'; max_records caps the number of records"
         raise PlanError(msg)
     if isinstance(records, bool) or not isinstance(records, int) or records < 1:
-        msg = f"records: expected a rough number of records, at least 1, or None, got {records!r}"
+        msg = f"records: expected a rough number of records, at least 1, or None, got {as_given(records)}"
         raise PlanError(msg)
 
 

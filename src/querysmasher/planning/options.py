@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, as_given, as_share, not_one_of
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS, Mechanism
 from querysmasher.planning.solvers import SOLVERS
 
@@ -50,10 +50,10 @@ class Options:
         if mechanism is None:
             mechanism, solver = named(solver)
         if mechanism not in MECHANISMS:
-            msg = f"mechanism: expected one of {', '.join(MECHANISMS)}, got {mechanism!r}"
+            msg = f"mechanism: {not_one_of(MECHANISMS, mechanism)}"
             raise PlanError(msg)
         if solver not in SOLVERS:
-            msg = f"solver: expected one of {', '.join(SOLVERS)}, got {solver!r}"
+            msg = f"solver: {not_one_of(SOLVERS, solver)}"
             raise PlanError(msg)
         chosen = MECHANISMS[mechanism]
         if solver != SOLVERS[0] and mechanism != DEFAULT:
@@ -62,13 +62,14 @@ class Options:
         if centering is None:
             centering = "uniform" if chosen.uniform_only else "optimized"
         if centering not in CENTERINGS:
-            msg = f"centering: expected one of {', '.join(CENTERINGS)}, got {centering!r}"
+            msg = f"centering: {not_one_of(CENTERINGS, centering)}"
             raise PlanError(msg)
         if centering == "optimized" and chosen.uniform_only:
             msg = f"centering: mechanism={mechanism!r} is defined for 'uniform' centres only, got 'optimized'"
             raise PlanError(msg)
         if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
-            msg = f"tolerance: expected a number between 0 and 1, got {tolerance!r}"
+            got = f"{as_given(tolerance)}{as_share(tolerance)}"
+            msg = f"tolerance: expected a number between 0 and 1, such as 1e-3, got {got}"
             raise PlanError(msg)
         if bases is not None and not (chosen.has_bases and isinstance(bases, Mapping)):
             given = type(bases).__name__ if chosen.has_bases else f"mechanism={mechanism!r}"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.large.extremes import large_extremes
@@ -32,16 +33,27 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.report.expectations import Expectation, expect
 from querysmasher.report.plan_report import write_plan_report
 from querysmasher.report.plan_text import plan_notebook, plan_text
+from querysmasher.workload.predicates import check_workload
 from querysmasher.workload.workload import Workload
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan:
+class Plan(Explained):
     """The strategies to measure, their noise, and the resulting error of every query.
 
     Built by `plan`, without data. The total privacy cost is Σ_A c_A·max_j‖B_A[:,j]‖²/σ²_A, where every
     strategy B_A has unit sensitivity and c_A is the factor of the budget's neighbours.
     """
+
+    _instead: ClassVar[Mapping[str, str]] = {
+        "+": "join the workloads, and plan once: qs.plan(one + other, budget)",
+        "*": "scale the budget or the weights, and plan again: qs.plan(2 * workload, budget)",
+        "measure": "write qs.measure(plan, data)",
+        **dict.fromkeys(
+            ("answer", "answers", "marginal", "table", "mean", "share", "quantile", "estimate"),
+            "a plan has no data; measure first, and ask the release: release = qs.measure(plan, data)",
+        ),
+    }
 
     workload: Workload
     budget: Budget
@@ -136,7 +148,7 @@ class Plan:
         if self.mechanism == DEFAULT and self.solver == "optimal":
             for m in self.measured:
                 own = [self.solutions[number] for _, number in m.blocks]
-                for method in {s.method for s in own} & {"structured", "fourier"}:
+                for method in dict.fromkeys(s.method for s in own if s.method in ("structured", "fourier")):
                     count, gap = found.get(method, (0, 0.0))
                     found[method] = (count + 1, max(gap, *(s.gap for s in own if s.method == method)))
         return found
@@ -171,6 +183,7 @@ class Plan:
             public_total=self.budget.unit.total_is_public,
         )
 
+    @explained("plan.variances(workload)")
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every query, in the workload's order.
 
@@ -241,21 +254,18 @@ class Plan:
         return self.budget.unit.squared_change(total=not measured.attributes)
 
     def _check_schema(self, workload: Workload) -> None:
-        if not isinstance(workload, Workload):
-            msg = f"workload: expected a Workload, got {type(workload).__name__}"
-            raise OutsideMeasuredSpaceError(msg)
-        if workload.schema != self.workload.schema:
-            msg = f"workload: its schema {workload.schema} differs from the plan's, {self.workload.schema}"
-            raise OutsideMeasuredSpaceError(msg)
+        check_workload(workload, self.workload.schema, "plan")
 
     def __repr__(self) -> str:
         """Return the plan and its expected errors as text."""
         return plan_text(self)
 
+    @explained("plan.save('my.plan')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, from which `Plan.load` returns the same plan, bit for bit."""
         save_plan(self, path)
 
+    @explained("plan.report('plan.html')")
     def report(
         self, path: str | os.PathLike[str], *, limit: bool | None = None, title: str | None = None
     ) -> Path:
@@ -270,6 +280,7 @@ class Plan:
         return plan_notebook(self)
 
     @classmethod
+    @explained("qs.Plan.load('my.plan')")
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan from a file; refuse a damaged or foreign file."""
         return load_plan(cls, path)

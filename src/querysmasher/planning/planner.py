@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from querysmasher.arrays import one_core
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, as_given, explained
 from querysmasher.planning.asking import check_asked, check_scales, check_sizes
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
@@ -19,9 +19,11 @@ from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.progress import Bar
 from querysmasher.workload.workload import Workload
 
 
+@explained("qs.plan(workload, qs.ApproxDP(epsilon=1.0, delta=1e-6))")
 def plan(
     workload: Workload,
     budget: Budget,
@@ -89,9 +91,11 @@ def plan(
             )
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
-    return making.plan(workload, budget, objective, insufficient)
+    with Bar("Planning", None, progress):
+        return making.plan(workload, budget, objective, insufficient)
 
 
+@explained("qs.least_budget(workload.within(50))")
 def least_budget(
     workload: Workload,
     *,
@@ -133,7 +137,8 @@ def least_budget(
     check_asked(workload, budget)
     check_aimed(workload)
     making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
-    return making.least(workload, budget)
+    with Bar("Planning", None, progress):
+        return making.least(workload, budget)
 
 
 def _making(
@@ -150,7 +155,9 @@ def _making(
     """Check the options, and return what makes plans with them."""
     options = Options.of(mechanism, solver, centering, tolerance, bases)
     if isinstance(max_records, bool) or not isinstance(max_records, int) or not 1 <= max_records <= 2**40:
-        msg = f"max_records: expected an integer from 1 to 2^40, got {max_records!r}"
+        msg = (
+            f"max_records: expected an integer from 1 to 2^40, such as 1_000_000, got {as_given(max_records)}"
+        )
         raise PlanError(msg)
     large: tuple[int, ...] = ()
     if options.plans_large:

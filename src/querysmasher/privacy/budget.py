@@ -23,7 +23,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
-from querysmasher.errors import BudgetError, Remedy
+from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, explained_class
 from querysmasher.privacy.rates import (
     SLACK,
     Vector,
@@ -33,6 +33,7 @@ from querysmasher.privacy.rates import (
     exact_delta,
     number,
     peak,
+    readable,
     renyi,
     switch,
     zcdp_delta,
@@ -42,7 +43,7 @@ from querysmasher.privacy.unit import Unit
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Explained):
     """A privacy guarantee to meet: use `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
 
     Args:
@@ -56,6 +57,10 @@ class Budget:
     records_per_person: int = field(default=1, kw_only=True)
 
     _amounts: ClassVar[tuple[str, ...]] = ()
+    _instead: ClassVar[Mapping[str, str]] = {
+        "+": "state one budget for one plan, as in qs.zCDP(rho=0.5); a Ledger adds up what releases spend",
+        "*": "state the amount itself, as in qs.zCDP(rho=0.5)",
+    }
 
     def __post_init__(self) -> None:
         """Check every field and convert the numbers to plain ones."""
@@ -119,7 +124,10 @@ class Budget:
         return renyi(self.privacy_cost, alpha)
 
     def describe(self, person: str | None = None) -> str:
-        """Return in plain words what is guaranteed, and whom it protects; see `Unit.describe`."""
+        """Return in plain words what is guaranteed, and whom it protects; see `Unit.describe`.
+
+        Amounts are rounded up to six digits: the guarantee holds as it is stated.
+        """
         return f"The release satisfies {self._claim()}, {self.unit.describe(person)}"
 
     def to_json(self) -> dict[str, Any]:
@@ -147,9 +155,10 @@ class Budget:
         return self.privacy_cost
 
     def _claim(self) -> str:
-        return f"zero-concentrated differential privacy with rho = {self.rho}"
+        return f"zero-concentrated differential privacy with rho = {readable(self.rho)}"
 
 
+@explained_class("qs.PrivacyCost(1.0)", BudgetArgumentError)
 @dataclass(frozen=True)
 class PrivacyCost(Budget):
     """The privacy cost β itself.
@@ -166,6 +175,7 @@ class PrivacyCost(Budget):
         return self.cost
 
 
+@explained_class("qs.zCDP(rho=0.5), or qs.ApproxDP(epsilon=1.0, delta=1e-6)", BudgetArgumentError)
 @dataclass(frozen=True)
 class zCDP(Budget):  # noqa: N801  this is how the literature writes it
     """Zero-concentrated differential privacy (Bun, Steinke 2016).
@@ -182,6 +192,7 @@ class zCDP(Budget):  # noqa: N801  this is how the literature writes it
         return 2 * self.rho
 
 
+@explained_class("qs.GaussianDP(mu=1.0)", BudgetArgumentError)
 @dataclass(frozen=True)
 class GaussianDP(Budget):
     """Gaussian differential privacy (Dong, Roth, Su 2022).
@@ -204,7 +215,7 @@ class GaussianDP(Budget):
             "mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so Gaussian DP with mu = "
             f"{self.mu} cannot be met with it"
         )
-        rho = self.mu**2 / 2
+        rho = readable(self.mu**2 / 2, up=False)
         remedy = Remedy(
             f"ask for zCDP(rho={rho}), rho = mu²/2, instead",
             f"ask for [budget] rho = {rho}, which is mu²/2, instead",
@@ -212,9 +223,10 @@ class GaussianDP(Budget):
         raise BudgetError(msg, remedy)
 
     def _claim(self) -> str:
-        return f"Gaussian differential privacy with mu = {self.mu}"
+        return f"Gaussian differential privacy with mu = {readable(self.mu)}"
 
 
+@explained_class("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
 @dataclass(frozen=True)
 class ApproxDP(Budget):
     """(ε, δ)-differential privacy.
@@ -251,7 +263,9 @@ class ApproxDP(Budget):
         return 2 * self.rho_for_discrete
 
     def _claim(self) -> str:
-        return f"differential privacy with epsilon = {self.epsilon} and delta = {self.delta}"
+        return (
+            f"differential privacy with epsilon = {readable(self.epsilon)} and delta = {readable(self.delta)}"
+        )
 
 
 KINDS: dict[str, type[Budget]] = {cls.__name__: cls for cls in (PrivacyCost, zCDP, GaussianDP, ApproxDP)}

@@ -47,6 +47,10 @@ class CountedOnce:
         """Return the number of counted records."""
         return self._counter.records()
 
+    def left_out(self) -> Counts:
+        """Return what the table knows of records that were left out."""
+        return self._counter.left_out()
+
     def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
         """Yield the counts of each attribute set, in the order given."""
         if not self._fits:

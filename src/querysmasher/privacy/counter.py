@@ -22,3 +22,7 @@ class Counter(Protocol):
     def records(self) -> int:
         """Return the number of counted records."""
         ...
+
+    def left_out(self) -> Counts:
+        """Return how many records were dropped; with persons, how many of these lack some, by `dropped`."""
+        ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from querysmasher.errors import PrivacyError
+from querysmasher.errors import PrivacyError, not_one_of
 from querysmasher.privacy.budget import Budget
 
 
@@ -114,6 +114,6 @@ DISTRIBUTIONS = {
 def distribution_of(name: object) -> Distribution:
     """Return the distribution of this name."""
     if not isinstance(name, str) or name not in DISTRIBUTIONS:
-        msg = f"noise: expected one of {', '.join(DISTRIBUTIONS)}, got {name!r}"
+        msg = f"noise: {not_one_of(DISTRIBUTIONS, name)}"
         raise PrivacyError(msg)
     return DISTRIBUTIONS[name]

@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
-from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError
+from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError, as_given, explained
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import KINDS, Budget
 from querysmasher.privacy.digests import plan_digest
@@ -36,10 +36,8 @@ from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.entries import Chain, Entry, Opening
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger_file import chain_of, check_place, create, insert, opened, read
-from querysmasher.privacy.totals import Total
-
-DELTA = 1e-6
-"""The δ at which a ledger is shown."""
+from querysmasher.privacy.rates import readable
+from querysmasher.privacy.totals import DELTA, Total
 
 
 @dataclass(frozen=True)
@@ -61,20 +59,21 @@ class Ledger:
     label: str = field(kw_only=True)
     identity: str = field(kw_only=True)
 
+    @explained("qs.Ledger('people.ledger', limit=qs.zCDP(1))")
     def __init__(
         self, path: str | os.PathLike[str], *, limit: Budget | None = None, label: str | None = None
     ) -> None:
         """Open a ledger, or create it."""
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-            msg = f"path: expected the path of a ledger, got {path!r}"
+            msg = f"path: expected the path of a ledger, got {as_given(path)}"
             raise FileError(msg)
         if limit is not None and type(limit) not in KINDS.values():
-            msg = f"limit: expected a budget such as zCDP(1), got {limit!r}"
+            msg = f"limit: expected a budget such as zCDP(1), got {as_given(limit)}"
             raise BudgetError(msg)
         if label is not None and (
             not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 200
         ):
-            msg = f"label: expected 1 to 200 printable characters, got {label!r}"
+            msg = f"label: expected 1 to 200 printable characters, got {as_given(label)}"
             raise BudgetError(msg)
         file = Path(os.path.realpath(path))  # or two names of one file would have two logs
         check_place(file, limit is not None)
@@ -186,8 +185,7 @@ class Ledger:
     @property
     def left(self) -> Fraction:
         """The privacy cost that is left under the limit, with the noises used so far."""
-        total = self.total
-        return max(total.allowed(self.limit) - total.cost, Fraction(0))
+        return self.total.left(self.limit)
 
     def verify(self, head: str | None = None) -> Chain:
         """Check the chain of digests, and the sum against the limit, and return all entries.
@@ -228,12 +226,11 @@ class Ledger:
 
     def _check_limit(self, total: Total, cost: Fraction, noise: Distribution) -> None:
         after = total.plus(cost, noise)
-        allowed = after.allowed(self.limit)
-        if after.cost > allowed:
+        if after.cost > after.allowed(self.limit):
+            left = Total(total.cost, after.is_gaussian).left_words(self.limit)
             msg = (
-                f"ledger: {str(self.path)!r} allows a privacy cost of {float(allowed):.6g} in total, of "
-                f"which {float(total.cost):.6g} is spent; this measurement costs {float(cost):.6g} more. "
-                "Nothing was measured"
+                f"ledger: {str(self.path)!r} has left {left}; this measurement takes rho = "
+                f"{readable(float(cost) / 2):.6g}. Nothing was measured"
             )
             raise PrivacyError(msg)
 
@@ -243,14 +240,19 @@ class Ledger:
             chain = self.verify()
         except QuerySmasherError as error:
             return f"Ledger of {self.label!r} in {str(self.path)!r}, which cannot be used: {error}"
-        total, limit = chain.total, chain.total.allowed(self.limit)
-        mu = "" if total.mu is None else f", mu = {total.mu:.4g}"
+        total, delta = chain.total, self.limit.stated_delta or DELTA
+        rho, epsilon = (readable(amount) for amount in (float(total.rho), total.epsilon_at(delta)))
+        mu = "" if total.mu is None else f", mu = {readable(total.mu):.6g}"
         return (
-            f"Ledger of {self.label!r}: {len(chain.entries)} entries in {str(self.path)!r}\n"
+            f"Ledger of {self.label!r}: {_counted(len(chain.entries))} in {str(self.path)!r}\n"
             f"  limit  {self.limit!r}\n"
-            f"  spent  rho = {float(total.rho):.4g} of {float(limit) / 2:.4g}{mu}, epsilon = "
-            f"{total.epsilon_at(DELTA):.4g} at delta = {DELTA:g}"
+            f"  spent  rho = {rho:.6g}{mu}, epsilon = {epsilon:.6g} at delta = {delta!r}\n"
+            f"  left   {total.left_words(self.limit)}"
         )
+
+
+def _counted(entries: int) -> str:
+    return "1 entry" if entries == 1 else f"{entries:,} entries"
 
 
 def _now() -> str:

@@ -9,8 +9,10 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock
 
 from querysmasher.errors import FileError, Remedy
 from querysmasher.privacy.digests import canonical
@@ -48,6 +50,12 @@ def check_place(file: Path, may_create: bool) -> None:
     if not file.is_file():
         msg = f"ledger: {str(file)!r} is not a file"
         raise FileError(msg)
+    if not file.stat().st_size:
+        msg = (
+            f"ledger: {str(file)!r} is empty, and an empty file is no ledger: if it was one, what was spent "
+            "is lost; if it never was, delete it"
+        )
+        raise FileError(msg)
     if file.stat().st_nlink > 1:
         msg = (
             f"ledger: {str(file)!r} has a second name (a hard link), under which SQLite would not see what "
@@ -57,21 +65,53 @@ def check_place(file: Path, may_create: bool) -> None:
 
 
 def create(file: Path, opening: Opening) -> None:
-    """Write entry 0, unless it is there already or nothing may be written."""
-    if file.exists() and not _is_writable(file):
+    """Write entry 0 to a new file, unless the file is there already.
+
+    The file gets its name when it is complete, so that no other process sees it empty, also if this one is
+    killed. Creators exclude each other by a lock, which is removed when there is a ledger.
+    """
+    if file.exists():
         return
-    with opened(file, "rwc") as connection:
-        if _has_tables(connection):
-            return
+    lock = FileLock(file.with_name(f"{file.name}.new.lock"), timeout=WAIT)
+    try:
+        with lock:
+            if not file.exists():
+                _write_new(file, opening)
+    except (OSError, NotImplementedError) as error:
+        cause = type(error).__name__
+    else:
+        with suppress(OSError):  # from now on the ledger is there, and nobody needs the lock
+            Path(lock.lock_file).unlink(missing_ok=True)
+        return
+    msg = f"ledger: {str(file)!r} cannot be created ({cause}); nothing was measured"
+    raise FileError(msg)
+
+
+def _write_new(file: Path, opening: Opening) -> None:
+    new = file.with_name(f"{file.name}.new")
+    for ending in ("", "-wal", "-shm", "-journal"):  # of a creator that was killed
+        new.with_name(f"{new.name}{ending}").unlink(missing_ok=True)
+    with opened(new, "rwc") as connection:
         _use_log(connection, file)
         connection.execute("BEGIN IMMEDIATE")
-        if not _has_tables(connection):
-            for statement in _TABLES.strip().split(";\n"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            insert(connection, opening)
-            chain_of(connection, file)  # what cannot be read again is not written
+        for statement in _TABLES.strip().split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        insert(connection, opening)
+        chain_of(connection, file)  # what cannot be read again is not written
         connection.execute("COMMIT")
+    new.rename(file)
+    _sync(file.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Put the names in a folder on the disk, where the system has a call for it."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _use_log(connection: sqlite3.Connection, file: Path) -> None:
@@ -98,10 +138,6 @@ def _is_writable(file: Path) -> bool:
 
 def _is_busy(message: str) -> bool:
     return "locked" in message or "busy" in message
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 def insert(connection: sqlite3.Connection, entry: Opening | Entry) -> None:

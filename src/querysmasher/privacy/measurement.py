@@ -17,8 +17,10 @@ import numpy as np
 from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
 from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counter import Counter, Counts
 from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost
+from querysmasher.privacy.dropped import Dropped
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
@@ -81,6 +83,26 @@ def measure_distances(
     for variance, own in by_variance.items():
         drawn[own] = noise.draw(variance, len(own))
     return _add(exact, drawn)
+
+
+def measure_dropped(
+    dropped: Dropped, budget: Budget, counter: Counter, noise: NoiseSource, progress: bool | None = None
+) -> Numbers:
+    """Return how many were left out, with noise.
+
+    Formal guarantee: what is returned satisfies the budget, for its neighbours, if `noise` is a cryptographic
+    source.
+    """
+    if dropped.unit != budget.unit or dropped.cost > Fraction(noise.distribution.allowed_cost(budget)):
+        msg = "dropped: it exceeds its budget, or is for another unit of privacy; nothing was measured"
+        raise PrivacyError(msg)
+    with Bar("Counting", None, progress):
+        exact = counter.left_out()
+    whole = type(exact) is np.ndarray and exact.dtype == np.int64 and exact.shape == (dropped.size,)
+    if not whole or exact.min() < 0 or exact.max() >= WORD:
+        msg = "data: what was left out is inconsistent with how records are chosen"
+        raise DataError(msg)
+    return _add(exact, noise.draw(dropped.variance, dropped.size))
 
 
 def exact_distance(one: Distance, counts: Counts, target: Integers) -> int:
@@ -194,8 +216,3 @@ def _multipliers(plan: IntegerPlan, measured: IntegerMeasured, shape: tuple[int,
             result = own if result is None else result * own
         start = stop
     return None if result is None else np.broadcast_to(result, shape)
-
-
-def public_total(plan: IntegerPlan, counter: Counter) -> int | None:
-    """Return the number of records if the neighbours make it public, else None."""
-    return counter.records() if plan.budget.unit.total_is_public else None

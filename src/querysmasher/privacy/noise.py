@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Numbers
-from querysmasher.errors import MissingExtraError, PrivacyError, Remedy
+from querysmasher.errors import MissingExtraError, PrivacyError, Remedy, as_given
 from querysmasher.privacy.distributions import DISTRIBUTIONS, Distribution, distribution_of
 from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian, checked_size, exact_variance
 
@@ -99,7 +99,7 @@ def noise_source(name: str, seed: int | None) -> NoiseSource:
     """Return the noise called `name`; a seed makes it a simulation."""
     distribution = distribution_of(name)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-        msg = f"seed: expected an integer of at least 0, or None, got {seed!r}"
+        msg = f"seed: expected an integer of at least 0, or None, got {as_given(seed)}"
         raise PrivacyError(msg)
     return SOURCES[distribution.name](seed=seed)
 

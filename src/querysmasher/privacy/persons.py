@@ -17,7 +17,8 @@ every key. A key drawn independently of the table changes nothing: its distribut
 and the divergence of a mixture is at most that of its parts. The hash needs no property at all for this: a
 poor one would only make the choice less random. Persons are compared by name, exactly, not by hash.
 
-How many records were left out is not disclosed: nothing but S(T) is counted.
+Nothing but S(T) is counted, so that how many records were left out is not disclosed, unless it is measured,
+too, at a cost of its own (`dropped`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import DataError, PrivacyError, Remedy
+from querysmasher.errors import DataError, PrivacyError, Remedy, as_given
+from querysmasher.privacy.dropped import BINS, ends
 from querysmasher.privacy.unit import Unit
 
 Words = NDArray[np.uint64]
@@ -56,7 +58,7 @@ class Bound:
     def __post_init__(self) -> None:
         """Check the types; a key that is too short is refused."""
         if type(self.column) is not str or not self.column:
-            msg = f"person: expected the name of a column, got {self.column!r}"
+            msg = f"person: expected the name of a column, got {as_given(self.column)}"
             raise DataError(msg)
         if type(self.most) is not int or self.most < 1 or type(self.key) is not bytes:
             msg = "person: expected a positive integer and a key of bytes"
@@ -97,6 +99,15 @@ class Bound:
         if some.size:
             kept[some[self._first(persons[some], name, _words([column[some] for column in columns]))]] = True
         return kept
+
+    def binned(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of persons in each bin of `dropped`.
+
+        Args:
+            left: for each person, the number of records that are not counted, of all that the person has.
+        """
+        places = np.searchsorted(np.array(ends(self.most)), left[left > 0])
+        return np.bincount(places, minlength=BINS)
 
     def _first(self, persons: NDArray[np.int64], name: Callable[[int], bytes], words: Sequence[Words]) -> Any:
         """Return the indexes of the `most` records of each person that have the smallest priority."""

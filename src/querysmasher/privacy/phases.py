@@ -25,7 +25,7 @@ ratio, is a supermartingale under x, and E exp((α - 1) L) <= exp((α - 1) α β
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from querysmasher.arrays import Numbers
@@ -34,9 +34,10 @@ from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counter import Counter
 from querysmasher.privacy.distances import Distances, distances_cost
+from querysmasher.privacy.dropped import Dropped
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.measurement import measure_distances, measure_table
+from querysmasher.privacy.measurement import measure_distances, measure_dropped, measure_table
 from querysmasher.privacy.noise import NoiseSource
 from querysmasher.schema import Schema
 
@@ -78,9 +79,18 @@ class Phases:
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
         """Return the noisy answers of a phase, by the index of their attribute set."""
+        return dict(self.answers(plan, progress))
+
+    def answers(self, plan: IntegerPlan, progress: bool | None = None) -> Iterator[tuple[int, Numbers]]:
+        """Iterate over the noisy answers of a phase, each with the index of its attribute set."""
         self._check(plan)
         self._spend(privacy_cost(plan))
-        return dict(measure_table(plan, self._counter, self._noise, progress))
+        return measure_table(plan, self._counter, self._noise, progress)
+
+    def dropped(self, asked: Dropped, progress: bool | None = None) -> Numbers:
+        """Return how many were left out, with noise."""
+        self._spend(asked.cost)
+        return measure_dropped(asked, self._budget, self._counter, self._noise, progress)
 
     def distances(
         self, asked: Distances, targets: Callable[[int], Integers], progress: bool | None = None

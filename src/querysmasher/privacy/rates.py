@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.errors import BudgetError
+from querysmasher.errors import BudgetError, as_given
 
 Vector = NDArray[np.float64]
 
@@ -24,6 +25,9 @@ LIMITS = {
     "alpha": (math.nextafter(1.0, 2.0), 1e100),
 }
 """The smallest and the largest value of each parameter: far beyond use, and safe from over- and underflow."""
+
+USUAL = {"cost": "1.0", "rho": "0.5", "mu": "1.0", "epsilon": "1.0", "delta": "1e-6", "alpha": "2"}
+"""A usual value of each parameter, for messages."""
 
 SLACK = 1e-14  # relative error assumed for erfcx, ndtr and logarithms: dozens of times the observed one
 
@@ -138,5 +142,21 @@ def number(name: str, value: object, zero: bool = False) -> float:
     ):
         return float(value)
     allowed = f"0 or a number from {least} to {most}" if zero else f"a number from {least} to {most}"
-    msg = f"{name}: expected {allowed}, got {value!r}"
+    msg = f"{name}: expected {allowed}, such as {USUAL[name]}, got {as_given(value)}"
     raise BudgetError(msg)
+
+
+def readable(value: float, *, up: bool = True, digits: int = 6) -> float:
+    """Return a number of at most so many digits that is no smaller, or with up=False no larger.
+
+    A budget that is rounded up suffices wherever the exact one does, and a guarantee that is rounded up
+    holds. What is left is rounded down: it may be spent.
+
+    >>> readable(0.008534985602845095), readable(0.1), readable(2 / 3, up=False)
+    (0.00853499, 0.1, 0.666666)
+    """
+    near = float(f"{value:.{digits}g}")
+    if near == value or (near > value) == up:
+        return near
+    context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    return float(context.create_decimal(Decimal(value)))

@@ -17,9 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.rates import epsilon, zcdp_epsilon
+from querysmasher.privacy.rates import epsilon, readable, zcdp_epsilon
+
+DELTA = 1e-6
+"""The δ at which ε is reported for limits without δ."""
+
+LEAST_LEFT = 1e-6
+"""The smallest part of a limit, and the smallest cost and ε, of which is said that it is left."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,44 @@ class Total:
         """Return the cost that may be spent in total under a limit, with the noises used."""
         return Fraction(limit.privacy_cost if self.is_gaussian else limit.discrete_privacy_cost)
 
+    def left(self, limit: Budget) -> Fraction:
+        """Return the cost that is left under a limit, with the noises used."""
+        return max(self.allowed(limit) - self.cost, Fraction(0))
+
+    def epsilon_left(self, limit: Budget, delta: float) -> float:
+        """Return an ε such that one more measurement of (ε, δ) fits, in four digits; 0 if none was found.
+
+        It has noise of the kind that the total is about: Gaussian, or a discrete Gaussian. Such a measurement
+        costs at most what is left; it is tried.
+        """
+        left = self.left(limit)
+        if left < LEAST_LEFT:
+            return 0.0
+        largest = Total(left, self.is_gaussian).epsilon_at(delta)
+        for share in (1.0, 1 - 1e-4):
+            for up in (True, False):
+                tried = readable(share * largest, up=up, digits=4)
+                if tried >= LEAST_LEFT and self.allowed(ApproxDP(tried, delta)) <= left:
+                    return tried
+        return 0.0
+
+    def left_words(self, limit: Budget, delta: float | None = None) -> str:
+        """Return what is left under a limit, rounded down; at the δ of the limit, unless another is given.
+
+        >>> from querysmasher.privacy.budget import zCDP
+        >>> Total(Fraction(3, 2)).left_words(zCDP(1))
+        'rho = 0.25 of 1: one more release may have epsilon = 3.307 at delta = 1e-06 (default noise)'
+        """
+        delta = delta or limit.stated_delta or DELTA
+        allowed, left = self.allowed(limit), self.left(limit)
+        rho, of = (readable(_down(cost / 2), up=False) for cost in (left, allowed))
+        if left < LEAST_LEFT * allowed:  # what rounding has left
+            return f"rho = 0 of {of:.6g}"
+        epsilon = self.epsilon_left(limit, delta)
+        noise = "default" if self.is_gaussian else "discrete"
+        more = f": one more release may have epsilon = {epsilon:g} at delta = {delta!r} ({noise} noise)"
+        return f"rho = {rho:.6g} of {of:.6g}{more if epsilon else ''}"
+
     @property
     def rho(self) -> Fraction:
         """The ρ of zCDP."""
@@ -69,3 +113,9 @@ def _up(exact: Fraction) -> float:
     """Return the fraction as a float, rounded up."""
     near = float(exact)
     return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
+
+
+def _down(exact: Fraction) -> float:
+    """Return the fraction as a float, rounded down."""
+    near = float(exact)
+    return near if Fraction(near) <= exact else math.nextafter(near, -math.inf)

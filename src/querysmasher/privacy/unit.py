@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from querysmasher.errors import BudgetError
+from querysmasher.errors import BudgetError, as_given, suggestion
 
 NEIGHBOURS = ("add_remove", "replace_one")
 
@@ -27,12 +27,13 @@ class Unit:
     def __post_init__(self) -> None:
         """Check both, and convert the number to a plain integer."""
         if not isinstance(self.neighbours, str) or self.neighbours not in NEIGHBOURS:
-            msg = f"neighbours: expected 'add_remove' or 'replace_one', got {self.neighbours!r}"
+            msg = f"neighbours: expected 'add_remove' or 'replace_one', got {as_given(self.neighbours)}"
+            msg += suggestion(self.neighbours, NEIGHBOURS)
             raise BudgetError(msg)
         records = self.records_per_person
         whole = isinstance(records, int | np.integer) and not isinstance(records, bool)
         if not whole or not 1 <= records <= 10**9:
-            msg = f"records_per_person: expected an integer from 1 to 10^9, got {records!r}"
+            msg = f"records_per_person: expected an integer from 1 to 10^9, got {as_given(records)}"
             raise BudgetError(msg)
         object.__setattr__(self, "neighbours", str(self.neighbours))
         object.__setattr__(self, "records_per_person", int(records))

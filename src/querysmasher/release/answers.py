@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, overload
 
 import pyarrow as pa
 
 from querysmasher.arrays import Array
-from querysmasher.errors import UnknownQueryError, WorkloadError
-from querysmasher.formatting import count
+from querysmasher.errors import Explained, UnknownQueryError, WorkloadError
+from querysmasher.formatting import count, decimal
 from querysmasher.html import element, notebook, table
 from querysmasher.indexes import index_in
 from querysmasher.release.frame import frame_of
@@ -46,7 +47,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Answers:
+class Answers(Explained):
     """Unbiased answers, in the workload's order; `std` is the standard error of each."""
 
     workload: Workload
@@ -124,7 +125,7 @@ class Answers:
     def __repr__(self) -> str:
         """Show the first answers with their standard errors."""
         first = zip(self.workload.labels(), self.values[:5], self.std[:5], strict=False)
-        shown = [f"  {label}: {value:,.1f} ± {std:,.1f}" for label, value, std in first]
+        shown = [f"  {label}: {decimal(value, 1)} ± {decimal(std, 1)}" for label, value, std in first]
         more = [f"  … {len(self) - 5:,} more"] if len(self) > 5 else []
         asked = count(len(self), "query", "queries")
         return "\n".join([f"Answers to {asked} (value ± standard error)", *shown, *more])
@@ -132,8 +133,9 @@ class Answers:
     def _repr_html_(self) -> str:
         """Show the first answers with their intervals in a notebook."""
         low, high = self.interval(0.95)
+        tenths = partial(decimal, places=1)
         rows = [
-            (label, f"{self.values[i]:,.1f}", f"{self.std[i]:,.1f}", f"{low[i]:,.1f} … {high[i]:,.1f}")
+            (label, tenths(self.values[i]), tenths(self.std[i]), f"{tenths(low[i])} … {tenths(high[i])}")
             for i, label in zip(range(min(SHOWN, len(self))), self.workload.labels(), strict=False)
         ]
         more = f"… {len(self) - SHOWN:,} more; to_frame() returns all" if len(self) > SHOWN else None

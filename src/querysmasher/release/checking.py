@@ -29,6 +29,7 @@ def check_release(release: Measured) -> None:
         _refuse("whether the number of records is public contradicts its neighbours")
     if release.person is not None and plan.budget.unit.total_is_public:
         _refuse("persons are distinguished with replace_one neighbours")
+    _check_counted(release)
     strategies = [strategy_of_integers(strategy) for strategy in plan.strategies]
     if not all(strategy.is_sound() for strategy in strategies):
         _refuse("a strategy is zero, or has dependent rows")
@@ -49,26 +50,35 @@ def check_release(release: Measured) -> None:
     noise = distribution_of(release.noise.name)
     check_budget(plan, noise)
     allowed = Fraction(noise.allowed_cost(plan.budget))
-    if spent(plan, release.exploration) > allowed:
+    dropped = release.counted.dropped
+    if spent(plan, release.exploration, dropped) > allowed:
         _refuse("its phases cost more than its budget")
     entry = release.entry
     if entry is None:
         return
     what, cost = plan_digest(plan), privacy_cost(plan)
     explored = release.exploration
-    if explored is not None:
+    if explored is not None and not explored.is_planned:
         asked = release.asked or release.workload
-        what = (
-            planned_digest(plan, explored.options)
-            if explored.is_planned
-            else request_digest(asked, plan.budget, plan.max_records, explored.options)
-        )
+        what = request_digest(asked, plan.budget, plan.max_records, explored.options, dropped)
+        cost = allowed
+    elif explored is not None or dropped is not None:
+        what = planned_digest(plan, {"error_share": 0.0} if explored is None else explored.options, dropped)
         cost = allowed
     if (entry.plan, entry.cost, entry.noise, entry.unit, entry.person) != (
         *(what, cost, release.noise.name),
         *(plan.budget.unit, release.person),
     ):
         _refuse("its entry of a ledger is about another measurement")
+
+
+def _check_counted(release: Measured) -> None:
+    """Refuse records left out in a way in which `measure` leaves out none."""
+    counted, unit = release.counted, release.plan.budget.unit
+    if counted.unknown != "refuse" and unit.total_is_public:
+        _refuse("records are left out with replace_one neighbours")
+    if counted.dropped is not None and (counted.is_whole or counted.unknown is None):
+        _refuse("it says how many records were left out, but not which")
 
 
 def _refuse(why: str) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from querysmasher.fields import read_json
 from querysmasher.files import replacing
 from querysmasher.release.dictionary import fields_of
 from querysmasher.release.released import Released
@@ -36,6 +37,11 @@ NOT_READ, NOT_COUNTED = ("arrow",), ("parquet", "json")
 """Formats that the tools of the standard do not read as tables, and those whose bytes they do not count."""
 
 
+def software(*libraries: str) -> str:
+    """Return the version of this library, and of others, as files name those who wrote them."""
+    return ", ".join(f"{name} {import_module(name).__version__}" for name in ("querysmasher", *libraries))
+
+
 def about(release: Released, level: float | None = None, rules: Rules | None = None) -> dict[str, Any]:
     """Return where figures come from and what is guaranteed, as plain data."""
     return {
@@ -45,10 +51,11 @@ def about(release: Released, level: float | None = None, rules: Rules | None = N
         "budget": release.plan.budget.to_json(),
         "noise": release.noise.description,
         "record": release.record,
+        **({} if release.counted.is_whole else {"counted": release.counted.to_json()}),
         **({} if level is None else {"level": level}),
         **({} if rules is None else {"thresholds": list(rules.thresholds)}),
         **({} if rules is None or rules.suppress is None else {"suppress": rules.suppress}),
-        "software": f"querysmasher {import_module('querysmasher').__version__}",
+        "software": software(),
     }
 
 
@@ -77,8 +84,12 @@ def write_description(
         "resources": [*others, *_resources(path, tidy, source, sheets)],
     }
     with replacing(target) as temporary:
-        text = escaped(json.dumps(package, indent=2, ensure_ascii=False))
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_bytes(document(package))
+
+
+def document(content: Mapping[str, Any]) -> bytes:
+    """Return plain data as a JSON file for people and programs."""
+    return (escaped(json.dumps(content, indent=2, ensure_ascii=False)) + "\n").encode()
 
 
 def _resources(
@@ -114,12 +125,12 @@ def _others(target: Path, path: Path) -> list[Any] | None:
     if not target.exists():
         return []
     try:
-        found = json.loads(target.read_text(encoding="utf-8"))
+        found = read_json(target.read_bytes())
         resources = found["resources"]
         if "querysmasher" not in found or not isinstance(resources, list):
             return None
         named = [(one, Path(one["path"]).name) for one in resources]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError):
         return None
     return [one for one, name in named if name != path.name and target.with_name(name).is_file()]
 

@@ -15,7 +15,7 @@ COLUMNS = {
     "table": "The attributes of the query; 'total' for all records.",
     "kind": "The family of queries on each attribute: identity (equal to the value), prefix (up to it), …",
     "query": "The query as a predicate.",
-    "value": "Unbiased estimate of the number of records, not rounded; it may be negative.",
+    "value": "Unbiased estimate of the number of records{counted}, not rounded; it may be negative.",
     "std": "Standard error of the noise.",
     "low": "Lower end of the {level}confidence interval for the noise.",
     "high": "Upper end of the {level}confidence interval for the noise.",
@@ -67,6 +67,7 @@ def _words(about: Mapping[str, Any]) -> dict[str, str]:
     level, above = about.get("level"), about.get("suppress")
     return {
         "level": "" if level is None else f"{100 * level:.6g}% ",
+        "counted": " that are counted, not of all records in the table" if "counted" in about else "",
         "suppressed": "" if above is None else f"; suppressed: above {100 * above:.6g}%, {BIASED}",
     }
 

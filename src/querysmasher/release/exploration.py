@@ -17,6 +17,7 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.digests import canonical, digest, plan_digest
 from querysmasher.privacy.distances import Distance, Distances, distances_cost
 from querysmasher.privacy.distributions import Distribution
+from querysmasher.privacy.dropped import Dropped
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.workload.storage import ragged, unragged, workload_to_data
 from querysmasher.workload.workload import Workload
@@ -128,7 +129,13 @@ class Exploration:
             raise PrivacyError(msg)
 
 
-def request_digest(workload: Workload, budget: Budget, max_records: int, options: Mapping[str, float]) -> str:
+def request_digest(
+    workload: Workload,
+    budget: Budget,
+    max_records: int,
+    options: Mapping[str, float],
+    dropped: Dropped | None = None,
+) -> str:
     """Return the digest of what is asked for before a table is explored."""
     asked = {
         "explore": dict(options),
@@ -136,17 +143,22 @@ def request_digest(workload: Workload, budget: Budget, max_records: int, options
         "budget": budget.to_json(),
         "max_records": max_records,
     }
-    return digest(canonical(asked))
+    return digest(canonical(asked | _dropped(dropped)))
 
 
-def planned_digest(plan: IntegerPlan, options: Mapping[str, float]) -> str:
-    """Return the digest of a plan whose estimate is to be compared with the table."""
-    return digest(canonical({"measure": dict(options), "plan": plan_digest(plan)}))
+def planned_digest(plan: IntegerPlan, options: Mapping[str, float], dropped: Dropped | None = None) -> str:
+    """Return the digest of a plan that is measured together with something else."""
+    return digest(canonical({"measure": dict(options), "plan": plan_digest(plan)} | _dropped(dropped)))
 
 
-def spent(plan: IntegerPlan, exploration: Exploration | None) -> Fraction:
-    """Return the exact privacy cost of a release."""
-    return privacy_cost(plan) if exploration is None else exploration.cost(plan)
+def _dropped(asked: Dropped | None) -> dict[str, Any]:
+    return {} if asked is None else {"dropped": {"persons": asked.persons, "variance": str(asked.variance)}}
+
+
+def spent(plan: IntegerPlan, exploration: Exploration | None, dropped: Dropped | None = None) -> Fraction:
+    """Return the exact privacy cost of a release; `dropped` is what it measured of records left out."""
+    whole = privacy_cost(plan) if exploration is None else exploration.cost(plan)
+    return whole if dropped is None else whole + dropped.cost
 
 
 def exploration_to_data(exploration: Exploration | None) -> dict[str, Any] | None:

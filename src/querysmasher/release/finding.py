@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-OK, FAILED, OPEN = "ok", "FAILED", "not checked"
+OK, FAILED, OPEN, NOT_ASKED = "passed", "FAILED", "not verified", "not asked"
 
 
 @dataclass(frozen=True)
@@ -13,5 +13,5 @@ class Finding:
 
     name: str
     status: str
-    """`OK`, `FAILED` or `OPEN`."""
+    """`OK`; `FAILED`: it is wrong; `OPEN`: nobody can say so here; `NOT_ASKED`: the user did not ask."""
     text: str

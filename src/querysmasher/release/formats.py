@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -141,6 +141,8 @@ class ExcelWriter(Writer):
         self._book = xlsxwriter().Workbook(
             str(path), {"constant_memory": True, "strings_to_formulas": False, "nan_inf_to_errors": True}
         )
+        written = date.fromisoformat(about.get("date", "1980-01-01"))  # as zip files have it without a date
+        self._book.set_properties({"created": datetime(written.year, written.month, written.day, tzinfo=UTC)})
         self._value_of = {f.name: (f.metadata or {}).get(b"value", b"").decode() for f in schema}
         self._sheets: dict[str, tuple[Any, int, list[str]]] = {}
         self._titles: set[str] = set()

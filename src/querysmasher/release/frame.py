@@ -9,11 +9,14 @@ from typing import Any
 import narwhals as nw
 import pyarrow as pa
 
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given, suggestion
 from querysmasher.text import one_line
 
 NUMBERS = ("value", "std", "low", "high", "cv", "flag")
 """Columns of every frame and file of figures, after those that say what each is about."""
+
+
+BACKENDS = ("pyarrow", "pandas", "polars")
 
 
 def column_names(names: Sequence[str], reserved: Sequence[str] = NUMBERS) -> list[str]:
@@ -44,9 +47,11 @@ def frame_of(table: Any, backend: Any) -> Any:
         if nw.Implementation.from_backend(backend) is nw.Implementation.PANDAS:
             return _pandas(table)
         return nw.from_arrow(table, backend=backend).to_native()
-    except (ImportError, ValueError, TypeError, AttributeError) as error:
-        msg = f"backend: {backend!r} is not an installed dataframe library that narwhals supports ({error})"
-        raise WorkloadError(msg) from None
+    except (ImportError, ValueError, TypeError, AttributeError):
+        msg = (
+            f"backend: expected an installed dataframe library such as {', '.join(map(repr, BACKENDS))}, got "
+        )
+        raise WorkloadError(f"{msg}{as_given(backend)}{suggestion(backend, BACKENDS)}") from None
 
 
 def _pandas(table: Any) -> Any:

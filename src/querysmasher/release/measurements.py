@@ -21,6 +21,7 @@ from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.release.repeats import combined_noise, repeats
 from querysmasher.release.store import Store
 from querysmasher.report.guarantees import record_words, remarks
+from querysmasher.report.left_out import ALL, Counted, LeftOut
 from querysmasher.workload.workload import Workload
 
 
@@ -37,8 +38,8 @@ class Measurements:
     public_total: int | None = None
     entry: Entry | None = None
     """The entry of the ledger that records the cost, or None if it was not recorded."""
-    person: str | None = None
-    """The column by which persons were distinguished, or None if all records were counted."""
+    counted: Counted = ALL
+    """Which records of the table were counted, and how many were left out, if that was measured."""
     provenance: Provenance = field(default_factory=Provenance)
     """Who publishes the release, when, from which data."""
     asked: Workload | None = None
@@ -49,15 +50,24 @@ class Measurements:
     @property
     def guarantee(self) -> str:
         """The guarantee of the release, in words."""
-        if not self.noise.is_private:
-            return f"NONE: this is a simulation. {self.noise.description}"
-        return " ".join(
-            [
+        said = [f"NONE: this is a simulation. {self.noise.description}"]
+        if self.noise.is_private:
+            said = [
                 self.plan.budget.describe(self.person),
                 f"Noise: {self.noise.description}",
                 *remarks(self.plan.budget),
             ]
-        )
+        return " ".join(filter(None, [*said, self.counted.words()]))
+
+    @property
+    def person(self) -> str | None:
+        """The column by which persons were distinguished, or None if they were not."""
+        return self.counted.person
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """How many records were left out, measured with noise, or None if that was not measured."""
+        return self.counted.left_out
 
     @property
     def record(self) -> str:

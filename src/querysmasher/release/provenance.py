@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import date as Date  # noqa: N812 - `date` is the name of a field
 from typing import Any, Self
 
-from querysmasher.errors import FileError
+from querysmasher.errors import FileError, as_given
 from querysmasher.fields import word
 
 
@@ -37,7 +37,7 @@ class Provenance:
             if field.name == "date":
                 object.__setattr__(self, "date", _day(given))
             elif given is not None and not (isinstance(given, str) and given.strip()):
-                msg = f"{field.name}: expected a non-empty string, got {given!r}"
+                msg = f"{field.name}: expected a non-empty string, got {as_given(given)}"
                 raise FileError(msg)
 
     def to_json(self) -> dict[str, str]:
@@ -59,5 +59,5 @@ def _day(given: object) -> Date | None:
     try:
         return Date.fromisoformat(given)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        msg = f"date: expected a date such as '2024-03-01', got {given!r}"
+        msg = f"date: expected a date such as '2024-03-01', got {as_given(given)}"
         raise FileError(msg) from None

@@ -18,7 +18,7 @@ from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
-from querysmasher.release.reconstruction import Reconstruction
+from querysmasher.release.reconstruction import Reconstruction, answered
 from querysmasher.schema import Schema
 from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
@@ -42,9 +42,7 @@ class Pruned:
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.estimator.variances(group))
         table = self._marginal(self.schema.positions(group.attributes))
-        for _, family in group.parts():
-            table = np.moveaxis(family.answers(table), 0, -1)
-        return table, std
+        return answered(group, table, std, self.reconstruction.public_total), std
 
     def _marginal(self, attributes: tuple[int, ...]) -> Array:
         """Return a marginal; those of the large attribute are kept."""

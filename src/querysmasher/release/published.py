@@ -1,50 +1,56 @@
-"""Checks of the files beside the noisy numbers: the plan, the errors of estimates, the page.
+"""Checks of the files beside the noisy numbers: the plan, the errors of estimates, the summary, the page.
 
-All of them follow from the release. A plan is that of the release if it rounds to its integer plan; what its
-planner claims beyond that (how close to the optimum it is) can only be checked by planning again.
+All of them follow from the release, and are written again to compare them. A plan is that of the release if
+it rounds to its integer plan; what its planner claims beyond that (how close to the optimum it is) can only
+be checked by planning again.
 """
 
 from __future__ import annotations
 
 import html
-import json
 import math
 import re
+import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import csv
 
-from querysmasher.errors import MissingExtraError, QuerySmasherError
+from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
+from querysmasher.fields import read_json
 from querysmasher.formatting import count
+from querysmasher.html import script_data
 from querysmasher.planning.estimating import size_share, sized_costs
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.residual_plan import joined, residual_plan
 from querysmasher.privacy.accounting import privacy_cost
 from querysmasher.privacy.digests import plan_digest
+from querysmasher.privacy.dropped import rest
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.release.comparing import CLOSE, sha256
+from querysmasher.release.comparing import CLOSE, UNREADABLE, close, read_csv, same_bytes, sha256
+from querysmasher.release.description import document, software
 from querysmasher.release.finding import FAILED, OK, OPEN, Finding
 from querysmasher.release.release import Release
+from querysmasher.release.summary import VERSION, exploration_summary, planned_summary, summary_of
+from querysmasher.report.page import generator
 from querysmasher.report.release_report import TITLE, release_page
+
+OTHERWISE = (
+    "can be read and is consistent, but its bytes are not those that this version writes: it may contain more"
+)
 
 ALIKE = 1e-3
 """Maximum relative difference of variances under two plans that differ by rounding on another machine."""
 
-NOTHING = 1e-9
-"""Maximum difference of two numbers that should both be zero, in records or as shares."""
-
-PARTS = re.compile(
-    r'(.*<script type="application/json" id="data">)(.*?)(</script><script>)(.*?)(</script><script>.*)',
-    re.DOTALL,
-)
-"""A page: markup, data, chart libraries, scripts."""
-
 HEADING = re.compile(r"<h1>(.*?)</h1>", re.DOTALL)
+MAKER = re.compile(r'<meta name="generator" content="(querysmasher [^"<>]{1,100})">')
 ESTIMATES = '<section id="estimates">'
+DATA, END = '<script type="application/json" id="data">', "</script>"
 
 
 def check_plan(release: Release, file: Path) -> tuple[Plan | None, Finding]:
@@ -56,6 +62,8 @@ def check_plan(release: Release, file: Path) -> tuple[Plan | None, Finding]:
         return None, Finding(file.name, FAILED, str(error))
     if wrong:
         return None, Finding(file.name, FAILED, wrong)
+    if not _same_archive(plan, file):
+        return plan, Finding(file.name, OPEN, OTHERWISE)
     words = f"rounds to the integer plan of {release.measurements:,} noisy integers; it costs"
     cost, budget = plan.privacy_cost, plan.budget.privacy_cost
     return plan, Finding(file.name, OK, f"{words} {cost:.9g}, of {budget:.9g} allowed")
@@ -92,7 +100,8 @@ def _planned_again(release: Release, plan: Plan) -> IntegerPlan:
     """Return the integer plan that follows from a plan, and from the noisy size if that is measured first."""
     explored, most = release.exploration, release.plan.max_records
     share = 0.0 if explored is None else explored.options.get("error_share", 0.0)
-    cost = release.noise.distribution.allowed_cost(plan.budget) * (1 - share)
+    allowed = release.noise.distribution.allowed_cost(plan.budget)
+    cost = rest(allowed, release.counted.dropped) * (1 - share)
     if not plan.sizes_first or plan.asked is None:
         return integer_plan(plan, cost, most)
     if release.public_total is not None:
@@ -107,64 +116,121 @@ def _planned_again(release: Release, plan: Plan) -> IntegerPlan:
     return joined([total, parts], plan.budget)
 
 
+def check_release_file(release: Release, file: Path) -> Finding:
+    """Write a release again, and compare."""
+    try:
+        if not _same_archive(release, file):
+            return Finding(file.name, OPEN, OTHERWISE)
+    except FileError as error:
+        return Finding(file.name, FAILED, str(error))
+    return Finding(file.name, OK, "complete; its parts fit together, and its checksum is right")
+
+
+def _same_archive(value: Release | Plan, file: Path) -> bool:
+    """Return whether what was read from a file is all that it contains."""
+    with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
+        value.save(Path(made) / file.name)
+        return same_bytes(file, Path(made) / file.name)
+
+
 def check_errors(release: Release, file: Path) -> Finding:
-    """Compute the errors of the estimates again."""
+    """Compute the errors of the estimates again, write them and compare."""
     expected = release.estimate().errors().to_frame()
     try:
-        found = csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=expected.schema))
-    except (pa.ArrowException, ValueError, OSError) as error:
+        found = read_csv(file)
+        if list(found) != expected.column_names or any(len(one) != len(expected) for one in found.values()):
+            return Finding(file.name, FAILED, "it has other columns or rows")
+        given = pa.table(found).cast(expected.schema)
+    except UNREADABLE as error:
         return Finding(file.name, FAILED, f"it cannot be read ({type(error).__name__})")
-    if found.column_names != expected.column_names or len(found) != len(expected):
-        return Finding(file.name, FAILED, "it has other columns or rows")
     for name in expected.column_names:
-        if not all(map(close, found[name].to_pylist(), expected[name].to_pylist())):
+        if not all(map(close, given[name].to_pylist(), expected[name].to_pylist())):
             return Finding(file.name, FAILED, f"does not follow from the noisy numbers: column {name!r}")
-    tables = count(len(found), "table")
-    return Finding(file.name, OK, f"errors of the estimates of {tables} follow from the noisy numbers")
+    words = f"errors of the estimates of {count(len(given), 'table')} follow from the noisy numbers"
+    stream = pa.BufferOutputStream()
+    csv.write_csv(given, stream)
+    if stream.getvalue().to_pybytes() != file.read_bytes():
+        how = f"its bytes are not those that {software('pyarrow')} writes here"
+        return Finding(file.name, OPEN, f"{words}, but {how}")
+    return Finding(file.name, OK, words)
 
 
-def close(one: Any, other: Any) -> bool:
-    """Return whether two values are equal but for rounding, in nested plain data."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(close, one, other))
-    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other)]
-    if all(numbers):
-        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=NOTHING)
-    return type(one) is type(other) and bool(one == other)
-
-
-def check_page(release: Release, file: Path, same_version: bool) -> Finding:
-    """Write the page again, and compare; `same_version` is whether this version wrote the folder.
-
-    Pages that other versions of this software write differ, and are not compared.
-    """
+def check_summary(release: Release, plan: Plan | None, file: Path) -> Finding:
+    """Write the summary again, with the digests that it states, and compare."""
     try:
-        given = file.read_text(encoding="utf-8")
-        heading = html.unescape(found.group(1)) if (found := HEADING.search(given)) else ""
-        fresh = release_page(release, heading, release.estimate() if ESTIMATES in given else None)
-        same, same_libraries = _compared(given, fresh)
+        text = file.read_bytes()
+        stated = dict(read_json(text).items())
+    except (OSError, ValueError, AttributeError) as error:
+        words = "repeats a key" if "repeats" in str(error) else "missing, or not valid JSON"
+        return Finding(file.name, FAILED, words)
+    computed = exploration_summary(release)  # on another machine the same but for rounding
+    if plan is not None:
+        computed |= planned_summary(plan, release)
+    expected = read_json(document({**summary_of(release), **computed}))
+    for key in computed:
+        if key in stated and close(stated[key], expected[key]):
+            expected[key] = stated[key]
+    digests = stated.get("digests")
+    if isinstance(digests, dict):
+        expected["digests"] = dict(sorted(digests.items()))
+    if document(expected) == text:
+        digest = expected["integer_plan_digest"]
+        return Finding(file.name, OK, f"states the guarantee; the integer plan has digest {digest}")
+    return _other_summary(stated, expected, file.name)
+
+
+def _other_summary(stated: Mapping[str, Any], expected: Mapping[str, Any], name: str) -> Finding:
+    """Return how a summary differs from the one expected; another version may state other things."""
+    wrong = [key for key, value in expected.items() if key in stated and stated[key] != value]
+    more, silent = sorted({*stated} - {*expected}), [key for key in expected if key not in stated]
+    if wrong not in ([], [VERSION]):
+        false = ", ".join(key for key in wrong if key != VERSION)
+        return Finding(name, FAILED, f"says something else about {false}")
+    words = [f"it also states {', '.join(more)}"] if more else []
+    words += [f"it does not state {', '.join(silent)}"] if silent else []
+    if wrong:
+        by = f"version {stated[VERSION]} wrote it, and this is {expected[VERSION]}"
+        return Finding(name, OPEN, "; ".join(["nothing in it is wrong", by, *words]))
+    ours = f"it is not the text that version {expected[VERSION]} writes"
+    return Finding(name, FAILED, "; ".join(words) or ours)
+
+
+def check_page(release: Release, file: Path) -> Finding:
+    """Make the page again, and compare; other versions of the software make other pages."""
+    heading = release.provenance.title or TITLE
+    try:
+        given = file.read_bytes().decode()
+        estimate = release.estimate() if ESTIMATES in given else None
+        fresh = release_page(release, heading, estimate)
+        if _same_page(given, fresh):
+            return Finding(file.name, OK, "the page follows from the noisy numbers, byte for byte")
+        maker = MAKER.search(given)
+        if maker is not None and html.unescape(maker[1]) != generator():
+            by = f"{html.unescape(maker[1])} made it; {generator()} makes other pages"
+            return Finding(file.name, OPEN, f"{by}. Make it again, or verify it with the former")
+        own = HEADING.search(given)
+        title = heading if own is None else html.unescape(own[1])
+        if title != heading and _same_page(given, release_page(release, title, estimate)):
+            words = f"the release does not state the heading {title!r}; all else follows from it"
+            return Finding(file.name, OPEN, words)
     except MissingExtraError as error:
-        return Finding(file.name, OPEN, str(error))
-    except (OSError, ValueError, RecursionError) as error:
+        return Finding(file.name, OPEN, f"it cannot be made again to compare it: {error}")
+    except (QuerySmasherError, OSError, ValueError) as error:
         return Finding(file.name, FAILED, f"it cannot be read ({type(error).__name__})")
-    if not same and same_version:
-        return Finding(file.name, FAILED, "does not follow from the noisy numbers")
-    if not same:
-        return Finding(file.name, OPEN, "another version of this software wrote the folder")
-    if not same_libraries:
-        return Finding(file.name, OPEN, "follows from the noisy numbers, but has other chart libraries")
-    own = release.provenance.title or TITLE
-    words = "" if heading == own else f"; nobody checks its heading {heading!r}"
-    return Finding(file.name, OK, f"the page follows from the noisy numbers{words}")
+    pairs = zip_longest(given.split("\n"), fresh.split("\n"))
+    line = next(number for number, (one, other) in enumerate(pairs, 1) if one != other)
+    words = "is not the page that follows from the noisy numbers"
+    return Finding(file.name, FAILED, f"{words}: it differs from line {line:,} on")
 
 
-def _compared(given: str, fresh: str) -> tuple[bool, bool]:
-    """Return whether text, scripts and data of two pages are the same, and whether their libraries are."""
-    one, other = PARTS.fullmatch(given), PARTS.fullmatch(fresh)
-    if one is None or other is None:
-        return False, False
-    before, data, middle, libraries, after = one.groups()
-    same = (before, middle, after) == (other[1], other[3], other[5])
-    return same and close(json.loads(data), json.loads(other[2])), libraries == other[4]
+def _same_page(given: str, fresh: str) -> bool:
+    """Return whether two pages are the same, but for rounding of the numbers for their scripts."""
+    if given == fresh:
+        return True
+    start, other = given.find(DATA), fresh.index(DATA)
+    if start < 0:
+        return False
+    end, last = given.find(END, start), fresh.index(END, other)
+    data = read_json(given[start + len(DATA) : end])
+    same = close(data, read_json(fresh[other + len(DATA) : last]))
+    return same and given == fresh[:other] + script_data(data, "data") + fresh[last + len(END) :]

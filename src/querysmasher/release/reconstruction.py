@@ -1,8 +1,8 @@
 """Consistent, unbiased marginals reconstructed from noisy answers.
 
-With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table on exactly A. The estimator
-corrects residuals by what was measured of queries that are not split, and adds them up to tables. All marginals
-come from the same residuals, so they agree wherever they overlap.
+With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table on exactly A. The
+estimator corrects residuals by what was measured of queries that are not split, and adds them up to tables.
+All marginals come from the same residuals, so they agree wherever they overlap.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Reconstruction:
 
     @cached_property
     def _table(self) -> Array:
-        """An estimate of the counts of all cells, from which answers to the only measurement's queries follow."""
+        """Estimated counts of all cells, from which answers to the only measurement's queries follow."""
         (measured,) = self.plan.measured
         ((_, number),) = measured.blocks
         ((_, factor),) = self.plan.strategies[number].factors
@@ -122,6 +122,7 @@ class Reconstruction:
         if missing:
             sets = "; ".join("{" + ", ".join(self.plan.schema.names[a] for a in m) + "}" for m in missing)
             msg = f"the marginal cannot be reconstructed: the sets {sets} are not measured, or only in part"
+            msg += "; add them to the planned workload, or ask release.estimate(), which fills such sets in"
             raise OutsideMeasuredSpaceError(msg)
 
     def is_whole(self, attributes: tuple[int, ...]) -> bool:
@@ -155,6 +156,26 @@ class Reconstruction:
                 total = residual.sum(axis=axis, keepdims=True)
                 residual = residual - total * along(weights, axis, residual.ndim)
         return residual
+
+
+def answered(group: Group, table: Array, std: Array, public_total: int | None) -> Array:
+    """Return the answers to a group from its marginal, with an axis per family.
+
+    A query has no error if it counts every record equally often. Its answer is exactly that multiple of the
+    public number of records, and not the sum of cells that have rounding errors.
+    """
+    answers = summed(group, table)
+    if std.all():
+        return answers
+    often = summed(group, np.ones(table.shape)) / table.size
+    return np.where(std == 0, often * float(public_total or 0), answers)
+
+
+def summed(group: Group, table: Array) -> Array:
+    """Return the sums of the cells of a table that a group asks for, with an axis per family."""
+    for _, family in group.parts():  # each answers the first axes, and its queries go to the end
+        table = np.moveaxis(family.answers(table), 0, -1)
+    return table
 
 
 def _is_of_whole_queries(plan: IntegerPlan, measured: IntegerMeasured) -> bool:

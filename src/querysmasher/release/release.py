@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.model import Model
 from querysmasher.formatting import count
@@ -22,6 +22,7 @@ from querysmasher.release.covariance import covariance
 from querysmasher.release.description import about
 from querysmasher.release.linear import LinearMeasurement, linear_measurements
 from querysmasher.release.measurements import Measurements
+from querysmasher.release.reconstruction import answered
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
@@ -32,18 +33,24 @@ from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.coarse import Coarsening
 from querysmasher.workload.groups import Group
 from querysmasher.workload.lookup import asked_of
+from querysmasher.workload.predicates import check_workload
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Release(Measurements, Statistical):
+class Release(Measurements, Statistical, Explained):
     """Noisy measurements of a table, as `measure` returned them. Nothing here reads the table again.
 
-    Answers are unbiased and consistent with each other. They are available for any workload in the measured
-    space, at any time, at no further privacy cost.
+    Answers are unbiased and consistent with each other. They are about the records that were counted: all
+    records of the table, unless `counted` says that some were left out. They are available for any workload
+    in the measured space, at any time, at no further privacy cost.
     """
+
+    _instead: ClassVar[Mapping[str, str]] = {
+        "+": "measure all tables with one plan, and let a Ledger add up what several releases spend",
+    }
 
     _model: Model | None = field(default=None, init=False)
     """What computes the estimate, if that was computed while measuring; a changed release has none."""
@@ -64,6 +71,7 @@ class Release(Measurements, Statistical):
         """
         return CoarseRelease(self, Coarsening.read(self.workload, level, groups))
 
+    @explained("release.answer(\"age >= 18 and sex == 'F'\")")
     def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
         """Answer a workload (by default the planned one), a predicate or several, with standard errors."""
         return self._answer(self.workload if workload is None else asked_of(self.workload, workload))
@@ -90,9 +98,7 @@ class Release(Measurements, Statistical):
         """Return values and standard errors of one group, with an axis per family."""
         std = np.sqrt(self.estimator.variances(group))  # also refuses what cannot be answered
         table = self.reconstruction.marginal(self.plan.schema.positions(group.attributes), complete=False)
-        for _, family in group.parts():  # each answers the first axes, and its queries go to the end
-            table = np.moveaxis(family.answers(table), 0, -1)
-        return table, std
+        return answered(group, table, std, self.public_total), std
 
     def variances(self, workload: Workload) -> Array:
         """Return the variance of every answer, in the workload's order."""
@@ -100,6 +106,7 @@ class Release(Measurements, Statistical):
         self.estimator.prepare(workload)
         return np.concatenate([self.estimator.variances(group).ravel() for group in workload])
 
+    @explained("release.covariance(workload)")
     def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
         """Return the covariance matrix of the answers to a small workload, or with those to another one."""
         self._check(workload)
@@ -107,6 +114,7 @@ class Release(Measurements, Statistical):
             self._check(other)
         return covariance(self.estimator, workload, other)
 
+    @explained("release.write(workload, 'answers.csv')")
     def write(
         self,
         workload: Workload,
@@ -132,6 +140,7 @@ class Release(Measurements, Statistical):
         """
         return linear_measurements(self)
 
+    @explained("release.estimate()")
     def estimate(self) -> Estimate:
         """Return estimates that are non-negative and shrunk: biased, and far closer on sparse tables.
 
@@ -155,10 +164,12 @@ class Release(Measurements, Statistical):
         """
         return replace(self, provenance=replace(self.provenance, **words))
 
+    @explained("release.save('my.release')")
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file, from which `Release.load` returns the same answers."""
         save_release(self, path)
 
+    @explained("release.report('release.html')")
     def report(
         self, path: str | os.PathLike[str], *, title: str | None = None, estimates: bool | None = None
     ) -> Path:
@@ -178,29 +189,26 @@ class Release(Measurements, Statistical):
             ("noisy numbers", f"{self.measurements:,} on {sets}"),
             ("attributes", ", ".join(names[:12]) + (", …" if len(names) > 12 else "")),
             ("guarantee", self.guarantee),
+            *([] if self.left_out is None else [("left out", self.left_out.words())]),
             ("ledger", self.record),
         ]
         return notebook("Release", table(["", ""], rows))
 
     @classmethod
+    @explained("qs.Release.load('my.release')")
     def load(cls, path: str | os.PathLike[str]) -> Release:
         """Read a release from a file; refuse a damaged, foreign or incomplete one."""
         return load_release(cls, path)
 
     def _check(self, workload: Workload) -> None:
-        if not isinstance(workload, Workload):
-            msg = f"workload: expected a Workload, got {type(workload).__name__}"
-            raise OutsideMeasuredSpaceError(msg)
-        if workload.schema != self.plan.schema:
-            msg = (
-                f"workload: its schema {workload.schema} differs from that of the release, {self.plan.schema}"
-            )
-            raise OutsideMeasuredSpaceError(msg)
+        check_workload(workload, self.plan.schema, "release")
 
     def __repr__(self) -> str:
         """Show what was measured and the guarantee."""
+        out = "" if self.left_out is None else f"  left out  {self.left_out.words()}\n"
         return (
             f"Release of {len(self.plan.measured):,} attribute sets over {self.plan.schema}\n"
             f"  guarantee {self.guarantee}\n"
+            f"{out}"
             f"  ledger    {self.record}"
         )

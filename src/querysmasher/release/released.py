@@ -13,6 +13,7 @@ from querysmasher.release.exploration import Exploration
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.store import Store
+from querysmasher.report.left_out import Counted
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -36,6 +37,8 @@ class Measured(Protocol):
     def entry(self) -> Entry | None: ...
     @property
     def person(self) -> str | None: ...
+    @property
+    def counted(self) -> Counted: ...
     @property
     def asked(self) -> Workload | None: ...
     @property

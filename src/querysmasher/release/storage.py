@@ -24,6 +24,7 @@ from querysmasher.release.exploration import exploration_from_data, exploration_
 from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.released import Measured
+from querysmasher.report.left_out import counted_from_data
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 from querysmasher.workload.workload import Workload
 
@@ -76,6 +77,7 @@ def release_to_data(release: Measured) -> dict[str, Any]:
             "seeded": release.noise.seeded,
         },
         "person": release.person,
+        "counted": release.counted.to_data(),
         "exploration": exploration_to_data(release.exploration),
         "ledger": None if release.entry is None else [release.entry.previous, release.entry.to_json()],
         **centres_to_data(release.centres),
@@ -128,7 +130,9 @@ def release_from_data(make: Callable[..., R], data: dict[str, Any]) -> R:
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
     more: dict[str, Any] = {
         "entry": _entry_from_data(data),
-        "person": _person_from_data(data),
+        "counted": counted_from_data(
+            data.get("counted"), _person_from_data(data), plan.budget.unit, record.distribution
+        ),
         "provenance": Provenance.from_json(data.get("provenance", {})),
         "asked": _asked_from_data(data, workload),
         "exploration": exploration_from_data(data.get("exploration"), plan, record.distribution),

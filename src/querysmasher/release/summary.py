@@ -9,6 +9,7 @@ from typing import Any
 from querysmasher.planning.planned import Planned
 from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import Distribution
+from querysmasher.privacy.dropped import rest
 from querysmasher.release.release import Release
 from querysmasher.release.released import Released
 
@@ -26,6 +27,7 @@ def summary_of(release: Released) -> dict[str, Any]:
         "budget": release.plan.budget.to_json(),
         "noise": release.noise.description,
         "person": release.person,
+        "counted": release.counted.to_json(),
         "record": release.record,
         "ledger": None if release.entry is None else release.entry.to_data(),
         "integer_plan_digest": plan_digest(release.plan),
@@ -41,8 +43,9 @@ def planned_summary(plan: Planned, release: Released) -> dict[str, Any]:
     """
     if plan.sizes_first:
         return {}
-    explored = release.exploration
+    explored, allowed = release.exploration, release.noise.distribution.allowed_cost(plan.budget)
     left = 1 - (0.0 if explored is None else explored.options["error_share"])
+    left *= rest(allowed, release.counted.dropped) / allowed
     factor = noise_factor(plan, release.noise.distribution) / math.sqrt(left)
     return {"expected_error": plan.rmse * factor, "gap": plan.gap}
 

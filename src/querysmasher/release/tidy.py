@@ -127,14 +127,12 @@ class Tidy:
     def _numbers(self, values: Array, std: Array) -> Iterator[Any]:
         cv = coefficients(values, std)
         hidden = self.rules.hidden(cv)
-        mask = hidden if hidden.any() else None
         low, high = values - self.reach * std, values + self.reach * std
         if not self.exact:
             low, high = outwards(low, high, std)
         for column in (values, std, low, high):
-            yield pa.array(np.ascontiguousarray(column), mask=mask)
-        unknown = hidden | ~np.isfinite(cv)
-        yield pa.array(cv if self.exact else _short(cv), mask=unknown if unknown.any() else None)
+            yield masked(column, hidden)
+        yield masked(cv if self.exact else _short(cv), hidden | ~np.isfinite(cv))
         flags = (*self.rules.words, "suppressed")
         place = np.searchsorted(np.array(self.rules.thresholds), cv, side="left")
         place = np.where(hidden, len(flags) - 1, place).astype(np.int32)
@@ -167,6 +165,13 @@ def _columns(
         taken += own.names
         made.append(own)
     return made
+
+
+def masked(numbers: Array, missing: NDArray[np.bool_]) -> Any:
+    """Return an Arrow array, of which no file keeps what is missing."""
+    if not missing.any():
+        return pa.array(np.ascontiguousarray(numbers))
+    return pa.array(np.where(missing, 0.0, numbers), mask=missing)
 
 
 def outwards(low: Array, high: Array, std: Array) -> tuple[Array, Array]:

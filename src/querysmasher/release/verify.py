@@ -2,13 +2,14 @@
 
 A release folder states what was measured, with how much noise, and what follows from it. All of this can be
 recomputed from the folder alone: its files have the digests that the summary states; the integer plan costs
-at most its budget, exactly; the answers follow from the noisy numbers; and a ledger has the entry that the
-release names. What no check of a folder can show is in `BEYOND`.
+at most its budget, exactly; and a ledger has the entry that the release names. Every other file follows from
+the release: it is written again, and must have the same bytes, but for rounding on another machine. What
+cannot be written again here is not verified, and neither is the folder. What no check of a folder can show is
+in `BEYOND`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,18 +17,23 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from querysmasher.errors import FileError, QuerySmasherError
+from querysmasher.errors import FileError, QuerySmasherError, as_given
+from querysmasher.fields import read_json
 from querysmasher.formatting import count
-from querysmasher.planning.plan import Plan
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import sha256
 from querysmasher.release.description import NAME as DESCRIPTION
 from querysmasher.release.exploration import spent
-from querysmasher.release.finding import FAILED, OK, OPEN, Finding
-from querysmasher.release.published import check_errors, check_page, check_plan, close
-from querysmasher.release.redone import redone
+from querysmasher.release.finding import FAILED, NOT_ASKED, OK, OPEN, Finding
+from querysmasher.release.published import (
+    check_errors,
+    check_page,
+    check_plan,
+    check_release_file,
+    check_summary,
+)
+from querysmasher.release.redone import TABLES, check_tables
 from querysmasher.release.release import Release
-from querysmasher.release.summary import VERSION, exploration_summary, planned_summary, summary_of
 from querysmasher.text import shown
 
 RELEASE, SUMMARY = "release.qs", "summary.json"
@@ -51,14 +57,21 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed."""
-        return all(finding.status != FAILED for finding in self.findings)
+        """Whether every check passed."""
+        return self.outcome == OK
+
+    @property
+    def outcome(self) -> str:
+        """`FAILED` if a check failed, else "not verified" if one could not be made, else "passed"."""
+        found = {finding.status for finding in self.findings}
+        return next((status for status in (FAILED, OPEN) if status in found), OK)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return {
             "folder": self.folder,
             "verified": self.ok,
+            "outcome": self.outcome,
             "digest": self.digest,
             "guarantee": self.guarantee,
             "checks": [{"check": f.name, "status": f.status, "text": f.text} for f in self.findings],
@@ -68,11 +81,21 @@ class Verdict:
     def __str__(self) -> str:
         """Return the verdict as a text to paste."""
         width = max(len(finding.name) for finding in self.findings)
-        lines = [f"{'VERIFIED' if self.ok else 'NOT VERIFIED'}: {self.folder}"]
-        lines += [f"  {f.status:<11}  {f.name:<{width}}  {f.text}" for f in self.findings]
+        verdict = {OK: "VERIFIED", FAILED: "FAILED", OPEN: "NOT VERIFIED"}[self.outcome]
+        lines = [f"{verdict}: {self.folder}"]
+        lines += [f"  {f.status:<12}  {f.name:<{width}}  {f.text}" for f in self.findings]
         lines += [f"{RELEASE}: sha256 {self.digest}"] if self.digest else []
         lines += [f"Guarantee: {self.guarantee}"] if self.guarantee else []
-        return shown("\n".join([*lines, BEYOND]))
+        return shown("\n".join([*lines, BEYOND, f"{verdict}: {self._conclusion()}"]))
+
+    def _conclusion(self) -> str:
+        """Return how many checks had which result, and which of them are to be looked at."""
+        names = {s: [f.name for f in self.findings if f.status == s] for s in (OK, FAILED, OPEN)}
+        passed, failed, left = (names[status] for status in (OK, FAILED, OPEN))
+        words = [f"{count(len(passed), 'check')} passed"]
+        words += [f"{len(failed)} failed ({', '.join(failed)})"] if failed else []
+        words += [f"{len(left)} could not be made ({', '.join(left)})"] if left else []
+        return ", ".join(words)
 
 
 def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[str] | None = None) -> Verdict:
@@ -84,7 +107,7 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
             is not looked up.
     """
     if not isinstance(folder, str | os.PathLike):
-        msg = f"folder: expected the path of a release folder or of a release, got {folder!r}"
+        msg = f"folder: expected the path of a release folder or of a release, got {as_given(folder)}"
         raise FileError(msg)
     if ledger is not None and not isinstance(ledger, Ledger):
         ledger = Ledger(ledger)
@@ -98,20 +121,39 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
         release = Release.load(file)
     except FileError as error:
         return Verdict(str(path), (Finding(file.name, FAILED, str(error)),), "", digest)
-    findings = [Finding(file.name, OK, "complete; its parts fit together, and its checksum is right")]
-    findings += [_noise(release), _cost(release)]
-    if path.is_dir():
-        summary = _summary(path)
-        plan, beside = _beside(release, path, summary)
-        findings += _files(path, summary)
-        findings += [*_stated(release, plan, summary), *_answers(release, path), *beside]
+    findings = [check_release_file(release, file), _noise(release), _cost(release)]
+    try:
+        findings.extend(_folder(release, path) if path.is_dir() else ())
+    except QuerySmasherError as error:  # nothing follows from this release
+        findings.append(Finding("other files", FAILED, str(error)))
     findings.append(_recorded(release, ledger))
     return Verdict(str(path), tuple(findings), release.guarantee, digest)
 
 
 def digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file of a release folder but the summary, which states them."""
-    return {p.name: sha256(p) for p in sorted(folder.iterdir()) if p.is_file() and p.name != SUMMARY}
+    return {name: sha256(folder / name) for name in _files(folder) if name != SUMMARY}
+
+
+def _files(folder: Path) -> list[str]:
+    """Return the names of all files, without links and folders."""
+    return sorted(p.name for p in folder.iterdir() if p.is_file() and not p.is_symlink())
+
+
+def _folder(release: Release, folder: Path) -> Iterator[Finding]:
+    """Check everything that is in a folder."""
+    there = _files(folder)
+    plan, planned = check_plan(release, folder / PLAN) if PLAN in there else (None, None)
+    yield _digests(folder)
+    yield check_summary(release, plan, folder / SUMMARY)
+    yield from check_tables(release, folder, there)
+    if planned is not None:
+        yield planned
+    if ERRORS in there:
+        yield check_errors(release, folder / ERRORS)
+    if PAGE in there:
+        yield check_page(release, folder / PAGE)
+    yield from _others(folder)
 
 
 def _noise(release: Release) -> Finding:
@@ -130,112 +172,61 @@ def _noise(release: Release) -> Finding:
 def _cost(release: Release) -> Finding:
     """Recompute the exact cost of the integer plan, and of the phases between which it was planned."""
     budget = release.plan.budget
-    cost = spent(release.plan, release.exploration)
+    cost = spent(release.plan, release.exploration, release.counted.dropped)
     allowed = Fraction(release.noise.distribution.allowed_cost(budget))
     words = f"{cost} = {float(cost):.9g}, of {float(allowed):.9g} allowed (rho = {float(cost) / 2:.6g})"
     return Finding("privacy cost", OK if cost <= allowed else FAILED, words)
 
 
-def _summary(folder: Path) -> Mapping[str, Any] | None:
-    """Return what the summary states, or None if it cannot be read."""
+def _stated(folder: Path) -> Mapping[str, Any]:
+    """Return the digests that the summary states."""
     try:
-        found = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        found = read_json((folder / SUMMARY).read_bytes())["digests"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def _files(folder: Path, summary: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _digests(folder: Path) -> Finding:
     """Compare every file with the digest that the summary states."""
-    stated = summary.get("digests") if summary else None
-    if not isinstance(stated, dict) or not stated:
-        yield Finding("files", OPEN, f"{SUMMARY} states no digests")
-        return
-    there = digests(folder)
+    stated, there = _stated(folder), digests(folder)
+    if not stated:
+        return Finding("files", OPEN, f"{SUMMARY} states no digests")
     wrong = sorted(name for name in stated if name in there and there[name] != stated[name])
     missing = sorted(set(stated) - set(there))
     if wrong or missing:
         words = (("changed", wrong), ("missing", missing))
-        yield Finding("files", FAILED, "; ".join(f"{', '.join(n)} {what}" for what, n in words if n))
-    else:
-        yield Finding("files", OK, f"{', '.join(sorted(stated))} have the digests that {SUMMARY} states")
-    others = sorted(set(there) - {*stated, PAGE})  # which is written again
-    if others:
-        yield Finding("other files", OPEN, ", ".join(others))
+        return Finding("files", FAILED, "; ".join(f"{', '.join(n)} {what}" for what, n in words if n))
+    return Finding("files", OK, f"{', '.join(sorted(stated))} have the digests that {SUMMARY} states")
 
 
-def _beside(
-    release: Release, folder: Path, summary: Mapping[str, Any] | None
-) -> tuple[Plan | None, list[Finding]]:
-    """Check the plan, the errors of estimates and the page, as far as they are there; return the plan."""
-    plan, findings = None, []
-    if (folder / PLAN).is_file():
-        plan, finding = check_plan(release, folder / PLAN)
-        findings.append(finding)
-    if (folder / ERRORS).is_file():
-        findings.append(check_errors(release, folder / ERRORS))
-    if (folder / PAGE).is_file():
-        same_version = (summary or {}).get(VERSION) == summary_of(release)[VERSION]
-        findings.append(check_page(release, folder / PAGE, same_version))
-    return plan, findings
+def _others(folder: Path) -> Iterator[Finding]:
+    """Name everything that no check looks at, and files that the summary does not name."""
+    there = _files(folder)
+    known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *TABLES}
+    if any(name in TABLES for name in there):
+        known.add(DESCRIPTION)  # else it describes nothing
+    strangers = [_named(p) for p in sorted(folder.iterdir()) if p.name not in known or p.name not in there]
+    unnamed = [name for name in there if name in known - {PAGE, SUMMARY, *_stated(folder)}]
+    words = [f"these do not follow from the release: {', '.join(strangers)}"] if strangers else []
+    words += [f"{SUMMARY} states no digest of {', '.join(unnamed)}"] if unnamed else []
+    if words:
+        yield Finding("other files", OPEN, "; ".join(words))
 
 
-def _stated(release: Release, plan: Plan | None, summary: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Compare what the summary says about the release with what follows from it."""
-    if summary is None:
-        yield Finding(SUMMARY, FAILED, "missing, or not valid JSON")
-        return
-    exact = {key: value for key, value in summary_of(release).items() if key != VERSION}
-    computed = exploration_summary(release)  # on another machine the same but for rounding
-    if plan is not None:
-        computed |= planned_summary(plan, release)
-    expected = json.loads(json.dumps(exact | computed))
-    wrong = [
-        key
-        for key, value in expected.items()
-        if key in summary and not (summary[key] == value or (key in computed and close(summary[key], value)))
-    ]
-    silent = [key for key in expected if key not in summary]
-    if wrong:
-        yield Finding(SUMMARY, FAILED, f"says something else about {', '.join(wrong)}")
-    elif silent:
-        yield Finding(SUMMARY, OPEN, f"right, as far as it goes; it does not state {', '.join(silent)}")
-    else:
-        digest = expected["integer_plan_digest"]
-        yield Finding(SUMMARY, OK, f"states the guarantee; the integer plan has digest {digest}")
-    others = sorted(set(summary) - {*expected, VERSION, "digests"})
-    if others:
-        yield Finding("other statements", OPEN, f"{SUMMARY}: {', '.join(others)}")
-
-
-def _answers(release: Release, folder: Path) -> Iterator[Finding]:
-    """Answer the planned workload again, and compare with the published answers and estimates."""
-    given = sorted(p for p in folder.iterdir() if p.name.startswith(("answers.", "estimates.")))
-    if not any(file.name.startswith("answers.") for file in given):
-        yield Finding("answers", OPEN, "none are published")
-    for file in filter(Path.is_file, given):
-        source = release if file.name.startswith("answers.") else release.estimate()
-        found, description = redone(source, file)
-        if found is None:
-            yield Finding(file.name, OPEN, "this format is not compared")
-        elif found:
-            yield Finding(file.name, FAILED, f"does not follow from the noisy numbers: {found}")
-        else:
-            what = "answers and standard errors" if source is release else "estimates"
-            yield Finding(
-                file.name, OK, f"{source.workload.query_count:,} {what} follow from the noisy numbers"
-            )
-        if description:
-            yield Finding(DESCRIPTION, FAILED, description)
+def _named(path: Path) -> str:
+    """Return the name of what is in a folder, and what it is unless it is a file."""
+    kinds = ((path.is_symlink(), " (a link)"), (path.is_dir(), " (a folder)"), (path.is_file(), ""))
+    return path.name + next((kind for is_kind, kind in kinds if is_kind), " (not a file)")
 
 
 def _recorded(release: Release, ledger: Ledger | None) -> Finding:
     """Look up the entry of the release."""
     entry = release.entry
     if entry is None:
-        return Finding("ledger", OPEN if ledger is None else FAILED, release.record)
+        return Finding("ledger", NOT_ASKED if ledger is None else FAILED, release.record)
     if ledger is None:
-        return Finding("ledger", OPEN, f"{release.record} No ledger was given to look it up.")
+        return Finding("ledger", NOT_ASKED, f"{release.record} No ledger was given to look it up.")
     try:
         chain = ledger.verify()
     except QuerySmasherError as error:

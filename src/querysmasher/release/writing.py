@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,13 @@ def write_answers(
     progress: bool | None,
     level: float = 0.95,
     rules: Rules | None = None,
+    adopted: Callable[[Any], Any] | None = None,
 ) -> None:
     """Write one row per query: what it counts, value, standard error, interval, cv and flag.
 
     The ending of the name decides the format. In a CSV file, a spreadsheet reads no name as a formula. The
-    file appears under its name only when it is complete; `datapackage.json` beside it describes it.
+    file appears under its name only when it is complete; `datapackage.json` beside it describes it. `adopted`
+    changes the tables before they are written.
     """
     ending = check_ending(path, ENDINGS)
     if ending == ".xlsx":
@@ -60,7 +62,7 @@ def write_answers(
     ):
         for group in workload:
             for table in _tables(release, tidy, group):
-                writer.write(table)
+                writer.write(table if adopted is None else adopted(table))
             bar.advance()
     write_description(Path(path), tidy, source, writer.sheets)
 

@@ -3,6 +3,7 @@
 document.addEventListener("DOMContentLoaded", () => {
   const STEP = 60;
   let shown = STEP;
+  const tenth = (value) => value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
   const names = (places) => places.map((place) => data.attributes[place].name).join(" × ");
   const table = () => data.estimates[Number(byId("estimate-table").value)];
 
@@ -18,7 +19,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   function draw() {
-    const [places, values, unbiased, std] = table();
+    const [places, values, unbiased, std, marks] = table();
     const view = byId("estimate-view").value;
     const both = view !== "unbiased", plain = view !== "estimate";
     const cell = (text) => make("td", { class: "n" }, text);
@@ -27,17 +28,23 @@ document.addEventListener("DOMContentLoaded", () => {
       plain ? make("th", { class: "n" }, "unbiased") : null, plain ? make("th", { class: "n" }, "95% interval") : null];
     const body = values.slice(0, shown).map((value, i) => make("tr", {},
       ...labels(places, i).map((label) => make("td", {}, label)),
-      both ? cell(digits(value)) : null,
+      both ? cell(`${marks.includes(i) ? "† " : ""}${tenth(value)}`) : null,
       plain ? cell(unbiased === null ? "not measured" : estimate(unbiased[i], std[i])) : null,
       plain ? cell(unbiased === null ? "" : `${estimate(unbiased[i] - data.reach * std[i], std[i])} … ${estimate(unbiased[i] + data.reach * std[i], std[i])}`) : null));
     byId("estimate-cells").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
     byId("estimate-more").hidden = shown >= values.length;
+    byId("estimate-note").textContent = (shown < values.length ? `${whole(shown)} of ${counted(values.length, "cell")}. ` : "") +
+      (unbiased === null ? "This table was not measured." : `${whole(marks.length)} of ${counted(values.length, "estimate")} ` +
+        `${marks.length === 1 ? "is" : "are"} marked; about ${Number((0.05 * std.filter((one) => one > 0).length).toFixed(1))} would be if all were exact.`);
   }
 
   if (!data.estimates || data.estimates.length === 0) return;
   byId("estimate-table").replaceChildren(...data.estimates.map(([places], i) => make("option", { value: i }, names(places))));
+  const opened = [...data.opening].sort((one, two) => one - two).join(",");
+  byId("estimate-table").value = Math.max(data.estimates.findIndex(([places]) => places.join(",") === opened), 0);
   byId("estimate-table").addEventListener("input", () => { shown = STEP; draw(); });
   byId("estimate-view").addEventListener("input", draw);
   byId("estimate-more").addEventListener("click", () => { shown += 10 * STEP; draw(); });
+  window.addEventListener("beforeprint", () => { shown = Math.max(shown, PRINTED); draw(); });
   draw();
 });

@@ -5,16 +5,28 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
+from querysmasher.arrays import Array, in_order
 from querysmasher.estimate.errors import EstimateError, EstimateErrors
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.formatting import count
+from querysmasher.formatting import count, settled, shortened
 from querysmasher.html import Html, element, join, table
 from querysmasher.release.released import Released
 from querysmasher.report.page import asset
-from querysmasher.report.release_data import own_table
+from querysmasher.report.release_data import FOLLOWS, Z95, Table, own_table
 
 PAGE_CELLS, MAX_CELLS = 60_000, 10_000
 """Maximum number of cells of all tables that are shown, and of one; smaller tables come first."""
+
+MARKED = (
+    "† marks an estimate outside the 95% interval of its unbiased count. Noise alone causes such marks: if "
+    "all estimates were exact, about 5 of 100 would be marked. Where a table has many more, its estimates "
+    "are off by more than noise explains: trust its unbiased counts. Where it has no more, noise explains "
+    "the marks, and they say nothing against the estimates. Nor does a mark beside an interval that is "
+    "wholly below zero: such an interval has missed the count, and every estimate is outside it."
+)
+"""Which number to trust where the two disagree."""
 
 LISTED = 10
 """Maximum number of tables whose errors are listed: the largest errors come first."""
@@ -51,7 +63,8 @@ class EstimateSection:
 
     def html(self) -> Html:
         """Return the section."""
-        worst = sorted(self.errors.each, key=lambda one: -one.value)[:LISTED]
+        each = list(self.errors.each)
+        worst = [each[place] for place in in_order([-one.value for one in each])[:LISTED]]
         rows = [
             (" × ".join(one.tables[0]), f"{one.value:,.0f}", f"{one.share:.1%}", _reach(one)) for one in worst
         ]
@@ -68,10 +81,11 @@ class EstimateSection:
             ),
             class_="control",
         )
-        left = f" {count(self.left_out, 'larger table')}: use estimate.marginal(…)." if self.left_out else ""
+        left = f" Not shown here: {count(self.left_out, 'larger table')}. {FOLLOWS}" if self.left_out else ""
+        exact = "one attribute" if self.estimate.schema.impossible_where else "one and two attributes"
         return join(
             [
-                element("p", _words(self.errors)),
+                element("p", _words(self.errors, self.estimate.fallback)),
                 element(
                     "div",
                     table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
@@ -79,29 +93,42 @@ class EstimateSection:
                 ),
                 element(
                     "p",
-                    "An estimate is non-negative, adds up, and is closer to the truth on sparse tables, but "
-                    "it is biased: its cells have no standard errors. The unbiased count is noisier, and "
-                    "its interval holds for every single cell; tables that were not measured have none."
-                    f"{left}",
+                    "An estimate is non-negative and usually closer to the truth on sparse tables, but it is "
+                    "biased: its cells have no standard errors. Estimates are rounded to a tenth. Tables on "
+                    f"{exact} add up to the same totals but for rounding; larger tables do so nearly. The "
+                    "unbiased count is noisier, and its interval holds for every single cell, "
+                    f"whatever the estimate assumes; tables that were not measured have none.{left}",
                 ),
+                element("p", MARKED),
                 control,
                 element("div", element("table", id="estimate-cells"), class_="scroll"),
+                element("p", id="estimate-note", class_="note"),
                 element("button", "Show more", type="button", id="estimate-more"),
                 element("script", asset("estimate.js")),
             ]
         )
 
     def data(self) -> list[list[Any]]:
-        """Return the tables for the script: attributes, estimates, unbiased counts and errors or null."""
+        """Return the tables for the script: attributes, estimates, unbiased counts and errors or null, marks.
+
+        The marks are the indexes of estimates outside the interval of their unbiased count.
+        """
         result: list[list[Any]] = []
         for place, values in zip(self.places, self.estimate.model.tables(self.places), strict=True):
-            row: list[Any] = [list(place), [round(float(v), 1) for v in values.ravel()], None, None]
+            row: list[Any] = [list(place), [round(float(v), 1) for v in values.ravel()], None, None, []]
             own = own_table(self.release, place)
             if own:
-                row[2] = [round(float(v), 1) for v in own[0].values]
-                row[3] = [float(f"{float(s):.3g}") for s in own[0].std]
+                row[2] = [round(settled(float(v)), 1) + 0.0 for v in own[0].values]
+                row[3] = [shortened(float(s), 3) for s in own[0].std]
+                row[4] = outside(values.ravel(), own[0])
             result.append(row)
         return result
+
+
+def outside(values: Array, own: Table) -> list[int]:
+    """Return the indexes of estimates outside the 95% interval of their unbiased count, if that is noisy."""
+    apart = np.abs(values - own.values) > Z95 * own.std
+    return [int(i) for i in np.flatnonzero(apart & (own.std > 0))]
 
 
 def _reach(error: EstimateError) -> str:
@@ -111,7 +138,7 @@ def _reach(error: EstimateError) -> str:
     return f"{error.kind}; 95% interval {low:.1%} to {high:.1%}"
 
 
-def _words(errors: EstimateErrors) -> str:
+def _words(errors: EstimateErrors, fallback: str) -> str:
     mean = errors.mean
     how = (
         "This error was measured privately, as part of the budget, and its intervals hold whatever the "
@@ -120,7 +147,12 @@ def _words(errors: EstimateErrors) -> str:
         else "This error was not measured. The figure is model-based: it shows what noise does, not what "
         "nobody measured, and is usually too small."
     )
+    unbiased = (
+        "" if mean.unbiased is None else f" That of the unbiased tables is {mean.unbiased:,.0f} on average."
+    )
+    unbiased += f" {fallback}" if fallback else ""
     return (
         f"The estimated tables are wrong by {mean.value:,.0f} records on average: the sum of the absolute "
-        f"errors of all cells of a table, {mean.share:.1%} of all records. {how} The largest errors:"
+        f"errors of all cells of a table, {mean.share:.1%} of all records. {how}{unbiased} The largest "
+        "errors:"
     )

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
-from querysmasher.formatting import count, error, share
+from querysmasher.formatting import count, error, settled, share
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.planned import Planned
@@ -85,7 +86,7 @@ class Expectation:
     def cells(self) -> tuple[str, ...]:
         """Return the row as strings, under `HEADER`."""
         errors = error(self.rmse), error(self.largest)
-        return self.label, f"{self.queries:,}", *errors, f"{self.budget_share:.1%}"
+        return self.label, f"{self.queries:,}", *errors, f"{settled(self.budget_share):.1%}"
 
 
 def expect(
@@ -134,7 +135,7 @@ def together(label: str, rows: Iterable[Expectation]) -> Expectation:
         i if row.is_whole else frozenset(row.attributes): row.budget_share for i, row in enumerate(rows)
     }
     known = [row for row in rows if row.largest is not None]
-    worst = max(known, key=lambda row: row.largest or 0.0) if len(known) == len(rows) else None
+    worst = rows[first_largest([row.largest or 0.0 for row in rows])] if len(known) == len(rows) else None
     found = Expectation(label, tuple(row.group for row in rows), overall(rows), math.fsum(shares.values()))
     return found if worst is None else replace(found, largest=worst.largest, extreme=worst.extreme)
 
@@ -163,10 +164,10 @@ STOPPED = "the search for better centres stopped early, because each of its step
 """What is said of a plan whose centres could still gain."""
 
 
-def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list[tuple[str, str]]:
+def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
-    `factor` is how much larger the noise is than planned; for `person` see `Unit.describe`.
+    `factor` is how much larger the noise is than planned, `said` the guarantee if more is known about it.
     """
     methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
     used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
@@ -175,7 +176,8 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
     of_mean = certified if plan.objective == "mean" else ""
     return [
         *purpose(plan),
-        ("guarantee", promise(plan.budget, person)),
+        ("guarantee", said or promise(plan.budget)),
+        *persons(plan),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
@@ -183,6 +185,19 @@ def facts(plan: Planned, factor: float = 1.0, person: str | None = None) -> list
         *([("note", STOPPED)] if plan.stopped_early else []),
         *_remarks(plan),
     ]
+
+
+def persons(plan: Planned) -> Iterator[tuple[str, str]]:
+    """Say what a bound on the records of each person costs, if there is one."""
+    most = plan.budget.records_per_person
+    if most > 1:
+        said = f"for one record per person, all errors could be {most:,} times smaller at the same budget"
+        if not plan.budget.unit.total_is_public:
+            said += (
+                f". If a column of persons is named when the table is measured, at most {most:,} records of "
+                "each are counted, and the others are left out"
+            )
+        yield "persons", said
 
 
 def purpose(plan: Planned) -> Iterator[tuple[str, str]]:
@@ -207,20 +222,20 @@ def _largest(plan: Planned, factor: float, certified: str) -> Iterator[tuple[str
     extremes = largest_errors(plan)
     if extremes is None:
         return
-    worst = max(extremes, key=lambda one: one.std)
+    worst = extremes[first_largest([one.std for one in extremes])]
     own = certified if plan.objective == "worst" and not plan.workload.has_targets else ""
     yield "largest error", f"{error(factor * worst.std)}, of {worst.query(plan.workload.schema)}{own}"
     aimed = [one for one in extremes if one.group.target is not None]
     if not aimed:
         return
-    closest = max(aimed, key=lambda one: one.ratio)
+    closest = aimed[first_largest([one.ratio for one in aimed])]
     where = f"{closest.query(plan.workload.schema)}, {closest.group.target}"
     ratio = factor * closest.ratio
     if is_met(ratio):
-        said = f"all met, the closest at {ratio:.1%} of its target ({where})"
+        said = f"all met, the closest at {settled(ratio):.1%} of its target ({where})"
     else:
         missed = sum(not is_met(factor * one.ratio) for one in aimed)
-        said = f"missed in {count(missed, 'group')}, by up to a factor of {ratio:.4g} ({where})"
+        said = f"missed in {count(missed, 'group')}, by up to a factor of {settled(ratio):.4g} ({where})"
     yield "targets", said + (certified if plan.objective == "worst" else "")
     if plan.least_cost is not None:
         least = f"every plan of its kind that meets the targets costs at least {plan.least_cost:.4g}"
@@ -239,8 +254,8 @@ def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:
         return
     huge = max(extremes, key=lambda one: one.group.rows)
     small = [one for one in extremes if one.group.rows * MUCH_SMALLER <= huge.group.rows]
-    worst = max(small, key=lambda one: one.std, default=None)
-    if worst is not None and worst.std > MUCH_WORSE * huge.std:
+    worst = small[first_largest([one.std for one in small])] if small else None
+    if worst is not None and worst.std > MUCH_WORSE * huge.std * (1 + TIE):
         name = _label(worst.group, plan.workload)
         said = (
             f"{name} is known worse ({error(worst.std)}) than the {huge.group.rows:,} queries on "

@@ -11,7 +11,9 @@ from querysmasher.formatting import count, number
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.rates import readable
 from querysmasher.privacy.totals import Total
+from querysmasher.report.left_out import ALL, Counted
 
 DELTA = 1e-6
 """The δ at which ε is reported for budgets without δ."""
@@ -60,20 +62,26 @@ def in_symbols(words: str) -> str:
     return re.sub(r"\b(epsilon|delta|rho|mu) = ([\d.]+(?:e[+-]?\d+)?)(?![\d])", said, words)
 
 
-def promise(budget: Budget, person: str | None = None) -> str:
-    """Return the guarantee with the remarks about it; for `person` see `Unit.describe`."""
-    return " ".join([budget.describe(person), *remarks(budget)])
+def promise(budget: Budget, counted: Counted = ALL, measured: bool = False) -> str:
+    """Return the guarantee with the remarks about it; for `measured` see `Counted.words`."""
+    said = [budget.describe(counted.person), *remarks(budget), counted.words(measured)]
+    return " ".join(filter(None, said))
 
 
-def equivalents(budget: Budget, delta: float = DELTA) -> str:
-    """Return what a budget costs in every definition of privacy.
+def equivalents(budget: Budget) -> str:
+    """Return what a budget costs in every definition of privacy, at its own δ if it has one.
 
-    >>> from querysmasher.privacy.budget import zCDP
+    Numbers are rounded up, so that each suffices.
+
+    >>> from querysmasher.privacy.budget import ApproxDP, zCDP
     >>> equivalents(zCDP(0.5))
     'rho = 0.5, mu = 1, epsilon = 4.887 at delta = 1e-06'
+    >>> equivalents(ApproxDP(epsilon=1.0, delta=1e-9))
+    'rho = 0.01656, mu = 0.182, epsilon = 1 at delta = 1e-09'
     """
-    epsilon = budget.epsilon_at(delta)
-    return f"rho = {budget.rho:.4g}, mu = {budget.mu:.4g}, epsilon = {epsilon:.4g} at delta = {delta:g}"
+    delta = delta_of(budget)
+    rho, mu, epsilon = (readable(a, digits=4) for a in (budget.rho, budget.mu, budget.epsilon_at(delta)))
+    return f"rho = {rho:.4g}, mu = {mu:.4g}, epsilon = {epsilon:.4g} at delta = {delta!r}"
 
 
 def record_words(entry: Entry | None) -> str:
@@ -88,11 +96,11 @@ def total_words(total: Total, delta: float) -> str:
 
     >>> from fractions import Fraction
     >>> total_words(Total(Fraction(1, 2)), 1e-6)
-    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.3076 at delta = 1e-06'
+    'rho = 0.25 (zCDP), mu = 0.707107 (Gaussian DP), epsilon = 3.30761 at delta = 1e-06'
     """
-    mu = "" if total.mu is None else f", mu = {total.mu:.6g} (Gaussian DP)"
-    epsilon = f"epsilon = {total.epsilon_at(delta):.6g} at delta = {delta:g}"
-    return f"rho = {float(total.rho):.6g} (zCDP){mu}, {epsilon}"
+    mu = "" if total.mu is None else f", mu = {readable(total.mu):.6g} (Gaussian DP)"
+    epsilon = f"epsilon = {readable(total.epsilon_at(delta)):.6g} at delta = {delta!r}"
+    return f"rho = {readable(float(total.rho)):.6g} (zCDP){mu}, {epsilon}"
 
 
 def remarks(budget: Budget) -> list[str]:
@@ -120,8 +128,9 @@ def remarks(budget: Budget) -> list[str]:
     return said
 
 
-def guarantee(budget: Budget, *, discrete: bool = False, person: str | None = None) -> Html:
+def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL) -> Html:
     """Explain what is guaranteed, whom it protects, and what an attacker could still learn."""
+    person = counted.person
     replace = budget.neighbours == "replace_one"
     single = budget.records_per_person == 1 and person is None
     whose = "one record" if single else "the records of one person"
@@ -145,6 +154,7 @@ def guarantee(budget: Budget, *, discrete: bool = False, person: str | None = No
         [
             element("p", in_symbols(budget.describe(person)), class_="lead"),
             *(element("p", remark, class_="warning") for remark in remarks(budget)),
+            None if counted.is_whole else element("p", counted.words()),
             element("h3", "What an attacker could learn"),
             element(
                 "p",

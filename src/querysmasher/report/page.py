@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cache
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
 from querysmasher.endings import check_ending
-from querysmasher.errors import FileError
+from querysmasher.errors import FileError, as_given
 from querysmasher.extras import altair, check_charts, vl_convert
 from querysmasher.files import replacing
 from querysmasher.html import Html, element, join, script_data
@@ -27,7 +27,7 @@ ENDINGS = (".html", ".htm")
 
 SCRIPTS = {
     "plan": ("script.js", "sharing.js", "targets.js", "plan.js"),
-    "release": ("script.js", "sharing.js", "axes.js", "release.js", "paper.js"),
+    "release": ("script.js", "sharing.js", "axes.js", "paper.js", "release.js"),
 }
 """The scripts of each kind of page."""
 
@@ -41,6 +41,14 @@ def libraries() -> str:
     version = ".".join(altair().SCHEMA_VERSION.lstrip("v").split(".")[:2])
     bundle = vl_convert().javascript_bundle(SNIPPET, vl_version=version).replace("</script", "<\\/script")
     return f"(() => {{{bundle}\n}})();"
+
+
+def generator() -> str:
+    """Return the versions on which the text of a page depends."""
+    return (
+        f"querysmasher {import_module('querysmasher').__version__}, altair {altair().__version__}, "
+        f"vl-convert {vl_convert().__version__}"
+    )
 
 
 def asset(name: str) -> Html:
@@ -84,6 +92,7 @@ def page(
         Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="generator", content=generator()),
         element("title", f"{title} · QuerySmasher"),
         element("style", asset("styles.css")),
     )
@@ -121,7 +130,7 @@ def checked_path(path: object) -> Path:
     """
     check_charts()
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        msg = f"path: expected the path of an HTML file to write, got {path!r}"
+        msg = f"path: expected the path of an HTML file to write, got {as_given(path)}"
         raise FileError(msg)
     target = Path(os.fsdecode(path))
     if target.is_dir():
@@ -135,5 +144,5 @@ def checked_path(path: object) -> Path:
 def write_page(path: Path, text: str) -> Path:
     """Write a page, all or nothing, and return its path."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", newline="\n")
     return path

@@ -1,6 +1,7 @@
-// What paper shows: every table of the page, not only the chosen one, and which are too large to print.
+// What paper shows: the chosen table, or every table of the page that is not too large to print.
 
 const PRINTED = 600; // cells of one table
+let printing = "shown"; // or all
 const ALL_PRINTED = 10000; // cells of all tables together
 const PAPER = 640; // pixels across, less than the narrower of A4 and Letter has
 
@@ -54,12 +55,17 @@ function listed(a) {
 
 function fillPaper() {
   const { printed, left } = printedTables();
+  if (printing === "shown") {
+    const all = data.tables.length + data.deep.length;
+    byId("paper").replaceChildren(make("p", { class: "note" }, all > 1 ? `The page has ${whole(all)} tables; its button “Print …” offers to print all.` : ""));
+    return;
+  }
   const short = left.slice(0, 20).map((places) => `${titled(places)} (${counted(size(places), "cell")})`).join("; ");
   const more = left.length > 20 ? ` and ${whole(left.length - 20)} more` : "";
   byId("paper").replaceChildren(
     make("p", {}, `Counts ± one standard error. ${counted(printed.length, "table")}, each with its totals where the release has them.`),
     ...printed.flatMap((places) => [make("h3", {}, titled(places)), ...printedTable(places)]),
-    ...(left.length ? [make("p", { class: "note" }, `Too large to print: ${short}${more}. The file of answers has them.`)] : []));
+    ...(left.length ? [make("p", { class: "note" }, `Too large to print: ${short}${more}. The page on a screen has them.`)] : []));
 }
 
 // The chosen cross-table, which may show percentages, as wide as paper is.
@@ -70,9 +76,29 @@ function fillChosen() {
   byId("cross").parentElement.after(make("div", { class: "printed" }, ...narrow(tHead, tBodies[0])));
 }
 
-// Paper shows all rows of the chosen table too.
+// Asks what to print. Without asking, as by the browser's own menu, it is the chosen table.
+function controlPrinting() {
+  const { printed, left } = printedTables();
+  byId("print").addEventListener("click", () => {
+    byId("print-shown").checked = true;
+    byId("print-shown-words").textContent = `The chosen table, ${chosenWords()},${data.estimates ? " the chosen estimates" : ""} and the guarantee`;
+    byId("print-all-words").textContent = `Everything on this page, with ${counted(printed.length, "table")}` +
+      (left.length ? `; ${whole(left.length)} larger ${left.length === 1 ? "one is" : "ones are"} too large to print` : "");
+    byId("printing").showModal();
+  });
+  byId("print-not").addEventListener("click", () => byId("printing").close());
+  byId("print-now").addEventListener("click", () => {
+    printing = byId("print-all").checked ? "all" : "shown";
+    byId("printing").close();
+    window.print();
+  });
+}
+
+// Paper shows more rows of the chosen table than a screen.
 window.addEventListener("beforeprint", () => {
-  [state.shown, state.shownAnswers] = [Infinity, Infinity];
-  if (data.tables.length) { tabulate(); fillPaper(); fillChosen(); }
+  [state.shown, state.shownAnswers] = [PRINTED, Infinity];
+  if (data.tables.length) { document.body.dataset.print = printing; tabulate(); fillPaper(); fillChosen(); }
   if (data.answers.length) listAnswers();
 });
+
+window.addEventListener("afterprint", () => { printing = "shown"; });

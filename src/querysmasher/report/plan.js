@@ -1,4 +1,4 @@
-// The page about a plan: ε moves every error.
+// The page about a plan: ε moves every error below the key figures.
 
 const PAGE = 50;
 const MET = 1 + 1e-6; // an error may exceed its target by rounding
@@ -126,10 +126,8 @@ function recall() {
 
 function offerFiles() {
   for (const id of Object.keys(views)) offerChart(id);
-  offerTable(byId("groups"), "groups", groupsAsRows);
-  for (const part of document.querySelectorAll("section")) {
-    const own = [...part.querySelectorAll(".scroll > table:not(#groups)")];
-    own.forEach((table, i) => offerTable(table, own.length > 1 ? `${part.id}-${i + 1}` : part.id));
+  for (const table of document.querySelectorAll("section .scroll > table")) {
+    offerTable(table, table.id === "groups" ? groupsAsRows : undefined);
   }
 }
 

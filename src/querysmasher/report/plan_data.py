@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from querysmasher.arrays import Array, one_core
+from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import TooLargeError
-from querysmasher.formatting import count
+from querysmasher.formatting import count, shortened
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.planned import Planned
@@ -84,8 +84,9 @@ def quantiles(parts: Sequence[tuple[Array | None, float]]) -> tuple[float, ...] 
 
 def shares(plan: Planned, most: int) -> list[tuple[str, int, float]]:
     """Return (attribute set, its size, share of the budget), the largest first, the smallest combined."""
-    own = sorted(plan.budget_shares().items(), key=lambda item: -item[1])
-    named = [(" × ".join(names) or "total", len(names), share) for names, share in own]
+    own = list(plan.budget_shares().items())
+    largest_first = (own[place] for place in in_order([-share for _, share in own]))
+    named = [(" × ".join(names) or "total", len(names), share) for names, share in largest_first]
     if len(named) <= most + 1:
         return named
     rest = math.fsum(share for _, _, share in named[most:])
@@ -116,7 +117,7 @@ def tenths(parts: Sequence[float]) -> list[str]:
     exact = [1000 * part for part in parts]
     floors = [math.floor(part + 1e-9) for part in exact]
     left = round(math.fsum(exact)) - sum(floors)
-    order = sorted(range(len(parts)), key=lambda i: floors[i] - exact[i])
+    order = sorted(range(len(parts)), key=lambda i: round(floors[i] - exact[i], 6))  # equals stay in order
     for place in order[: max(left, 0)]:
         floors[place] += 1
     return [f"{floor / 10:.1f}%" for floor in floors]
@@ -134,7 +135,8 @@ def epsilon_curve(budget: Budget) -> tuple[float, list[float], list[float]] | No
     grid = np.geomspace(min(0.1, start / 10), max(10.0, start * 5), STEPS)
     epsilons = sorted({*grid.tolist(), start})
     costs = [budget.privacy_cost if e == start else ApproxDP(e, delta).privacy_cost for e in epsilons]
-    return start, epsilons, [math.sqrt(budget.privacy_cost / cost) for cost in costs]
+    factors = [math.sqrt(budget.privacy_cost / cost) for cost in costs]
+    return shortened(start, 9), [shortened(e, 9) for e in epsilons], [shortened(f, 9) for f in factors]
 
 
 class _Errors:

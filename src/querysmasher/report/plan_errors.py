@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from querysmasher.formatting import count
+from querysmasher.arrays import in_order
+from querysmasher.formatting import count, shortened
 from querysmasher.html import Html, element, join, search_box
 from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.planned import Planned
@@ -66,9 +67,9 @@ def _explorer(plan: Planned) -> list[Html]:
     return [
         element(
             "p",
-            "How does the error depend on the budget? Move ε, and every error on this page follows: the "
+            "How does the error depend on the budget? Move ε, and every error in this section follows: the "
             "noise is proportional to one over the root of the privacy cost. δ stays at "
-            f"{scientific(delta_of(plan.budget))}.",
+            f"{scientific(delta_of(plan.budget))}, and the figures at the top of the page stay as planned.",
         ),
         control,
         chart(
@@ -118,7 +119,8 @@ def error_data(
     curve: tuple[float, list[float], list[float]] | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the data of the section for the page's script, and its charts."""
-    shown = sorted(groups, key=lambda row: -(row.rmse or 0)) if len(groups) > GROUPS else groups
+    by_error = in_order([-(row.rmse or 0.0) for row in groups])
+    shown = [groups[place] for place in by_error] if len(groups) > GROUPS else groups
     known = [row.rmse for row in groups if row.rmse] or [rmse]
     extremes = {id(one.group): one for one in largest_errors(plan) or ()}
     charts: dict[str, Any] = {}
@@ -138,11 +140,9 @@ def error_data(
         start, grid, factors = curve
         data["curve"] = {"start": start, "grid": grid, "factors": factors}
         points = zip(grid, factors, strict=True)
+        drawn = {"error": rmse, "low": min(known), "high": max(known)}
         charts["curve"] = error_curve(
-            [
-                {"epsilon": e, "error": rmse * f, "low": min(known) * f, "high": max(known) * f}
-                for e, f in points
-            ],
+            [{"epsilon": e, **{name: _short(one * f) for name, one in drawn.items()}} for e, f in points],
             start,
             rmse,
         )
@@ -161,8 +161,8 @@ def _group_row(row: Expectation, extreme: Extreme | None, plan: Planned) -> dict
     if extreme is not None:
         found["largest"] = _short(extreme.std)
         found["query"] = extreme.query(plan.workload.schema)
-        if extreme.group.target is not None:  # at full precision: a target is met to a fraction of 1e-6
-            found["target"], found["ratio"] = str(extreme.group.target), extreme.ratio
+        if extreme.group.target is not None:  # in nine digits: a target is met to a fraction of 1e-6
+            found["target"], found["ratio"] = str(extreme.group.target), shortened(extreme.ratio, 9)
     return found
 
 
@@ -176,4 +176,4 @@ def _spread_row(place: int, row: Expectation) -> dict[str, Any]:
 
 def _short(value: float | None) -> float | None:
     """Return five significant digits, enough for the page."""
-    return None if value is None else float(f"{value:.5g}")
+    return None if value is None else shortened(value, 5)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from querysmasher.errors import PlanError
-from querysmasher.formatting import count, number, share
+from querysmasher.arrays import first_largest
+from querysmasher.errors import PlanError, as_given
+from querysmasher.formatting import count, number, settled, share, shortened
 from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.planned import Planned
 from querysmasher.report.charts import CONFIG, budget_bars
-from querysmasher.report.expectations import is_met, largest_errors, optimum, overall, purpose
+from querysmasher.report.expectations import is_met, largest_errors, optimum, overall, persons, purpose
 from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
@@ -37,7 +38,7 @@ def write_plan_report(
     """Write the page about a plan and return its path."""
     target = checked_path(path)
     if limit not in (None, True, False):
-        msg = f"limit: expected True, False or None (only if it is quick), got {limit!r}"
+        msg = f"limit: expected True, False or None (only if it is quick), got {as_given(limit)}"
         raise PlanError(msg)
     return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
 
@@ -46,7 +47,7 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     """Return the page as text."""
     groups, kinds = error_rows(plan)
     known = overall(groups)
-    rmse = plan.rmse if known is None else known
+    rmse = shortened(plan.rmse if known is None else known, 9)
     curve, ratio = epsilon_curve(plan.budget), closest(plan)
     sections = [
         ("guarantee", "The guarantee", guarantee(plan.budget)),
@@ -85,7 +86,7 @@ def _summary(plan: Planned, rmse: float) -> Html:
             ),
             *(
                 element("p", element("strong", f"{name.capitalize()}: "), text)
-                for name, text in purpose(plan)
+                for name, text in (*purpose(plan), *persons(plan))
             ),
             figures(
                 ("Budget", figure, remark),
@@ -114,11 +115,11 @@ def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
     extremes = largest_errors(plan)
     if extremes is None:
         return
-    worst = max(extremes, key=lambda one: one.std)
+    worst = extremes[first_largest([one.std for one in extremes])]
     yield "Largest error", f"± {number(worst.std)}", f"of {worst.query(plan.workload.schema)}"
     aimed = [one for one in extremes if one.group.target is not None]
     if aimed:
-        ratio = max(one.ratio for one in aimed)
+        ratio = settled(max(one.ratio for one in aimed))
         missed = sum(not is_met(one.ratio) for one in aimed)
         said = f"in {missed:,} of {count(len(aimed), 'group')}, by a factor of {ratio:.4g}"
         yield ("Targets", "missed", said) if missed else ("Targets", "met", f"the closest at {ratio:.1%}")
@@ -180,10 +181,7 @@ def _optimal(plan: Planned, limit: bool | None) -> Html:
         said = str(plan.limit())
         texts.append(f"{said[0].upper()}{said[1:]}.")
     else:
-        texts.append(
-            "The limit of all matrix mechanisms was not computed for this page; plan.limit() computes it if "
-            "the workload is small enough."
-        )
+        texts.append("The limit of all matrix mechanisms was not computed for this page.")
     return join(element("p", text) for text in texts)
 
 
@@ -197,6 +195,6 @@ def _share_rows(plan: Planned) -> list[dict[str, Any]]:
     rows = shares(plan, SETS) if len(plan.measured) <= SETS else shares_by_way(plan)
     written = tenths([part for _, _, part in rows])
     return [
-        {"place": place, "label": label, "share": 100 * part, "said": said}
+        {"place": place, "label": label, "share": shortened(100 * part, 9), "said": said}
         for place, ((label, _, part), said) in enumerate(zip(rows, written, strict=True))
     ]

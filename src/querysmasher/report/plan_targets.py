@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from querysmasher.formatting import error, number
+from querysmasher.formatting import error, number, shortened
 from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.planning.planned import Planned
 from querysmasher.privacy.budget import Budget, PrivacyCost
@@ -66,7 +66,9 @@ def target_section(plan: Planned, ratio: float, *, with_curve: bool) -> Html:
                 "targets twice as wide cost a quarter of ρ, half of μ and about half of ε. A plan for other "
                 "targets is rounded to other integers, and may cost up to "
                 f"{ROUNDING:.1%} more or less than here.",
-                " Move the targets, and ε and every error on this page follow." if with_curve else None,
+                " Move the targets, and ε and every error under “Expected error” follow."
+                if with_curve
+                else None,
             ),
             *(explorer if with_curve else ()),
             scrolling(
@@ -91,7 +93,9 @@ def target_data(
     unit = 1.0 if one is None else one.amount
     at = "" if one is None or one.level is None else f" at {100 * one.level:g}%"
     title = "targets, as multiples of those asked for" if one is None else f"target: ±{at}"
-    points = [{"target": unit * ratio * f, "epsilon": e} for e, f in zip(grid, factors, strict=True)]
+    ratio = shortened(ratio, 9)
+    targets = [shortened(unit * ratio * factor, 6) for factor in factors]
+    points = [{"target": t, "epsilon": e} for t, e in zip(targets, grid, strict=True)]
     data = {"ratio": ratio, "unit": unit, "cost": plan.budget.privacy_cost}
     return data, cost_curve(points, unit * ratio, start, title, unit)
 
@@ -118,5 +122,5 @@ def _certified(plan: Planned) -> str:
         )
     return (
         "These are costs of this plan with its noise scaled as a whole. A plan made for other targets may "
-        "cost less: qs.least_budget finds the least."
+        "cost less."
     )

@@ -120,15 +120,18 @@ function largest(rows) {
   return rows.filter((cell) => cell.value >= least).slice(0, BARS);
 }
 
+// Whether a cross-table has totals: of rows, of columns, and of all.
+function hasTotals(a, b, within) {
+  return [[[a, 0]], [[b, 0]], []].every((fixed) => lookup(...fixed, within) !== null);
+}
+
 // A cross-table with totals, as a head and a body; percentages have the errors of ratios.
 function crossed(a, b, within, percent) {
   const rows = attribute(a).labels, columns = attribute(b).labels;
   const fixed = (i, j) => [i < rows.length ? [a, i] : null, j < columns.length ? [b, j] : null, within];
   const at = (i, j) => lookup(...fixed(i, j));
-  const total = at(rows.length, columns.length) !== null && rows.every((_, i) => at(i, columns.length)) &&
-    columns.every((_, j) => at(rows.length, j));
+  const total = hasTotals(a, b, within);
   const across = [...columns, ...(total ? ["Total"] : [])], down = [...rows, ...(total ? ["Total"] : [])];
-  const usable = percent === "" || total;
   let unreliable = false, unknown = false;
   const shown = (i, j) => {
     const { value, std } = at(i, j);
@@ -143,10 +146,10 @@ function crossed(a, b, within, percent) {
   };
   const head = make("thead", {}, make("tr", {}, make("th", {}, `${attribute(a).name} \\ ${attribute(b).name}`),
     ...across.map((label) => make("th", { class: "n" }, label))));
-  const body = make("tbody", {}, ...(usable ? down : []).map((label, i) => make("tr", { class: i === rows.length ? "sum" : null }, make("th", { scope: "row" }, label),
+  const body = make("tbody", {}, ...down.map((label, i) => make("tr", { class: i === rows.length ? "sum" : null }, make("th", { scope: "row" }, label),
     ...across.map((_, j) => { const [value, error] = shown(i, j);
       return make("td", { class: j === columns.length ? "n sum" : "n" }, value, make("small", {}, error)); }))));
-  return { parts: [head, body], usable, unreliable, unknown };
+  return { parts: [head, body], unreliable, unknown };
 }
 
 // A figure and its error, which has two digits, or all that are not decimals.
@@ -155,14 +158,30 @@ function rounded(value, std, unit = "") {
   return [`${std === 0 ? estimate(value, 0) : show(value)}${unit}`, std === 0 ? "" : ` ± ${show(std)}`];
 }
 
+// Why there are no percentages of a table, or nothing if there are.
+function percentsOff(a, b, within) {
+  const long = [a, b].filter((place) => place !== null && attribute(place).labels.length > data.cross);
+  if (long.length) {
+    return `Cross-tables and percentages are for up to ${data.cross} values: ` +
+      `${long.map((place) => `${attribute(place).name} has ${whole(attribute(place).labels.length)}`).join(", ")}.`;
+  }
+  if (b === null && byId("second").options.length > 1) return "Percentages need two attributes: choose the second under “by”.";
+  if (b === null) return `Percentages need two attributes: this page has no table of ${attribute(a).name} by another.`;
+  return hasTotals(a, b, within) ? "" : "Percentages need the totals, which this release does not have.";
+}
+
 function crossTable(a, b, within) {
+  const off = percentsOff(a, b, within);
+  byId("percent-off").textContent = off;
+  byId("percent").disabled = off !== "";
+  if (off) byId("percent").value = "";
   byId("crossing").hidden = b === null || attribute(a).labels.length > data.cross || attribute(b).labels.length > data.cross;
   if (byId("crossing").hidden) return;
   const percent = byId("percent").value;
-  const { parts, usable, unreliable, unknown } = crossed(a, b, within, percent);
+  const { parts, unreliable, unknown } = crossed(a, b, within, percent);
   byId("cross").replaceChildren(...parts);
-  byId("cross-note").textContent = !usable ? "Percentages need the totals, which this release does not have."
-    : percent === "" ? "Counts ± one standard error." : (unknown ? "release.table(…) gives the errors of these percentages." : "Percentages ± one standard error.") +
+  byId("cross-note").textContent = percent === "" ? "Counts ± one standard error."
+    : (unknown ? "Percentages. Their standard errors are not on this page." : "Percentages ± one standard error.") +
       (unreliable ? " Unreliable: the total is within two standard errors of zero." : "");
 }
 
@@ -192,12 +211,26 @@ function recall() {
   take("first"); offerSeconds(); take("second"); offerWithin(); take("within"); offerViews(); take("view"); take("percent");
 }
 
+// What is chosen, in words; also the name of its files.
+function chosenWords() {
+  const { a, b, view, within } = chosen();
+  const value = (place, index) => `${attribute(place).name} = ${attribute(place).labels[index]}`;
+  return attribute(a).name + (b === null ? "" : ` by ${attribute(b).name}`) +
+    (view.startsWith("only ") ? `, only ${value(b, Number(view.slice(5)))}` : "") + (within === null ? "" : `, within ${value(...within)}`);
+}
+
+// A number of a file, to a hundredth of its error.
+function readable(value, std) {
+  return Number(value.toFixed(std > 0 ? Math.min(Math.max(2 - Math.floor(Math.log10(std)), 0), 9) : 6));
+}
+
 function tableAsCsv() {
   const { a, b, rows, within } = chosen();
   const third = within === null ? [] : [attribute(within[0]).name];
   const head = [attribute(a).name, ...(b === null ? [] : [attribute(b).name]), ...third];
   const lines = rows.map((cell) => [cell.a, ...(b === null ? [] : [cell.b]), ...(within === null ? [] : [attribute(within[0]).labels[within[1]]]),
-    cell.value, cell.std, cell.low, cell.high, cell.value === 0 ? "" : Math.abs(cell.std / cell.value)]);
+    ...[cell.value, cell.std, cell.low, cell.high].map((value) => readable(value, cell.std)),
+    cell.value === 0 ? "" : Number(Math.abs(cell.std / cell.value).toPrecision(4))]);
   return csv([[...head, "value", "std", "low", "high", "cv"], ...lines]);
 }
 
@@ -258,13 +291,21 @@ function control() {
   byId("second").addEventListener("change", () => { offerWithin(); offerViews(); state.shown = PAGE; show(); });
   byId("within").addEventListener("change", () => { state.shown = PAGE; show(); });
   byId("percent").addEventListener("change", () => show());
-  byId("save-csv").addEventListener("click", () => save(new Blob([tableAsCsv()], { type: "text/csv" }), "table.csv"));
-  byId("save-svg").addEventListener("click", async () => save(await picture("chart"), "chart.svg"));
-  byId("save-png").addEventListener("click", async () => save(await painted(await picture("chart")), "chart.png"));
+  const files = { csv: () => new Blob([tableAsCsv()], { type: "text/csv" }), svg: () => picture("chart"), png: async () => painted(await picture("chart")) };
+  for (const [ending, content] of Object.entries(files)) {
+    byId(`save-${ending}`).addEventListener("click", async () => {
+      const name = `${fileName(chosenWords())}.${ending}`; // before a chart takes its time
+      save(await content(), name);
+    });
+  }
   byId("view").addEventListener("change", () => { state.shown = PAGE; show(); });
   byId("filter").addEventListener("input", (event) => { state.text = event.target.value; state.shown = PAGE; tabulate(); });
   byId("more").addEventListener("click", () => { state.shown += 4 * PAGE; tabulate(); });
+  controlPrinting();
+  const [a, b] = data.opening;
+  byId("first").value = a;
   offerSeconds();
+  byId("second").value = b ?? "";
   offerWithin();
   offerViews();
   recall();

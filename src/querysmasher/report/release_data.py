@@ -15,6 +15,12 @@ from querysmasher.release.released import Released
 from querysmasher.workload.builders import queries
 from querysmasher.workload.groups import Group
 
+Z95 = 1.959964
+"""Half-width of a 95% interval, in standard errors."""
+
+FOLLOWS = "Whoever has the released numbers can compute what is not shown, at no further privacy cost."
+"""How readers get numbers that are not on a page."""
+
 MAX_CELLS = 10_000
 """Maximum number of cells of a shown table on two attributes."""
 

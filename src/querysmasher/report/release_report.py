@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.formatting import count, number
-from querysmasher.html import Html, element, join, search_box
+from querysmasher.formatting import count, decimal, number, settled, shortened
+from querysmasher.html import Html, element, join, scrolling, search_box, table
 from querysmasher.release.released import Released
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
-from querysmasher.report.cross_data import deep_tables, not_shown, total_data
+from querysmasher.report.cross_data import deep_tables, not_shown, opening, total_data
 from querysmasher.report.estimate_section import EstimateSection
 from querysmasher.report.guarantees import epsilon_words, guarantee
+from querysmasher.report.left_out import LeftOut
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
-from querysmasher.report.release_data import Answer, Table, planned_answers, tables, total
+from querysmasher.report.release_data import FOLLOWS, Z95, Answer, Table, planned_answers, tables, total
 from querysmasher.report.share_data import CROSS, share_errors
 from querysmasher.report.words import schema_table, workload_table
-
-Z95 = 1.959964
-"""Half-width of a 95% interval, in standard errors."""
 
 PROVENANCE = {
     "title": "title",
@@ -57,9 +55,12 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
     found, left_out = tables(release)
     deep = deep_tables(release)
     answers, listed_of = planned_answers(release)
+    whole, out = release.counted.is_whole, release.counted.left_out
+    missing = not_shown(release, [*found, *deep])
     sections = [
-        ("tables", "Tables", _tables(found, left_out, not_shown(release, [*found, *deep]), bool(deep))),
+        ("tables", "Tables", _tables(found, left_out, missing, bool(deep), whole)),
         ("answers", "Other planned queries", _answers(answers, listed_of)),
+        *([] if out is None else [("left-out", "What was left out", _left_out(out))]),
         ("guarantee", "The guarantee", _guarantee(release)),
         ("released", "What was released", _released(release)),
     ]
@@ -75,6 +76,7 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
         "apart": share_errors(release, found, deep),
         "deep": [[list(t.attributes), _numbers(t.values, t.std), _once(_shorter(t.std))] for t in deep],
         "total": total_data(release),
+        "opening": opening(release, found),
         "attributes": [
             {"name": a.heading, "ordered": a.ordered, "labels": _distinct(a.shown)}
             for a in release.plan.schema
@@ -108,20 +110,27 @@ def _summary(release: Released, found: Sequence[Table], estimated: EstimateSecti
     if records is not None:
         value, std = records
         known = "public, with these neighbours" if std == 0 else f"± {number(Z95 * std)} (95%)"
-        shown.insert(1, ("Records", f"{value:,.0f}", known))
+        name = "Records" if release.counted.is_whole else "Records counted"
+        shown.insert(1, (name, decimal(value, 0), known))
     if estimated is not None:
         shown.insert(0, estimated.figure)
     return join(
         [
             _simulation(release),
-            element(
-                "p",
-                "Noisy counts, consistent with each other and unbiased. Everything on this page is "
-                "computed from the released numbers, without reading the table again.",
-                class_="lead",
-            ),
+            element("p", _lead(release, estimated is not None), class_="lead"),
+            None if release.counted.is_whole else element("p", release.counted.words()),
             figures(*shown),
         ]
+    )
+
+
+def _lead(release: Released, with_estimates: bool) -> str:
+    """Say what kind of numbers the page has."""
+    of_which = "" if release.counted.is_whole else " for the records that were counted"
+    biased = "The estimates come from the same noisy numbers, but are biased. " if with_estimates else ""
+    return (
+        f"Noisy counts, consistent with each other and unbiased{of_which}. {biased}Everything on this page "
+        "is computed from the released numbers, without reading the table again."
     )
 
 
@@ -133,7 +142,9 @@ def _simulation(release: Released) -> Html | None:
     )
 
 
-def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thirds: bool) -> Html:
+def _tables(
+    found: Sequence[Table], left_out: int, missing: str | None, has_thirds: bool, whole: bool
+) -> Html:
     if not found:
         return element("p", "No table on one or two attributes follows from this release.")
     control = element(
@@ -145,28 +156,18 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thir
         class_="control sticky",
     )
     percents = [("", "counts"), ("row", "% of row"), ("column", "% of column"), ("total", "% of total")]
+    choice = element("select", *(element("option", text, value=v) for v, text in percents), id="percent")
     cross = element(
         "div",
-        element(
-            "div",
-            element(
-                "label",
-                "in cells ",
-                element("select", *(element("option", text, value=v) for v, text in percents), id="percent"),
-            ),
-            class_="control",
-        ),
         element("div", element("table", id="cross"), class_="scroll"),
         element("p", id="cross-note", class_="note"),
         id="crossing",
         hidden=True,
     )
+    buttons = ("save-csv", "Table as CSV"), ("save-svg", "Chart as SVG"), ("save-png", "Chart as PNG")
     saving = element(
         "div",
-        *(
-            element("button", text, type="button", id=f"save-{name}")
-            for name, text in (("csv", "Table as CSV"), ("svg", "Chart as SVG"), ("png", "Chart as PNG"))
-        ),
+        *(element("button", text, type="button", id=name) for name, text in (*buttons, ("print", "Print …"))),
         class_="control",
     )
     return join(
@@ -175,10 +176,20 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thir
                 "p",
                 "Choose one attribute or two",
                 ", and a value of a third where three were planned together. " if has_thirds else ". ",
-                "Bars and bands are 95% intervals for the noise: each covers "
-                "the count in the table 95 times out of 100. Small counts may come out negative.",
+                "Bars and bands are 95% intervals for the noise: each covers ",
+                "the count in the table"
+                if whole
+                else "the count of the records that were counted, not of all records in the table,",
+                " 95 times out of 100. Small counts may come out negative.",
             ),
             control,
+            element(
+                "div",
+                element("label", "in cells ", choice),
+                element("span", id="percent-off", class_="note"),
+                id="percents",
+                class_="control",
+            ),
             cross,
             element("div", id="legend", class_="legend"),
             chart("chart", element("span", id="caption")),
@@ -188,23 +199,42 @@ def _tables(found: Sequence[Table], left_out: int, missing: str | None, has_thir
             element("button", "Show more", type="button", id="more"),
             element(
                 "p",
-                f"{count(left_out, 'larger table')} on two attributes: use release.marginal(…).",
+                f"Not shown here: {count(left_out, 'larger table')} on two attributes. {FOLLOWS}",
                 class_="note",
             )
             if left_out
             else None,
             element("p", missing, class_="note") if missing else None,
             element("div", id="paper"),
+            _printing(),
         ]
     )
 
 
-def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
-    said = (
-        f"The list has {len(answers):,} of {listed_of:,}; release.answer() returns all."
-        if listed_of > len(answers)
-        else ""
+def _printing() -> Html:
+    """Return the dialog that asks what to print."""
+
+    def option(value: str) -> Html:
+        button = element("input", type="radio", name="printing", value=value, id=f"print-{value}")
+        return element("p", element("label", button, " ", element("span", id=f"print-{value}-words")))
+
+    buttons = (("print-now", "Print"), ("print-not", "Cancel"))
+    return element(
+        "dialog",
+        element("h3", "What to print"),
+        *map(option, ("shown", "all")),
+        element(
+            "p",
+            *(element("button", text, type="button", id=name) for name, text in buttons),
+            class_="control",
+        ),
+        id="printing",
+        aria_label="What to print",
     )
+
+
+def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
+    said = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
     return join(
         [
             element("p", f"Planned queries other than single cells of a table. {said}"),
@@ -215,6 +245,16 @@ def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
     )
 
 
+def _left_out(out: LeftOut) -> Html:
+    """Say how many records were left out, and how many persons lack how many."""
+    said = [element("p", out.words())]
+    if out.asked.persons:
+        reach = f"Each number of persons is noisy: ± {number(Z95 * out.std)} (95%), so it may be negative."
+        bins = table(["Records left out", "Persons"], out.rows(), numbers=[1])
+        said += [scrolling(bins), element("p", reach, class_="note")]
+    return join(said)
+
+
 def _guarantee(release: Released) -> Html:
     if not release.noise.is_private:
         return element("p", release.guarantee, class_="warning")
@@ -223,7 +263,7 @@ def _guarantee(release: Released) -> Html:
             guarantee(
                 release.plan.budget,
                 discrete=not release.noise.distribution.is_gaussian,
-                person=release.person,
+                counted=release.counted,
             ),
             element("p", release.record, class_="ledger"),
         ]
@@ -260,13 +300,13 @@ def _released(release: Released) -> Html:
 def _numbers(values: Any, std: Any) -> list[float]:
     """Return values rounded to a hundredth of their error, which keeps the page small."""
     return [
-        round(v, min(max(2 - math.floor(math.log10(s)), 0), 9)) if s > 0 else v
+        round(settled(v), min(max(2 - math.floor(math.log10(settled(s))), 0), 9)) + 0.0 if s > 0 else v
         for v, s in zip(map(float, values), map(float, std), strict=True)
     ]
 
 
 def _shorter(std: Any) -> list[float]:
-    return [float(f"{float(s):.4g}") for s in std]
+    return [shortened(float(s), 4) for s in std]
 
 
 def _once(std: list[float]) -> list[float] | float:

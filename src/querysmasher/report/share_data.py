@@ -14,6 +14,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.formatting import shortened
 from querysmasher.release.released import Released
 from querysmasher.report.release_data import Table
 from querysmasher.statistics.groups import schema_of
@@ -50,7 +51,7 @@ def share_errors(
                 apart = _apart(cast("Source", release), own, under)
             except (OutsideMeasuredSpaceError, TooLargeError):
                 continue
-            short = [float(f"{s:.4g}") for s in apart.tolist()]
+            short = [shortened(s, 4) for s in apart.tolist()]
             key = "|".join(",".join(map(str, places)) for places in (own, under))
             result[key] = short[0] if len(set(short)) == 1 else short
             numbers += 1 if len(set(short)) == 1 else len(short)

@@ -39,6 +39,19 @@ function written(table) {
     (cell.matches("td.n") ? plain(cell.textContent) : cell.textContent)));
 }
 
+// The name of a file: words in lower case, joined by dashes.
+function fileName(words) {
+  const name = words.normalize("NFKC").toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "");
+  return [...name].slice(0, 80).join("") || "table";
+}
+
+// The headings under which an element of the page stands, as the name of a file.
+function titleOf(place) {
+  const over = [...place.closest("section").querySelectorAll("h2, h3")]
+    .filter((title) => title.compareDocumentPosition(place) & Node.DOCUMENT_POSITION_FOLLOWING);
+  return fileName(over[0].textContent + (over.length > 1 ? ` ${over[over.length - 1].textContent}` : ""));
+}
+
 function saver(text, work) {
   const button = make("button", { type: "button" }, text);
   button.addEventListener("click", work);
@@ -46,15 +59,15 @@ function saver(text, work) {
 }
 
 // Offers a table as a file, under it: its rows by `rows`, or as they stand.
-function offerTable(table, name, rows = () => written(table)) {
-  const button = saver("Table as CSV", () => save(new Blob([csv(rows())], { type: "text/csv" }), `${name}.csv`));
+function offerTable(table, rows = () => written(table)) {
+  const button = saver("Table as CSV", () => save(new Blob([csv(rows())], { type: "text/csv" }), `${titleOf(table)}.csv`));
   table.closest(".scroll").after(make("div", { class: "save" }, button));
 }
 
 function offerChart(id) {
   byId(id).closest("figure").append(make("div", { class: "save" },
-    saver("Chart as SVG", async () => save(await picture(id), `${id}.svg`)),
-    saver("Chart as PNG", async () => save(await painted(await picture(id)), `${id}.png`))));
+    saver("Chart as SVG", async () => save(await picture(id), `${titleOf(byId(id))}.svg`)),
+    saver("Chart as PNG", async () => save(await painted(await picture(id)), `${titleOf(byId(id))}.png`))));
 }
 
 // What is chosen, in the address: a link to it opens the same.

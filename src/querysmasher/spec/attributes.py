@@ -67,8 +67,7 @@ def _worded(attribute: Attribute, entry: Values | Bins) -> Attribute:
             by_text = dict(zip(attribute.labels, attribute.values, strict=True))
             strangers = [key for key in labels if key not in by_text]
             if strangers:
-                msg = f"attribute {attribute.name!r} has no value {literal(strangers[0])}"
-                raise SchemaError(msg)
+                attribute.position(strangers[0])  # names what is near
             labels = {by_text[key]: label for key, label in labels.items()}  # type: ignore[misc]
     words = {key: getattr(entry, key) for key in WORDS}
     with within("labels"):

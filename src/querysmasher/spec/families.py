@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from querysmasher.attributes import Attribute
-from querysmasher.errors import SchemaError, WorkloadError
+from querysmasher.errors import SchemaError, WorkloadError, suggestion
 from querysmasher.schema import Schema
-from querysmasher.spec.findings import not_one_of, shown, suggestion
+from querysmasher.spec.findings import not_one_of, shown
 from querysmasher.workload.checks import check_weights
 from querysmasher.workload.choice import family_for
 from querysmasher.workload.families import ONE_ATTRIBUTE
@@ -93,8 +93,8 @@ def _place(attribute: Attribute, value: Any) -> int:
     """Return the index of a value."""
     try:
         return attribute.position(value)
-    except SchemaError:
-        msg = f"ranges: attribute {attribute.name!r} has no value {shown(value)}"
+    except SchemaError as error:
+        msg = f"ranges: {error}"
         raise WorkloadError(msg) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -14,7 +13,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from querysmasher.errors import QuerySmasherError, SpecError
+from querysmasher import errors
+from querysmasher.errors import QuerySmasherError, SpecError, as_share, suggestion
 from querysmasher.labels import literal
 from querysmasher.spec.lines import line_of
 from querysmasher.spec.model import SECTIONS
@@ -117,16 +117,7 @@ def one_of(allowed: Collection[str]) -> str:
 
 def not_one_of(allowed: Collection[str], given: object) -> str:
     """State what was expected, what was given, and the nearest name."""
-    return f"expected {one_of(allowed)}, got {shown(given)}{suggestion(given, allowed)}"
-
-
-def suggestion(given: object, allowed: Collection[str]) -> str:
-    """Return a hint at the nearest name, or nothing."""
-    lower = {name.casefold(): name for name in allowed}
-    near = (
-        difflib.get_close_matches(str(given).casefold(), list(lower), n=1) if isinstance(given, str) else []
-    )
-    return f"; did you mean {lower[near[0]]!r}?" if near else ""
+    return errors.not_one_of(allowed, given, shown(given))
 
 
 def unknown_key(key: str, allowed: Collection[str]) -> str:
@@ -170,7 +161,8 @@ def _problem(key: str, kind: str, fields: Mapping[str, FieldInfo], data: Mapping
         return not_one_of(allowed, data[key])
     if kind == "missing":
         return f"missing; expected {about.description}"
-    return f"expected {about.description}, got {shown(data[key])}"
+    hint = as_share(data[key]) if "between 0 and 1" in str(about.description) else ""
+    return f"expected {about.description}, got {shown(data[key])}{hint}"
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:

@@ -21,6 +21,11 @@ class LedgerPlace:
         """Return the privacy cost that is left, or None if the ledger does not exist yet."""
         return float(Ledger(self.path).left) if self.path.exists() else None
 
+    def left_words(self) -> str:
+        """Return what is left of an existing ledger, in words."""
+        ledger = Ledger(self.path)
+        return ledger.total.left_words(ledger.limit)
+
     def open(self) -> Ledger:
         """Open the ledger, or create it if its limit is stated."""
         return Ledger(self.path, limit=self.limit, label=self.label)

@@ -239,6 +239,7 @@ class MeasureSection(Section):
     unknown: Literal["refuse", "drop"] = "refuse"
     max_records: int = Field(default=100_000_000, description="an integer from 1 to 2^40", ge=1, le=2**40)
     person: str | None = Field(default=None, description="the name of a column", min_length=1)
+    report_dropped: bool = Field(default=False, description="true or false")
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -52,6 +52,9 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
     except FileNotFoundError:
         msg = f"there is no file {str(path)!r}; `querysmasher init` writes a first one"
         raise FileError(msg) from None
+    except IsADirectoryError:
+        msg = f"{str(path)!r} is a folder; name a spec file, such as {str(path / 'release.toml')!r}"
+        raise FileError(msg) from None
     except OSError as error:
         msg = f"the file {str(path)!r} cannot be read ({type(error).__name__})"
         raise FileError(msg) from None
@@ -59,7 +62,10 @@ def read_spec(path: str | os.PathLike[str]) -> Spec:
         msg = f"{path.name} is not valid TOML: brackets are nested too deeply"
         raise SpecError(msg) from None
     except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
-        msg = f"{path.name} is not valid TOML: {error}"
+        hint = (
+            "" if path.suffix == ".toml" else "; a spec file ends in .toml, and names the table under [data]"
+        )
+        msg = f"{path.name} is not valid TOML: {error}{hint}"
         raise SpecError(msg) from None
     findings = Findings(path.name, text)
     for key in [key for key in data if key not in _top_keys()]:

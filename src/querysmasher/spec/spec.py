@@ -52,6 +52,11 @@ class Spec:
         return Workload(self.schema, groups)
 
     @property
+    def remarks(self) -> list[str]:
+        """What the file may say, and probably does not mean."""
+        return [f"{self.path.name}: {remark}" for entry in self.entries for remark in entry.remarks]
+
+    @property
     def folder(self) -> Path:
         """The release folder; a relative path starts at the folder of the spec file."""
         return self.path.parent / self.output.folder
@@ -132,6 +137,7 @@ class Spec:
             max_records=self.measuring.max_records,
             budget=planned.budget if self.least else self.budget,
             person=self.measuring.person,
+            report_dropped=self.measuring.report_dropped,
             ledger=None if self.ledger is None else self.ledger.open(),
             error_share=self.error_share,
             progress=progress,
@@ -151,6 +157,7 @@ class Spec:
             unknown=self.measuring.unknown,
             max_records=self.measuring.max_records,
             person=self.measuring.person,
+            report_dropped=self.measuring.report_dropped,
             ledger=None if self.ledger is None else self.ledger.open(),
             progress=progress,
         )

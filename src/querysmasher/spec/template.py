@@ -86,6 +86,7 @@ path = "people.csv"               # CSV or Parquet; or database = "people.duckdb
 unknown = "refuse"                # what to do with values outside the schema; or "drop" such records
 max_records = 100000000           # a public cap on the number of records
 # person = "household_id"         # count at most records_per_person records of each value of this column
+# report_dropped = true           # measure how many records were left out, with 1% of the budget
 
 [output]
 folder = "out"

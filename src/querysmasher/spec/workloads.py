@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import QuerySmasherWarning, WorkloadError
 from querysmasher.schema import Schema
 from querysmasher.spec.families import read_family, read_rows
-from querysmasher.spec.findings import Findings, not_one_of, within
+from querysmasher.spec.findings import Findings, not_one_of, within, written
 from querysmasher.spec.model import (
     WORKLOADS,
     AllKway,
@@ -43,6 +44,8 @@ class Entry:
 
     kind: str
     workload: Workload
+    remarks: tuple[str, ...] = ()
+    """What is allowed, and probably not meant."""
 
 
 def build_entries(
@@ -59,8 +62,12 @@ def build_entries(
         entry = kind and findings.section(WORKLOADS[kind], table, here)
         if kind and entry and schema:
             with findings.at(here, type(entry).model_fields):
-                asked = _Builder(schema, folder).build(kind, entry)
-                entries.append(Entry(kind, _weighed(asked, entry)))
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always", QuerySmasherWarning)
+                    asked = _Builder(schema, folder).build(kind, entry)
+                told = [one.message for one in caught if isinstance(one.message, QuerySmasherWarning)]
+                remarks = tuple(f"{written(here)}: {remark.for_spec()}" for remark in told)
+                entries.append(Entry(kind, _weighed(asked, entry), remarks))
     return tuple(entries)
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given, as_share
 
 MAX_JOINT = 500
 """Maximum number of figures whose joint distribution is simulated; Šidák's inequality serves beyond."""
@@ -26,7 +26,7 @@ DRAWS, FEWER_DRAWS = 50_000, 20_000
 def checked_level(level: object) -> float:
     """Return a level; refuse what is not a number between 0 and 1."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
-        msg = f"level: expected a number between 0 and 1, got {level!r}"
+        msg = f"level: expected a number between 0 and 1, got {as_given(level)}{as_share(level)}"
         raise WorkloadError(msg)
     return float(level)
 

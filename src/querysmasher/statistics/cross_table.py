@@ -9,7 +9,7 @@ from typing import Any
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given
 from querysmasher.formatting import columns as aligned
 from querysmasher.formatting import figure
 from querysmasher.html import element, notebook
@@ -83,7 +83,7 @@ class CrossTable:
         if not wide:
             return frame(dict(zip(long.column_names, long.columns, strict=True)), backend)
         if column not in NUMBERS:
-            msg = f"column: expected one of {', '.join(map(repr, NUMBERS))}, got {column!r}"
+            msg = f"column: expected one of {', '.join(map(repr, NUMBERS))}, got {as_given(column)}"
             raise WorkloadError(msg)
         return self._layout.wide(long, column, backend)
 

@@ -84,7 +84,7 @@ class Figure:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Figures:
-    """Figures of one statistic. Intervals are for the noise: they cover the figure of the table itself.
+    """Figures of one statistic. Intervals are for the noise: they cover the figure of the records counted.
 
     This class is for linear statistics (counts, totals, differences): their intervals are symmetric.
     """

@@ -10,8 +10,12 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Ordinal
 from querysmasher.errors import WorkloadError
 
-MIDPOINTS = "Bins count as their mid-points."
-INTERPOLATED = "Records are taken as spread evenly within each bin."
+ASSUMED = (
+    "Intervals cover the noise, not this assumption: "
+    "the figure of the records themselves can lie outside them."
+)
+MIDPOINTS = f"Bins count as their mid-points. {ASSUMED}"
+INTERPOLATED = f"Records are taken as spread evenly within each bin. {ASSUMED}"
 
 
 def numbers(attribute: Attribute) -> Array:
@@ -24,7 +28,7 @@ def numbers(attribute: Attribute) -> Array:
         what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
         msg = (
             f"attribute: expected a binned attribute, or an ordinal one with numbers as values; "
-            f"{attribute.name!r} is {what}"
+            f"{attribute.name!r} is {what}; ask release.table({attribute.name!r}) for its counts"
         )
         raise WorkloadError(msg)
     found = np.array(attribute.values, dtype=float)

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
+from querysmasher.arrays import TIE, Array
+from querysmasher.errors import WorkloadError, as_given, as_share
 from querysmasher.statistics.distribution import errors_at
 from querysmasher.statistics.figures import Column, Figures
 from querysmasher.statistics.groups import ROWS, Grouped, described, grouped, schema_of
@@ -141,7 +141,7 @@ def quantile(
     own = schema[attribute]
     p = _checked(probabilities)
     if bins not in ("interpolation", "midpoints"):
-        msg = f"bins: expected 'interpolation' or 'midpoints', got {bins!r}"
+        msg = f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}"
         raise WorkloadError(msg)
     found = increasing_numbers(own)
     names = groups_by(schema, by, besides=[attribute])
@@ -213,6 +213,7 @@ def _crossings(values: Array, variances: Array, p: Array, points: Array, continu
     F, vF, between, with_D = (a.T[:, None] for a in (F, vF, between, with_D))  # groups, probabilities, points
     D, vD, p = D[:, None, None], vD[:, None, None], p[None, :, None]
     g = F - p * D
+    g = np.where(np.abs(g) <= TIE * np.abs(D), 0.0, g)  # exactly that share, whatever the last digits
     variances = vF - 2 * p * with_D + p**2 * vD
     covariances = between - p * (with_D[..., :-1] + with_D[..., 1:]) + p**2 * vD
     size = g.shape[0] * g.shape[1]
@@ -222,12 +223,15 @@ def _crossings(values: Array, variances: Array, p: Array, points: Array, continu
 
 def _checked(probabilities: object) -> Array:
     """Return probabilities as an array; refuse those that are not strictly between 0 and 1."""
-    given = list(probabilities) if isinstance(probabilities, Sequence | np.ndarray) else [probabilities]
-    if not given or not all(
-        isinstance(p, int | float | np.floating) and not isinstance(p, bool) and 0 < p < 1 for p in given
-    ):
-        msg = (
-            f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {probabilities!r}"
-        )
+    several = isinstance(probabilities, Sequence | np.ndarray) and not isinstance(probabilities, str)
+    given = list(probabilities) if several else [probabilities]  # type: ignore[call-overload]
+    wrong = [
+        p
+        for p in given
+        if isinstance(p, bool) or not isinstance(p, int | float | np.floating) or not 0 < p < 1
+    ]
+    if not given or wrong:
+        got = f"{as_given(wrong[0])}{as_share(wrong[0])}" if wrong else "[]"
+        msg = f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {got}"
         raise WorkloadError(msg)
     return np.array(given, dtype=float)

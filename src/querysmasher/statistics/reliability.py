@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given
 
 THRESHOLDS = (0.1, 0.2, 0.3)
 """Default thresholds of the coefficient of variation."""
@@ -44,13 +44,13 @@ class Rules:
         given = self.thresholds
         is_list = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
         if not is_list or not all(map(_positive, given)):
-            msg = f"thresholds: expected positive numbers such as (0.1, 0.2, 0.3), got {given!r}"
+            msg = f"thresholds: expected positive numbers such as (0.1, 0.2, 0.3), got {as_given(given)}"
             raise WorkloadError(msg)
         if any(a >= b for a, b in pairwise(given)):
             msg = f"thresholds: expected increasing numbers, got {given!r}"
             raise WorkloadError(msg)
         if self.suppress is not None and not _positive(self.suppress):
-            msg = f"suppress: expected a positive number such as 0.3, or None, got {self.suppress!r}"
+            msg = f"suppress: expected a positive number such as 0.3, or None, got {as_given(self.suppress)}"
             raise WorkloadError(msg)
         object.__setattr__(self, "thresholds", tuple(map(float, given)))
         object.__setattr__(self, "suppress", None if self.suppress is None else float(self.suppress))

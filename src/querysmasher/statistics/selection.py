@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
-from querysmasher.errors import PredicateError, TooLargeError, WorkloadError
+from querysmasher.errors import PredicateError, TooLargeError, WorkloadError, as_given
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import MAX_MATRIX_ENTRIES, Family
@@ -151,7 +151,7 @@ def among(schema: Schema, predicate: str | None, name: str = "where") -> list[Fa
     if predicate is None:
         return []
     if not isinstance(predicate, str) or not predicate.strip():
-        msg = f"{name}: expected a predicate such as 'age >= 18', got {predicate!r}"
+        msg = f"{name}: expected a predicate such as 'age >= 18', got {as_given(predicate)}"
         raise PredicateError(msg)
     return [Factor((), places, mask.astype(float)) for places, mask in conditions(schema, predicate)]
 
@@ -161,7 +161,7 @@ def groups_by(
 ) -> tuple[str, ...]:
     """Return the names of grouping attributes; refuse repeated ones and those of the statistic itself."""
     if by is not None and not isinstance(by, str | Sequence):
-        msg = f"by: expected the name of an attribute or a list of names, got {by!r}"
+        msg = f"by: expected the name of an attribute or a list of names, got {as_given(by)}"
         raise WorkloadError(msg)
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     schema.positions(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PredicateError
+from querysmasher.errors import PredicateError, as_given
 from querysmasher.statistics.groups import ROWS, described, grouped, schema_of
 from querysmasher.statistics.moments import By, paired
 from querysmasher.statistics.ratios import Ratios, ratios_of
@@ -19,7 +19,7 @@ def share(source: Source, predicate: str, of: str | None = None, by: By = None) 
     names = groups_by(schema, by)
     tied = among(schema, predicate, "predicate")
     if not tied:
-        msg = f"predicate: expected a condition such as 'age >= 18', got {predicate!r}"
+        msg = f"predicate: expected a condition such as 'age >= 18', got {as_given(predicate)}"
         raise PredicateError(msg)
     mask = tied[0]
     for other in tied[1:]:

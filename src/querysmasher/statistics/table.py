@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given, suggestion
 from querysmasher.statistics.cross_table import CrossTable
 from querysmasher.statistics.figures import Column, Figures
 from querysmasher.statistics.groups import schema_of
@@ -46,14 +46,15 @@ def table(
     """Return the cross-table of one attribute or several; the last one forms the columns."""
     schema = schema_of(source)
     if not attributes:
-        msg = "attributes: expected at least one attribute"
+        msg = "attributes: expected at least one attribute, as in table('sex', 'age'), got none"
         raise WorkloadError(msg)
-    if not all(isinstance(name, str) for name in attributes):
-        msg = f"attributes: expected names one by one, as in table('sex', 'age'), got {attributes!r}"
+    wrong = [name for name in attributes if not isinstance(name, str)]
+    if wrong:
+        msg = f"attributes: expected names one by one, as in table('sex', 'age'), got {as_given(wrong[0])}"
         raise WorkloadError(msg)
     schema.positions(attributes)
     if not isinstance(totals, bool):
-        msg = f"totals: expected True or False, got {totals!r}"
+        msg = f"totals: expected True or False, got {as_given(totals)}"
         raise WorkloadError(msg)
     check_percent(percent, len(attributes))
     rules = Rules(thresholds, suppress)
@@ -94,7 +95,8 @@ def check_percent(percent: Percent, attributes: int) -> None:
     """Refuse percentages of what a table of so many attributes does not have."""
     allowed = ("total",) if attributes == 1 else ("row", "column", "total")
     if percent is not None and percent not in allowed:
-        msg = f"percent: expected {', '.join(map(repr, allowed))} or None, got {percent!r}"
+        got = f"{as_given(percent)}{suggestion(percent, allowed)}"
+        msg = f"percent: expected {', '.join(map(repr, allowed))} or None, got {got}"
         raise WorkloadError(msg)
 
 

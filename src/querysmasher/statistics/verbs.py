@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from querysmasher.arrays import Array
+from querysmasher.errors import explained
 from querysmasher.release.answers import Answers
 from querysmasher.statistics import contrasts, moments, quantiles, shares, table
 from querysmasher.statistics.contrasts import Differences, Operand, Quotients
@@ -22,7 +23,9 @@ class Statistical:
     """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
 
     Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
-    interval is for the noise: it covers the figure that the table itself would give.
+    interval is for the noise: it covers the figure that the exact counts of the records counted
+    (`Release.counted`) would give. For means, totals and quantiles of a binned attribute these are counts of
+    bins, and the figure of the records themselves can differ from it by more than the interval.
     """
 
     workload: Workload
@@ -35,6 +38,7 @@ class Statistical:
         """Return the covariance matrix of the answers to a workload, or with those to another one."""
         raise NotImplementedError
 
+    @explained("release.table('sex', 'age')")
     def table(
         self,
         *attributes: str,
@@ -57,28 +61,34 @@ class Statistical:
             self, attributes, totals=totals, percent=percent, thresholds=thresholds, suppress=suppress
         )
 
+    @explained("release.mean('age', by='sex')")
     def mean(self, attribute: str, by: By = None, *, where: str | None = None) -> Ratios:
         """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
 
-        Bins count as their mid-points. Intervals are Fieller's.
+        Bins count as their mid-points: the interval does not cover where records lie within bins. Intervals
+        are Fieller's.
         """
         return moments.mean(self, attribute, by, where)
 
+    @explained("release.total_of('age', by='sex')")
     def total_of(self, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
         """Return the sum of an ordinal or binned attribute over the records of each group.
 
-        Bins count as their mid-points.
+        Bins count as their mid-points: the interval does not cover where records lie within bins.
         """
         return moments.total_of(self, attribute, by, where)
 
+    @explained("release.share('age >= 65', of=\"sex == 'F'\")")
     def share(self, predicate: str, of: str | None = None, by: By = None) -> Ratios:
         """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
         return shares.share(self, predicate, of, by)
 
+    @explained("release.ratio('age < 18', 'age >= 65')")
     def ratio(self, a: Operand, b: Operand) -> Quotients:
         """Return a / b, of counts or of other statistics; see `difference`."""
         return contrasts.ratio(self, a, b)
 
+    @explained("release.difference('age < 18', 'age >= 65')")
     def difference(self, a: Operand, b: Operand) -> Differences:
         """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
 
@@ -89,6 +99,7 @@ class Statistical:
         """
         return contrasts.difference(self, a, b)
 
+    @explained("release.quantile('age', [0.1, 0.5, 0.9])")
     def quantile(
         self,
         attribute: str,
@@ -106,5 +117,6 @@ class Statistical:
             by: grouping attributes.
             where: a predicate.
             bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points.
+                The interval covers neither assumption, only the noise.
         """
         return quantiles.quantile(self, attribute, probabilities, by, where, bins)

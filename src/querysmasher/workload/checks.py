@@ -6,10 +6,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given
+from querysmasher.schema import Schema
 
 LARGEST = 1e100
 """Maximum absolute value of an entry; weighted sums of larger squares might overflow."""
+
+
+EXAMPLE = "schema = qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('age', range(100))])"
+
+
+def check_schema(schema: object) -> None:
+    """Refuse what is not a schema, as the first argument of a function that builds queries."""
+    if not isinstance(schema, Schema):
+        msg = (
+            f"schema: expected a Schema as first argument, got {as_given(schema)}; state it first: {EXAMPLE}"
+        )
+        raise WorkloadError(msg)
 
 
 def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
@@ -21,7 +34,8 @@ def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
         raise WorkloadError(msg) from None
     if array.ndim != ndim:
         msg = f"{name}: expected {ndim} dimension{'s' * (ndim > 1)}, got {array.ndim}"
-        raise WorkloadError(msg)
+        rows = "; write one list per query, as in [[1, 0, 0], [0, 1, 1]]" if ndim == 2 else ""
+        raise WorkloadError(msg + rows)
     if not np.all(np.isfinite(array)):
         msg = f"{name}: every entry must be finite"
         raise WorkloadError(msg)
@@ -36,7 +50,7 @@ def checked_weight(weight: object) -> float:
     """Return one weight as a plain number, refusing what is not positive and finite."""
     check_weights("weight", weight)  # type: ignore[arg-type]
     if np.ndim(weight):  # type: ignore[arg-type]
-        msg = f"weight: expected one number, got {weight!r}"
+        msg = f"weight: expected one number, got {as_given(weight)}"
         raise WorkloadError(msg)
     return float(weight)  # type: ignore[arg-type]
 
@@ -44,9 +58,11 @@ def checked_weight(weight: object) -> float:
 def check_weights(name: str, weights: ArrayLike) -> None:
     """Refuse weights that are not positive finite numbers."""
     try:
-        array = np.asarray(weights, dtype=float)
+        array = np.asarray([[]] if isinstance(weights, str | bool) else weights, dtype=float)
     except (TypeError, ValueError):
-        msg = f"{name}: expected a number, got {weights!r}"
+        array = np.empty((0, 0))
+    if array.ndim > 1:
+        msg = f"{name}: expected a number, such as 2, got {as_given(weights)}"
         raise WorkloadError(msg) from None
     bad = array[~(np.isfinite(array) & (array > 0))]
     if bad.size:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from numpy.typing import ArrayLike
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import Remedy, WorkloadError, not_one_of, some, warn
+from querysmasher.schema import Schema
 from querysmasher.workload.families import ONE_ATTRIBUTE
 from querysmasher.workload.family import Family
 from querysmasher.workload.rows import Rows
+
+ROWS = "or a matrix of rows"
 
 
 def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) -> Family:
@@ -20,10 +24,7 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
         family = attribute.natural_family
     if isinstance(family, str):
         if family not in ONE_ATTRIBUTE:
-            msg = (
-                f"family of attribute {attribute.name!r}: expected one of {', '.join(ONE_ATTRIBUTE)}, "
-                f"or a matrix of rows, got {family!r}"
-            )
+            msg = f"family of attribute {attribute.name!r}: {not_one_of([*ONE_ATTRIBUTE, ROWS], family)}"
             raise WorkloadError(msg)
         return ONE_ATTRIBUTE[family].of(attribute.size)
     if isinstance(family, Family):
@@ -34,4 +35,30 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
             )
             raise WorkloadError(msg)
         return family
+    if not isinstance(family, Iterable):
+        msg = f"family of attribute {attribute.name!r}: {not_one_of([*ONE_ATTRIBUTE, ROWS], family)}"
+        remedy = (
+            f"write {attribute.natural_family!r}, or one list per query, over its {attribute.size:,} values"
+        )
+        raise WorkloadError(f"{msg}; {remedy}")
     return Rows((attribute.size,), cast("Array", family))  # which checks the matrix
+
+
+def check_order(schema: Schema, asked: Iterable[tuple[str, Family]]) -> None:
+    """Warn, once for all, of queries that use the order of values which have none."""
+    unordered = {name: family for name, family in asked if family.needs_order and not schema[name].ordered}
+    if not unordered:
+        return
+    first = next(iter(unordered))
+    names = some(map(repr, unordered))
+    values = some(schema[first].literals, 3)
+    warn(
+        f"family {unordered[first].name!r} of {names}: the order in which the values are listed is used, but "
+        "a categorical attribute has none",
+        Remedy(
+            f"if this order is meant, declare it with qs.Ordinal({first!r}, [{values}]), which silences "
+            "this; otherwise ask for 'identity'",
+            f'if this order is meant, declare {first!r} with kind = "ordinal", which silences this; '
+            'otherwise ask for "identity"',
+        ),
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from querysmasher.attributes import Categorical
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
@@ -65,7 +65,7 @@ class Coarsening:
         known = ", ".join(map(repr, dict.fromkeys(titles))) or "none"
         msg = (
             f"level: expected the name of a level of the workload's hierarchies ({known}), or an attribute "
-            f"and groups of its values, got {name!r}"
+            f"and groups of its values, got {as_given(name)}"
         )
         raise WorkloadError(msg)
 

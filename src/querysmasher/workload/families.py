@@ -90,6 +90,7 @@ class Prefix(_OneAttribute):
     """`a <= c` for every value c."""
 
     name: ClassVar[str] = "prefix"
+    needs_order: ClassVar[bool] = True
     is_growing: ClassVar[bool] = True
 
     def _matrix(self) -> Array:
@@ -131,6 +132,7 @@ class Range(_OneAttribute):
     """`b <= a <= c` for every pair b <= c."""
 
     name: ClassVar[str] = "range"
+    needs_order: ClassVar[bool] = True
     has_lengths: ClassVar[bool] = True
 
     @property
@@ -194,6 +196,7 @@ class Circular(_OneAttribute):
     """Ranges that may wrap around: every start, every length from 1 to n."""
 
     name: ClassVar[str] = "circular"
+    needs_order: ClassVar[bool] = True
     looks_alike: ClassVar[bool] = True
     has_lengths: ClassVar[bool] = True
 

@@ -48,6 +48,8 @@ class Family:
     """Whether each query counts all that the one before it counts."""
     has_lengths: ClassVar[bool] = False
     """Whether the queries are all ranges of every length."""
+    needs_order: ClassVar[bool] = False
+    """Whether the queries use the order in which values are listed."""
     is_written_out: ClassVar[bool] = False
     """Whether the queries are given as the rows of a matrix."""
 

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, as_given, explained
 from querysmasher.schema import Schema
+from querysmasher.workload.checks import check_schema
 from querysmasher.workload.levels import Level, read_level
 from querysmasher.workload.tree import LABELLED, Hierarchy
 
 
+@explained("qs.hierarchy(schema, 'tract', state=2, county=5)")
 def hierarchy(
     schema: Schema,
     attribute: str,
@@ -45,6 +47,7 @@ def hierarchy(
     >>> print(hierarchy(schema, "county", {"north": [0, 1], "south": [2, 3]}, leaves=False).rows)
     2
     """
+    check_schema(schema)
     given = [*((None, level) for level in levels), *named.items()]
     return titled_hierarchy(schema[attribute], given, leaves=leaves, weights=weights, codebook=codebook)
 
@@ -59,10 +62,10 @@ def titled_hierarchy(
 ) -> Hierarchy:
     """Return a hierarchy of levels, each with its name or None."""
     if not isinstance(leaves, bool):
-        msg = f"leaves: expected True or False, got {leaves!r}"
+        msg = f"leaves: expected True or False, got {as_given(leaves)}"
         raise WorkloadError(msg)
     if weights is not None and (isinstance(weights, str | Mapping) or not isinstance(weights, Sequence)):
-        msg = f"weights: expected one number per level, got {weights!r}"
+        msg = f"weights: expected one number per level, got {as_given(weights)}"
         raise WorkloadError(msg)
     read = [read_level(attribute, number, own, codebook) for number, (_, own) in enumerate(levels, start=1)]
     titles = tuple(title or f"level {number}" for number, (title, _) in enumerate(levels, start=1))

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, explained
 from querysmasher.fields import floats, integers
 from querysmasher.schema import Schema
-from querysmasher.workload.checks import check_weights, frozen_array
+from querysmasher.workload.checks import check_schema, check_weights, frozen_array
 from querysmasher.workload.families import answers_of_spans
 from querysmasher.workload.family import Family
 from querysmasher.workload.line import Places
@@ -32,6 +32,7 @@ class Intervals(Family):
     _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "ranges"
+    needs_order: ClassVar[bool] = True
     axes: ClassVar[int | None] = 1
     is_consecutive: ClassVar[bool] = True
 
@@ -115,6 +116,7 @@ class Intervals(Family):
         return fields
 
 
+@explained("qs.ranges(schema, 'age', [0, 18], [17, 64])")
 def ranges(
     schema: Schema, attribute: str, first: ArrayLike, last: ArrayLike, weights: ArrayLike | None = None
 ) -> Intervals:
@@ -128,6 +130,7 @@ def ranges(
     >>> list(queries(schema, age=ranges(schema, "age", [0, 18], [17, 64])).labels())
     ['0 <= age <= 17', '18 <= age <= 64']
     """
+    check_schema(schema)
     size = schema[attribute].size
     starts, ends = _indexes("first", first, size), _indexes("last", last, size)
     try:

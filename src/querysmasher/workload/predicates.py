@@ -8,13 +8,15 @@ from functools import reduce
 from typing import cast
 
 from querysmasher.conditions import conditions
+from querysmasher.errors import OutsideMeasuredSpaceError, as_given, explained
 from querysmasher.schema import Schema
-from querysmasher.workload.checks import checked_weight
+from querysmasher.workload.checks import check_schema, checked_weight
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.workload import Workload
 
 
+@explained("qs.where(schema, \"age >= 18 and sex == 'F'\")")
 def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
     """Return the query that counts the records that satisfy a predicate.
 
@@ -29,6 +31,7 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
     >>> where(schema, "[hours-per-week] >= 40 and sex == 1").groups[0].attributes
     ('hours-per-week', 'sex')
     """
+    check_schema(schema)
     masks = conditions(schema, predicate)
     attributes = tuple(schema.names[p] for places, _ in masks for p in places)
     families = tuple(
@@ -36,6 +39,16 @@ def where(schema: Schema, predicate: str, weight: float = 1.0) -> Workload:
         for (_, mask), text in zip(masks, [predicate.strip()] + [""] * len(masks), strict=False)
     )
     return Workload(schema, (Group(attributes, families, checked_weight(weight)),))
+
+
+def check_workload(given: object, schema: Schema, owner: str) -> None:
+    """Refuse what is not a workload on the schema of a plan, a release or an estimate."""
+    if not isinstance(given, Workload):
+        msg = f"workload: expected a Workload such as qs.where(schema, 'age >= 18'), got {as_given(given)}"
+        raise OutsideMeasuredSpaceError(msg)
+    if given.schema != schema:
+        msg = f"workload: its schema {given.schema} differs from that of the {owner}, {schema}"
+        raise OutsideMeasuredSpaceError(f"{msg}; build it on the schema of the {owner}")
 
 
 def asked(schema: Schema, given: Workload | str | Sequence[str]) -> Workload:

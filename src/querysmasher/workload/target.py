@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import Remedy, WorkloadError, as_given, as_share
 from querysmasher.formatting import error
 
 SMALLEST, LARGEST = 1e-12, 1e30
@@ -28,10 +27,12 @@ class Target:
         amount, level = _number(self.amount), None if self.level is None else _number(self.level)
         if amount is None or not SMALLEST <= amount <= LARGEST:
             allowed = f"a positive number from {SMALLEST:g} to {LARGEST:g}"
-            msg = f"within: expected {allowed}, got {reprlib.repr(self.amount)}"
-            raise WorkloadError(msg)
+            msg = f"within: expected {allowed}, the largest standard error, got {as_given(self.amount)}"
+            raise WorkloadError(msg, Remedy("write within(50)", "write target = 50"))
         if self.level is not None and (level is None or not 0 < level < 1):
-            msg = f"level: expected a number between 0 and 1, got {reprlib.repr(self.level)}"
+            msg = (
+                f"level: expected a number between 0 and 1, got {as_given(self.level)}{as_share(self.level)}"
+            )
             raise WorkloadError(msg)
         object.__setattr__(self, "amount", amount)
         object.__setattr__(self, "level", level)

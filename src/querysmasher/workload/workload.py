@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import Explained, WorkloadError, as_given, explained, suggestion
 from querysmasher.html import element, notebook, table
 from querysmasher.schema import Schema
 from querysmasher.workload.checks import check_weights
@@ -23,7 +24,7 @@ MOST_SHOWN = 12
 
 
 @dataclass(frozen=True, repr=False)
-class Workload:
+class Workload(Explained):
     """Linear queries, each answerable from the marginal on a few attributes.
 
     Workloads are built by `marginals`, `all_kway`, `queries`, `affine`, `abs_difference`,
@@ -33,6 +34,15 @@ class Workload:
 
     schema: Schema
     groups: tuple[Group, ...]
+
+    __array_ufunc__ = None  # numpy leaves products with its numbers to `__mul__`
+    _instead: ClassVar[Mapping[str, str]] = {
+        "+": "join workloads on the same schema: qs.marginals(schema, 1) + qs.where(schema, 'age >= 18')",
+        "*": "multiply by a number, as in 2 * workload; join workloads with +",
+        "plan": "write qs.plan(workload, budget)",
+        "measure": "write qs.measure(qs.plan(workload, budget), data)",
+        "answer": "write qs.measure(qs.plan(workload, budget), data).answer(workload)",
+    }
 
     def __post_init__(self) -> None:
         """Check that there is a query and that every group fits the schema."""
@@ -71,25 +81,32 @@ class Workload:
     def __add__(self, other: object) -> Workload:
         """Join two workloads on the same schema."""
         if not isinstance(other, Workload):
-            return NotImplemented
+            self._refuse("+", other)
         if other.schema != self.schema:
             msg = f"+: the workloads are on different schemas, {self.schema} and {other.schema}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"{msg}; build both on the same schema")
         return Workload(self.schema, self.groups + other.groups)
 
     def __radd__(self, other: object) -> Workload:
         """Support `sum` over a list of workloads."""
-        return self if other == 0 else NotImplemented
+        if type(other) is not int or other != 0:
+            self._refuse("+", other)
+        return self
 
     def __mul__(self, factor: object) -> Workload:
         """Multiply every weight by a positive number."""
-        if not hasattr(factor, "__float__"):
-            return NotImplemented
+        if (
+            isinstance(factor, str | bool)
+            or not hasattr(factor, "__float__")
+            or getattr(factor, "shape", False)
+        ):
+            self._refuse("*", factor)
         check_weights("weight", float(factor))
         return Workload(self.schema, tuple(replace(g, weight=g.weight * float(factor)) for g in self.groups))
 
     __rmul__ = __mul__
 
+    @explained("workload.weighing('tables')")
     def weighing(self, what: str) -> Workload:
         """Return the workload with new weights: every group counts alike ("tables"), or every query does.
 
@@ -103,13 +120,16 @@ class Workload:
         [1.0, 0.333, 0.25, 0.083]
         """
         if what not in WEIGHINGS:
-            msg = f"weighing: expected 'tables' or 'queries', got {what!r}"
+            msg = (
+                f"weighing: expected 'tables' or 'queries', got {as_given(what)}{suggestion(what, WEIGHINGS)}"
+            )
             raise WorkloadError(msg)
         weights = (1.0 if what == "queries" else 1.0 / g.inner_weight for g in self.groups)
         return Workload(
             self.schema, tuple(replace(g, weight=w) for g, w in zip(self.groups, weights, strict=True))
         )
 
+    @explained("workload.within(50), or workload.within(50, level=0.95)")
     def within(self, target: float, *, level: float | None = None) -> Workload:
         """Return the workload with an accuracy target for each of its queries.
 

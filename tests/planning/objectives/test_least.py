@@ -1,6 +1,7 @@
 """Accuracy targets: the least budget that meets them, and the least mean error within a budget."""
 
 import math
+import re
 from functools import cache
 
 import numpy as np
@@ -53,6 +54,21 @@ def test_the_least_budget_meets_every_target_and_is_certified(data):
     best = optimal_worst(only, plan.centres, plan.budget.unit)
     assert plan.least_cost <= best * (1 + 1e-5)
     assert best * (1 - 1e-5) <= plan.budget.privacy_cost <= best * 1.02
+
+
+def test_the_least_budget_is_said_in_digits_that_suffice():
+    """Whichever of the budgets that are printed is copied, it meets all targets."""
+    plan = least()
+    text = repr(plan)
+    assert f"rho = {plan.budget.rho}" not in text
+    (other,) = (line for line in text.splitlines() if "in other words" in line)
+    rho, mu, epsilon, delta = (float(found) for found in re.findall(r"= ([\de.+-]+\d)", other))
+    (stated,) = re.findall(r"zero-concentrated differential privacy with rho = ([\d.]+),", text)
+    budgets = (qs.zCDP(float(stated)), qs.zCDP(rho), qs.GaussianDP(mu), qs.ApproxDP(epsilon, delta))
+    for budget in budgets:
+        assert plan.budget.privacy_cost <= budget.privacy_cost <= plan.budget.privacy_cost * 1.003
+        assert len(f"{getattr(budget, budget.letter)}") <= 10
+    assert qs.plan(HEADLINES, min(budgets, key=lambda budget: budget.privacy_cost)).worst <= 1
 
 
 def test_half_a_target_costs_four_times_as_much():
@@ -209,7 +225,7 @@ def test_what_is_no_workload_or_option_is_refused():
         qs.least_budget("age")
     with pytest.raises(qs.BudgetError, match="neighbours"):
         qs.least_budget(HEADLINES, neighbours="twins")
-    with pytest.raises(PlanError, match="insufficient: expected one of 'refuse', 'scale'"):
+    with pytest.raises(PlanError, match="insufficient: expected one of refuse, scale"):
         qs.plan(HEADLINES, qs.PrivacyCost(1.0), insufficient="shrug")
 
 

@@ -18,6 +18,9 @@ from tests.planning.test_mixture import BESIDE, mixed
 from tests.reference import privacy_cost, query_rows, variances
 from tests.strategies import matrices, schemas
 
+pytestmark = pytest.mark.filterwarnings("ignore::querysmasher.errors.QuerySmasherWarning")
+"""Random tables ask any family of any attribute."""
+
 SCHEMA = qs.Schema.of(a=6, b=5, c=3, d=2)
 RULES = [f"(a >= {i} or b <= {i % 4}) and c != {i % 3}" for i in range(1, 6)]
 

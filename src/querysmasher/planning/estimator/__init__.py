@@ -1,1 +1,1 @@
-"""The best linear unbiased estimate of any query from all measurements: plans predict with it, releases answer with it."""
+"""The best linear unbiased estimate of any query: plans predict with it, releases answer with it."""

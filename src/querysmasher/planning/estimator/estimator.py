@@ -1,8 +1,8 @@
 """The best linear unbiased estimate of any query, from everything that a plan or a release measures.
 
-Residual measurements are independent of each other, so that their part is a sum (`residual`). Rows that are measured
-whole are one Schur complement on top (`whole`). One measurement of whole rows by itself answers what lies in its
-span (`single`).
+Residual measurements are independent of each other, so that their part is a sum (`residual`). Rows that are
+measured whole are one Schur complement on top (`whole`). One measurement of whole rows by itself answers what
+lies in its span (`single`).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Estimator:
         self._known |= {key: own for key, own in zip(new, every, strict=True) if own is not None}
 
     def variances(self, group: Group) -> Array:
-        """Return the variance of every query of the group, with an axis per family; refuse what is unknown."""
+        """Return the variance of every query, with an axis per family; refuse what is not measured."""
         if self.single is not None:
             noise = math.fsum(m.variance for m in self.single)
             known = self._known.get(_key(group))

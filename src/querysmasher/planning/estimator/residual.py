@@ -1,4 +1,4 @@
-"""Residual measurements: what they know of any query. Their errors are independent, so that variances add up."""
+"""Residual measurements: what they know of any query. Their errors are independent: variances add up."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Residuals:
             yield from self._with_lines(kept, {share.place: share for share in shares}, later, summed)
 
     def _partly_split(self, place: int, places: tuple[int, ...], family: Family) -> list[Share]:
-        """Return what a family leaves on its attributes with one centre each, keeping all others as they are."""
+        """Return what a family leaves on its attributes, which have one centre each; others stay."""
         ordered = sorted(places)
         tensor = PlacedFamily.on(places, family).tensor(weighted=False)
         left = {(): tensor}

@@ -1,23 +1,24 @@
-"""Rows that are measured whole, not split, beside residual measurements: one Schur complement on top of these.
+"""Rows that are measured whole, not split, beside residual measurements: one Schur complement on top.
 
-Let residual measurements know some coordinates of a query q, with covariance C, and let y be the answers to rows
-R that were measured as they are, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ on what is
-known, with ẑ the estimates of the known coordinates and a any coefficients with aR_u = q_u on the unknown ones. Its
-variance is
+Let residual measurements know some coordinates of a query q, with covariance C, and let y be the answers to
+rows R that were measured as they are, with noise Σ. Every linear unbiased estimate of q is a·y + (q − aR)·ẑ
+on what is known, with ẑ the estimates of the known coordinates and a any coefficients with aR_u = q_u on the
+unknown ones. Its variance is
 
     Var = q C qᵀ − 2 a·c + a K aᵀ,   c = q C Rᵀ,   K = R C Rᵀ + Σ,
 
 and the best coefficients are linear in q (`least_squares`), so that answers are consistent with each other.
 
-Nothing is written out over the cells of all attributes. Rows and queries are functions on the whole domain. With ν
-the product of the attributes' centres, what a function leaves on different sets is orthogonal in ⟨f, g⟩ = E_ν[fg].
-So the inner products of unknown parts are those of the rows, less those of their parts on known sets,
+Nothing is written out over the cells of all attributes. Rows and queries are functions on the whole domain.
+With ν the product of the attributes' centres, what a function leaves on different sets is orthogonal in ⟨f,
+g⟩ = E_ν[fg]. So the inner products of unknown parts are those of the rows, less those of their parts on known
+sets,
 
     ⟨R_u, R_u⟩ = ⟨R, R⟩ − Σ_A ⟨R_A, R_A⟩,
 
 and likewise for queries. (What residual strategies leave out of a known set is added again, as plain sums of
-products over its cells.) Rows are constant on classes of values. Where nothing is known but the total, ν gives all
-classes of an attribute the same weight: rare combinations of values stay visible beside the total.
+products over its cells.) Rows are constant on classes of values. Where nothing is known but the total, ν
+gives all classes of an attribute the same weight: rare combinations of values stay visible beside the total.
 """
 
 from __future__ import annotations
@@ -250,12 +251,12 @@ class WholeRows:
                 products[..., part.at] -= with_shares(self._weighed(part.rows, place), place, shares)
                 if part.outside is not None:
                     products[..., part.at] += with_shares(part.outside, place, shares)
-            left -= self._share_lengths(place, shares)
+            left -= self._share_lengths(shares)
             if not exact:
                 left += self.residual.outside_squares(place, shares, group)
         return products, np.maximum(left, 0.0), lengths
 
-    def _share_lengths(self, place: Place, shares: Sequence[Share]) -> Array:
+    def _share_lengths(self, shares: Sequence[Share]) -> Array:
         """Return ⟨q_A, q_A⟩ of what product queries leave on a set."""
         result = np.ones((1,) * len(shares))
         for number, share in enumerate(shares):

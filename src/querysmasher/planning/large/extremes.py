@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from querysmasher.arrays import first_largest
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.extreme import Extreme
@@ -33,7 +34,6 @@ def large_extremes(plan: Planned) -> list[Extreme] | None:
     found = []
     for group in plan.workload:
         variances = plan.estimator.variances(group)
-        place = int(variances.argmax())
-        rows = np.unravel_index(place, variances.shape)
-        found.append(Extreme(group, math.sqrt(variances.flat[place]), tuple(map(int, rows))))
+        rows = np.unravel_index(first_largest(variances), variances.shape)
+        found.append(Extreme(group, math.sqrt(variances.max()), tuple(map(int, rows))))
     return found

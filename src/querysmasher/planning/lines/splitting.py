@@ -1,13 +1,14 @@
 """Splitting queries about lines and trees: attributes that bring a centre of their own on every set.
 
-These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a the
-next one that is asked about. On T, every family f on a is asked with a weight λ_f where a is kept, and what does
-not ask about a weighs κ in the same unit. One strategy V serves T ∪ {a}: the best for Σ λ_f G_f + κ11ᵀ. Around
-its own centre w a family leaves wᵀG_f w on T, and costs tr(G_f V_A†) on T ∪ {a}: two numbers. So the rest of the
-planner sees only other attributes, with queries that weigh as much as lines and trees make them cost.
+These attributes come last, in the order of the schema. Let T be the attributes that are kept so far, and a
+the next one that is asked about. On T, every family f on a is asked with a weight λ_f where a is kept, and
+what does not ask about a weighs κ in the same unit. One strategy V serves T ∪ {a}: the best for Σ λ_f G_f +
+κ11ᵀ. Around its own centre w a family leaves wᵀG_f w on T, and costs tr(G_f V_A†) on T ∪ {a}: two numbers. So
+the rest of the planner sees only other attributes, with queries that weigh as much as lines and trees make
+them cost.
 
-The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ. So
-with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.
+The certificate: whatever is measured around w, and the total beside it, is a strategy for Σ λ_f G_f + κ11ᵀ.
+So with B a lower bound on the loss of that, √L ≥ √B − √(m + κ), m = Σ λ_f wᵀG_f w.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PUBLIC = 1e3
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Queries with the same families on lines and trees: what they leave on other attributes, and a factor."""
+    """Queries with the same families on lines and trees: what they leave on other attributes; a factor."""
 
     families: tuple[tuple[int, Family], ...]
     """Those not split yet, by attribute."""
@@ -133,13 +134,13 @@ def _apart(schema: Schema, group: Group, lines: Places) -> tuple[tuple[tuple[int
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """What a pass over all sets found: the loss on each, and the strategies, by attribute and what is kept."""
+    """Result of a pass over all sets: the loss on each, and the strategies, by attribute and set."""
 
     losses: dict[Places, float] = field(default_factory=dict)
     strategies: dict[tuple[int, Places], AxisStrategy] = field(default_factory=dict)
 
     def reached(self, kept: Places, families: Sequence[tuple[int, Family]]) -> Iterator[tuple[Places, float]]:
-        """Iterate over the sets on which queries about later attributes leave something, with their losses."""
+        """Iterate over sets on which queries about later attributes leave something, with their losses."""
         if not families:
             yield kept, 1.0
             return

@@ -14,7 +14,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, along_axes, one_core, pseudo_inverse, square_root
 from querysmasher.attributes import Attribute
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, not_one_of
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.measured import Blocks
@@ -171,7 +171,7 @@ def _rows(attribute: Attribute, asked: Array, basis: Any) -> Array:
         return _best(asked)
     if isinstance(basis, str):
         if basis not in BASES:
-            msg = f"bases[{attribute.name!r}]: expected one of {', '.join(BASES)}, or rows, got {basis!r}"
+            msg = f"bases[{attribute.name!r}]: {not_one_of([*BASES, 'or rows'], basis)}"
             raise PlanError(msg)
         return _haar(attribute) if basis == "haar" else _best(ONE_ATTRIBUTE[basis].of(n).gram())
     try:

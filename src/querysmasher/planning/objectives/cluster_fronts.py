@@ -7,10 +7,10 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import TIE, Array
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.entry import Entry
-from querysmasher.planning.objectives.front import EQUAL, front
+from querysmasher.planning.objectives.front import front
 
 Integers = NDArray[np.intp]
 
@@ -43,12 +43,12 @@ class ClusterFronts:
             table = np.stack([self._columns[c] for c in distinct], axis=1)
             if alone:
                 index = (
-                    front(table, EQUAL, limits().compared_rows)
+                    front(table, TIE, limits().compared_rows)
                     if len(table) > limits().short_cluster
                     else np.arange(len(table))
                 )
             else:
-                index = front(table, limits().rough_search if rough else EQUAL)
+                index = front(table, limits().rough_search if rough else TIE)
             self._fronts[key] = index, table[index]
         index, table = self._fronts[key]
         return index, table[:, [distinct.index(c) for c in columns]]

@@ -1,4 +1,4 @@
-"""The largest standard error of every group under a plan, and the query that attains it."""
+"""The largest standard error of every group under a plan, and the first query that attains it."""
 
 from __future__ import annotations
 

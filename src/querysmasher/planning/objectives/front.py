@@ -7,30 +7,28 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import TIE, Array, in_order
 
 CHUNK = 2_000_000
 """Maximum number of sums computed at once."""
 
-EQUAL = 1e-11
-"""Rows that exceed another by less than this fraction are dominated: the difference is rounding error."""
 
-
-def front(table: Array, slack: float = EQUAL, most: float = math.inf) -> NDArray[np.intp]:
+def front(table: Array, slack: float = TIE, most: float = math.inf) -> NDArray[np.intp]:
     """Return indices of rows of which one attains the maximum of every sum with nonnegative coefficients.
 
     The table has nonnegative entries. A row is left out if another is larger, or smaller by less than the
-    fraction `slack`, in every column; only the `most` rows with the largest sums are compared with all.
+    fraction `slack`, in every column; only the `most` rows with the largest sums are compared with all. Of
+    equal rows the first is kept. Indices increase.
     """
-    left = np.argsort(-table.sum(axis=1), kind="stable")
+    left = in_order(-table.sum(axis=1))
     scale = table.max(axis=0)
     entries = table[left] / np.where(scale > 0, scale, 1.0)
     found: list[np.intp] = []
     while left.size and len(found) < most:
         found.append(left[0])
-        beyond = (entries > entries[0] * (1 + slack) + EQUAL**2).any(axis=1)
+        beyond = (entries > entries[0] * (1 + slack) + TIE**2).any(axis=1)
         left, entries = left[beyond], entries[beyond]
-    return np.array([*found, *left])
+    return np.sort(np.array([*found, *left]))
 
 
 def peaks(tables: list[Array], coefficients: Array) -> tuple[Array, list[NDArray[np.intp]]]:
@@ -68,7 +66,10 @@ def peaks(tables: list[Array], coefficients: Array) -> tuple[Array, list[NDArray
 
 
 def peak(tables: list[Array], coefficients: Array) -> tuple[float, tuple[int, ...]]:
-    """Return the largest sum Σ_t c_t Π_i table_i[row_i, t], and the index of its row in each table."""
+    """Return the largest sum Σ_t c_t Π_i table_i[row_i, t], and the index of its row in each table.
+
+    Of sums equal within the fraction `TIE`, the first counts.
+    """
     if not tables:
         return float(coefficients.sum()), ()
     sizes = [len(table) for table in tables]
@@ -76,13 +77,14 @@ def peak(tables: list[Array], coefficients: Array) -> tuple[float, tuple[int, ..
     for table in tables[1:]:
         rest = (rest[:, None] * table).reshape(-1, len(coefficients))
     first = tables[0] * coefficients
-    best, place = -1.0, 0
+    best, reached, place = -1.0, -1.0, 0
     step = max(1, CHUNK // len(rest))
     for start in range(0, sizes[0], step):
         values = first[start : start + step] @ rest.T
-        top = int(values.argmax())
-        if values.flat[top] > best:
-            best, place = float(values.flat[top]), start * len(rest) + top
+        best = max(best, float(values.max()))
+        if reached < best * (1 - TIE):
+            near = int((values >= best * (1 - TIE)).argmax())
+            reached, place = float(values.flat[near]), start * len(rest) + near
     return best, tuple(map(int, np.unravel_index(place, sizes)))
 
 

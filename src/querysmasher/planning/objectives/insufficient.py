@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from querysmasher.arrays import in_order
 from querysmasher.errors import PlanError, Remedy
 from querysmasher.formatting import number
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.privacy.rates import readable
 from querysmasher.workload.target import Target
 
 MET = 1 + 1e-9
@@ -18,7 +20,7 @@ MOST_NAMED = 4
 """Maximum number of groups that an error names."""
 
 PRINTED = 1 + 1e-5
-"""Factor by which a cost is rounded up, as it is printed with fewer digits."""
+"""Factor by which a cost is larger when it is printed: another plan may cost a little more."""
 
 Missed = Sequence[tuple[str, float, Target]]
 """Groups that miss their target: their name, largest standard error and target."""
@@ -52,7 +54,8 @@ class InsufficientError(PlanError):
             )
         else:
             problem += (
-                f"All targets are met by a privacy cost of {cost:.6g} ({_in_terms_of(best.budget, cost)}), "
+                f"All targets are met by a privacy cost of {readable(cost):.6g} "
+                f"({_in_terms_of(best.budget, cost)}), "
                 f"instead of {given:.6g}"
             )
             remedy = Remedy(
@@ -79,10 +82,10 @@ def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
 
 def _listed(missed: Missed) -> str:
     """Return the groups that miss their targets most, with both errors."""
-    worst = sorted(missed, key=lambda one: -one[1] / one[2].std)
+    worst = in_order([-std / target.std for _, std, target in missed])
     listed = (
         f"{name}: standard error {number(std)}, target {number(target.std)}"
-        for name, std, target in worst[:MOST_NAMED]
+        for name, std, target in (missed[place] for place in worst[:MOST_NAMED])
     )
     more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
     return "; ".join(listed) + more
@@ -93,8 +96,8 @@ def _in_terms_of(budget: Budget, cost: float) -> str:
     same = PrivacyCost(cost)
     delta = budget.stated_delta
     if delta is not None:
-        return f"epsilon = {same.epsilon_at(delta) * PRINTED:.6g} at delta = {delta:g}"
-    return f"{budget.letter} = {getattr(same, budget.letter):.6g}"
+        return f"epsilon = {readable(same.epsilon_at(delta) * PRINTED):.6g} at delta = {delta!r}"
+    return f"{budget.letter} = {readable(getattr(same, budget.letter)):.6g}"
 
 
 def said_factor(factor: float) -> str:

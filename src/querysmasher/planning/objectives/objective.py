@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PlanError
+from querysmasher.errors import PlanError, not_one_of
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.objectives.again import Fresh, kind_of
 from querysmasher.planning.objectives.apart import is_mixed
@@ -29,7 +29,7 @@ def check_objective(objective: object, insufficient: object) -> None:
         ("insufficient", insufficient, INSUFFICIENT),
     ):
         if not isinstance(given, str) or given not in known:
-            msg = f"{name}: expected one of {', '.join(map(repr, known))}, got {given!r}"
+            msg = f"{name}: {not_one_of(known, given)}"
             raise PlanError(msg)
 
 

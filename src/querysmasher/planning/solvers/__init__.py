@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from querysmasher.arrays import in_order
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
@@ -93,7 +94,8 @@ def solve(
         found = solve_structured(block, tolerance, progress)
         if solver == "structured" or not has_uniform_centres(block):
             return found
-        return min(found, solve_fourier(block), key=lambda solution: solution.reached)
+        both = (found, solve_fourier(block))
+        return both[in_order([solution.reached for solution in both])[0]]
     allowed = f"{dense_cells:,}" if solver == "dense" or not several else f"{own.structured_cells:,}"
     msg = (
         f"a subworkload on {len(block.shape)} attributes of sizes {block.shape} mixes "

@@ -1,14 +1,14 @@
 """Strategies on one attribute that bring a centre of their own: lines and trees, of up to a million values.
 
 Such a strategy is known by an invertible V over the values. Around its own centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, it
-splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and only V_A is measured: rows B − (Bw)1ᵀ with BᵀB = V. A query q
-leaves (q·w) on the set without the attribute, and its variance here is
+splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and only V_A is measured: rows B − (Bw)1ᵀ with BᵀB = V. A
+query q leaves (q·w) on the set without the attribute, and its variance here is
 
     q V⁻¹ qᵀ − τ(q·w)².
 
-In integers the rows are B − g1ᵀ for any integers g close to Bw. With ĝ = V⁻¹Bᵀg and γ = 1ᵀĝ the centre is then
-w' = ĝ + (1 − γ)w: the rows B − g1ᵀ split exactly around w', and what they say of the rest has the same variance
-as before, whatever g is. (They say a little about the total too, which is not used.)
+In integers the rows are B − g1ᵀ for any integers g close to Bw. With ĝ = V⁻¹Bᵀg and γ = 1ᵀĝ the centre is
+then w' = ĝ + (1 − γ)w: the rows B − g1ᵀ split exactly around w', and what they say of the rest has the same
+variance as before, whatever g is. (They say a little about the total too, which is not used.)
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array, solve_upper
+from querysmasher.arrays import Array, in_order, solve_upper
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -205,7 +205,7 @@ def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> I
     if len(strategy.shape) == 1:
         scales = SCALES if bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells else (1.0,)
         tried = [round_rows(rows, centres[0], bits, scale) for scale in scales]
-        return tried[0] if len(tried) == 1 else min(tried, key=lambda found: _mean_loss(rows, found))
+        return tried[0 if len(tried) == 1 else in_order([_mean_loss(rows, found) for found in tried])[0]]
     return reduced(project(scaled(rows, bits), strategy.shape, centres), bits)
 
 

@@ -1,7 +1,7 @@
 """Lines of few values, written out: V = BᵀB for any square matrix B of full rank.
 
-Rows in integers need no shift beside them. B − (Bw)1ᵀ is rounded as it is: the result N says next to
-nothing along its own centre, and splits exactly around that. So does NᵀN + c11ᵀ for any c, around the same centre and
+Rows in integers need no shift beside them. B − (Bw)1ᵀ is rounded as it is: the result N says next to nothing
+along its own centre, and splits exactly around that. So does NᵀN + c11ᵀ for any c, around the same centre and
 with the same V_A. A c as large as V itself keeps it far from singular.
 """
 

@@ -3,9 +3,10 @@
 B = [F; U]·diag(d) − g1ᵀ, where F is a filter that reflects at the ends of the line (`reflection`), U has few
 rows, and g shifts every row by a constant. Write A = [F; U]·diag(d). With F symmetric, AᵀA = diag(d)(F² +
 UᵀU)diag(d), and F² is a filter of the same kind. Its diagonal is known exactly: with t₂ the lags of F², t₂(0)
-is a sum of squares, and the first column of F², a product of integers, gives the others one after the other. So
-the squared length of column j of A is d_j²(t₂(0) ± t₂(2j+shift) + Σ_k U_kj²), and that of B is less by
-2(Aᵀg)_j − ‖g‖², with Aᵀg = diag(d)(Fg₁ + Uᵀg₂) a product of integers too: exact integers, at any number of values.
+is a sum of squares, and the first column of F², a product of integers, gives the others one after the other.
+So the squared length of column j of A is d_j²(t₂(0) ± t₂(2j+shift) + Σ_k U_kj²), and that of B is less by
+2(Aᵀg)_j − ‖g‖², with Aᵀg = diag(d)(Fg₁ + Uᵀg₂) a product of integers too: exact integers, at any number of
+values.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ class Mirrored(Factor):
         return np.asarray(reflection.diagonal(free))
 
     def squared_column(self) -> int:
-        # Errors in floating point are below 2⁻⁴⁰ of the largest of all terms, far below NEAR of it, so that no
-        # column but those nearly as long can be the longest.
+        # Errors in floating point are below 2⁻⁴⁰ of the largest of all terms, far below NEAR of it, so that
+        # no column but those nearly as long can be the longest.
         further = np.square(self.extra.astype(float)).sum(axis=0)
         across = self._across()
         squares = self.diagonal.astype(float) ** 2 * (self.squares + further)

@@ -1,10 +1,10 @@
 """Trees: every row counts the values below one node, times an integer of that node, less a multiple of all.
 
-Row v is m_v·1_v − g_v·1. The column of a value has m_v − g_v for the nodes v on the path from a root to its leaf,
-and −g_v for the others. So its squared length is the sum of m_v² − 2m_v g_v along that path, plus Σg²: integers,
-added exactly. Answers are m_v times sums of counts, less g_v times the number of records. Every partial sum is at
-most the bound on the table in absolute value, and every product at most bound × (max m + max |g|), which the
-caller keeps below 2⁶²: 64-bit integers hold them exactly.
+Row v is m_v·1_v − g_v·1. The column of a value has m_v − g_v for the nodes v on the path from a root to its
+leaf, and −g_v for the others. So its squared length is the sum of m_v² − 2m_v g_v along that path, plus Σg²:
+integers, added exactly. Answers are m_v times sums of counts, less g_v times the number of records. Every
+partial sum is at most the bound on the table in absolute value, and every product at most bound × (max m +
+max |g|), which the caller keeps below 2⁶²: 64-bit integers hold them exactly.
 
 What follows the noise is generalised least squares by two passes. With P_v the variance of the best estimate
 of node v from its own answer and those below it, and u_v the sum of P over its children,
@@ -42,7 +42,7 @@ class Tree(Factor):
     multipliers: Integers
     """A positive integer for every leaf, zero for a node that is not measured."""
     shift: Integers
-    """What is subtracted from every entry of each row, a number for every node: zero where it is not measured."""
+    """Number subtracted from every entry of each node's row: zero where the node is not measured."""
     _partition: Partition = field(init=False, repr=False)
     _nodes: Nodes = field(init=False, repr=False)
 

@@ -1,0 +1,345 @@
+"""How far estimated tables may be from the unbiased ones: as far as an estimate of their risk allows.
+
+A small table without structure has nothing that shrinkage could use, and what the model assumes then costs
+more than it gains. Let z be the noisy residuals of some sets, in orthonormal coordinates with noise of
+variance s², and b those of the model's tables. Errors of sets add up: an error in a coordinate of set B
+weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B. With g = z − b, ‖g‖² = Σ wg² and λ = Σ wg²·ws²/‖g‖², the mean
+of ws² in the direction of g, the residuals
+
+    v = z − a·g,      a the largest number of at most 1 with  a²‖g‖² − 2a(Σ ws² ∂g/∂z − 2λ) ≤ 0.02 Σ ws²,
+
+have an expected weighted squared error of at most 1.02 times that of z, as docs/concepts/estimates.md shows
+by Stein's identity. Where the model is any good, a is 1, and its tables are taken as they are; where its
+estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
+estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
+do all below the smallest tables asked for. So that no set pays for the others, each moves at most as far as
+its own a allows or, if that is farther, by the root of 0.05 of its noise, which adds at most 0.05 of its
+noise to its risk (limited translation, Efron and Morris 1972).
+
+If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
+are among these, and the projection onto a convex set never increases the distance to any of its points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from itertools import combinations, groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from querysmasher.arrays import Array, along_axes
+from querysmasher.estimate.batches import batches
+from querysmasher.estimate.completion import Axes, fitted
+from querysmasher.estimate.evidence import Evidence, Noisy, Place
+from querysmasher.estimate.model import Model
+from querysmasher.estimate.nonnegative import with_margins
+from querysmasher.planning.estimator.lifting import subsets
+
+LARGEST = 100_000
+"""Maximum number of cells of the tables whose risk is estimated: those of the fewest attributes first."""
+
+TOLERATED = 0.02
+"""Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
+
+ALONE = 0.05
+"""Square of how far a set may always move, as a share of its noise: what this can cost it at most."""
+
+DIRECTIONS = 10
+"""Minimum number of directions that are moved alone: of d directions, d - 2 can gain."""
+
+PROBES, MANY, STEP = 4, 1_000, 0.3
+"""How often residuals are moved to estimate derivatives, once if there are many, and by how many standard
+errors."""
+
+ROUNDS, CLOSE = 200, 1e-3
+"""Maximum number of rounds of Dykstra's algorithm, and the error in standard errors at which it ends."""
+
+Indexes = NDArray[np.int64]
+
+
+def settled(model: Model, asked: Iterable[Place]) -> Model:
+    """Return a model whose tables are no farther from the unbiased ones than their estimated risk allows.
+
+    `asked` are the sets whose tables are asked for.
+    """
+    places = _small(model.schema.sizes, set(asked))
+    tables = _measured(model, places)
+    if not tables:
+        return model
+    smallest = min(len(place) for place in (*tables, *places) if place)
+    space = Space(model.evidence, tables, smallest)
+    moves, coordinates = _moved(model, space)
+    weights = space.means(moves)
+    if (moves == 1).all():
+        model.weights = weights
+        return model
+    known = space.tables(space.nearest(coordinates, model), model)
+    return Model(model.evidence, model.least, known, weights)
+
+
+def _small(sizes: Sequence[int], places: set[Place]) -> set[Place]:
+    """Return the sets of the fewest attributes, as long as their tables are not too large together."""
+    cells, found = 0, set[Place]()
+    for _, own in groupby(sorted(places, key=len), key=len):
+        some = set(own)
+        cells += sum(math.prod(sizes[a] for a in place) for place in some)
+        if cells > LARGEST:
+            break
+        found |= some
+    return found
+
+
+def _measured(model: Model, places: set[Place]) -> list[Place]:
+    """Return the largest sets of which all parts were measured, below those asked for."""
+    sizes = model.schema.sizes
+    known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
+
+    def follows(place: Place) -> bool:
+        if place not in known:
+            has_parts = all(map(follows, combinations(place, len(place) - 1)))
+            is_empty = not math.prod(sizes[a] - 1 for a in place)
+            known[place] = has_parts and (is_empty or model.evidence.noisy(place) is not None)
+        return known[place]
+
+    found: set[Place] = set()
+    for place in places:
+        level: list[Place] = [()] if known[()] else []
+        while level:  # up from the empty set, as far as measured sets go
+            larger = {(*some, a) for some in level for a in place if a > max(some, default=-1)}
+            found |= set(level)
+            level = list(filter(follows, larger))
+    inside = {some for place in found for some in subsets(place) if some != place}
+    return sorted(found - inside - {()})
+
+
+def _moved(model: Model, space: Space) -> tuple[Array, Array]:
+    """Return how far coordinates may move towards the model's, as parts of the way, and where they end."""
+    noisy = space.coordinates([space.noisy[place].values for place in space.sets])
+    std = np.sqrt(space.variances)
+    away = noisy - space.coordinates(model.tables(space.sets))
+    slopes = np.zeros_like(away)
+    rng = np.random.default_rng(0)
+    probes = PROBES if len(away) < MANY else 1
+    for _ in range(probes):
+        signs = rng.choice([-1.0, 1.0], len(away))
+        step = STEP * std * signs
+        source = Moved(model.evidence, space.residuals(step))
+        again = Model(Evidence(model.schema, (source,)), model.least)
+        further = noisy + step - space.coordinates(again.tables(space.sets))
+        slopes += std * signs * (further - away) / (STEP * probes)
+    squares, noise = space.weights * away**2, space.weights * space.variances
+    gains = space.weights * slopes
+
+    def reach(own: NDArray[np.bool_] | slice) -> float:
+        length = float(squares[own].sum())
+        spare = float(gains[own].sum()) - 2 * float(squares[own] @ noise[own]) / max(length, 1e-300)
+        return _reach(length, spare, TOLERATED * float(noise[own].sum()))
+
+    moves = np.ones_like(away)
+    for orders in space.blocks:
+        own = np.isin(space.orders, orders)
+        moves[own] = reach(own)
+    for alone in space.slices[1:]:  # not the total, of which every table has a share
+        length = max(float(squares[alone].sum()), 1e-300)
+        limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
+        moves[alone] = np.minimum(moves[alone], limit)
+    return moves, noisy - moves * away
+
+
+def _reach(length: float, spare: float, allowed: float) -> float:
+    """Return the largest number a of at most 1 with a² · length - 2a · spare of at most `allowed`."""
+    if not length or length - 2 * spare <= allowed:
+        return 1.0
+    return (spare + math.sqrt(spare**2 + length * allowed)) / length
+
+
+class Moved:
+    """A source of noisy residuals that differ by given numbers from those of other evidence."""
+
+    def __init__(self, evidence: Evidence, changes: Mapping[Place, Array]) -> None:
+        """Take the evidence, and the changes of some sets."""
+        self._evidence = evidence
+        self._changes = changes
+
+    def noisy(self, attributes: Place) -> Noisy | None:
+        """Return the noisy residual of a set, or None if it is not measured."""
+        own = self._evidence.noisy(attributes)
+        if own is None or attributes not in self._changes:
+            return own
+        return Noisy(attributes, own.values + self._changes[attributes], own.variance)
+
+    def distance(self, attributes: Place) -> float | None:
+        """Return the noisy distance of a pair from independence, in records; None if it is not known."""
+        return self._evidence.distance(attributes)
+
+
+class Space:
+    """Some tables as coordinates: the residuals of all sets below them, in orthonormal bases."""
+
+    def __init__(self, evidence: Evidence, tables: Sequence[Place], smallest: int = 1) -> None:
+        """Take what was measured, tables of which all parts were, and the least size of those asked for."""
+        self._sizes = evidence.schema.sizes
+        self._largest = tables
+        self._smallest = smallest
+        found = {some for place in tables for some in subsets(place)}
+        self.sets = sorted(found, key=lambda place: (len(place), place))
+        self.noisy = {place: evidence.noisy(place) or self._nothing(place) for place in self.sets}
+        counts = [math.prod(self._sizes[a] - 1 for a in place) for place in self.sets]
+        self._ends = dict(zip(self.sets, np.cumsum(counts).tolist(), strict=True))
+        self.variances = np.repeat([self.noisy[place].variance for place in self.sets], counts)
+        self.slices = [slice(end - own, end) for end, own in zip(self._ends.values(), counts, strict=True)]
+        """The coordinates of each set."""
+        self.orders = np.repeat([max(len(place), 1) for place in self.sets], counts)
+        above = dict.fromkeys(self.sets, 0.0)
+        for table in tables:
+            for place in subsets(table):
+                above[place] += 1 / math.prod(self._sizes[a] for a in table if a not in place)
+        self.weights = np.repeat([above[place] for place in self.sets], counts)
+        """What a squared error in each coordinate weighs, over all tables."""
+
+    def means(self, moves: Array) -> dict[int, float]:
+        """Return the mean of numbers per coordinate, weighted by the noise, by the number of attributes."""
+        noise = self.weights * self.variances
+        return {
+            order: 1.0 - float((1.0 - moves[own]) @ noise[own] / noise[own].sum())
+            for order in np.unique(self.orders[self.variances > 0]).tolist()
+            if (own := self.orders == order).any()
+        }
+
+    @property
+    def blocks(self) -> list[list[int]]:
+        """Numbers of attributes whose sets are moved together.
+
+        Each has many directions, if possible. The smallest tables asked for consist of sets of their own size
+        and of all smaller ones, so that these are moved together.
+        """
+        found: list[list[int]] = []
+        count = 0
+        orders = self.orders[self.variances > 0]
+        for order in np.unique(orders).tolist():
+            if not found or (count >= DIRECTIONS and order > self._smallest):
+                found.append([])
+                count = 0
+            found[-1].append(order)
+            count += int((orders == order).sum())
+        if len(found) > 1 and count < DIRECTIONS:
+            found[-2:] = [found[-2] + found[-1]]
+        return found
+
+    def _nothing(self, place: Place) -> Noisy:
+        """Return the residual of a set that has no direction."""
+        return Noisy(place, np.zeros([self._sizes[a] for a in place]), 0.0)
+
+    def coordinates(self, tables: Iterable[Array]) -> Array:
+        """Return the coordinates of tables, one per set."""
+        pairs = zip(self.sets, tables, strict=True)
+        parts = [along_axes(table, 0, [_basis(self._sizes[a]) for a in place]) for place, table in pairs]
+        return np.concatenate([part.ravel() for part in parts])
+
+    def residuals(self, coordinates: Array) -> dict[Place, Array]:
+        """Return the residuals with given coordinates."""
+        found = {}
+        for place, end in self._ends.items():
+            shape = [self._sizes[a] - 1 for a in place]
+            own = coordinates[end - math.prod(shape) : end].reshape(shape)
+            found[place] = along_axes(own, 0, [_basis(self._sizes[a]).T for a in place])
+        return found
+
+    @cached_property
+    def _stacks(self) -> list[tuple[tuple[int, ...], list[Place], Indexes]]:
+        """Tables of one shape, with the indexes of the coordinates of each; the first stands for a mean."""
+        found: dict[tuple[int, ...], list[Place]] = {}
+        for table in self._largest:
+            found.setdefault(tuple(self._sizes[a] for a in table), []).append(table)
+        return [(shape, own, np.stack(list(map(self._indexes, own)))) for shape, own in found.items()]
+
+    def _indexes(self, table: Place) -> Indexes:
+        """Return which coordinate belongs to each element of a table in its bases."""
+        result = np.zeros([self._sizes[a] for a in table], dtype=np.int64)
+        for place in subsets(table):
+            shape = [self._sizes[a] - 1 for a in place]
+            at = tuple(slice(1, None) if a in place else 0 for a in table)
+            result[at] = self._ends[place] - math.prod(shape) + np.arange(math.prod(shape)).reshape(shape)
+        return result
+
+    def cells(self, coordinates: Array) -> list[Array]:
+        """Return the cells of the largest tables, in stacks of one shape."""
+        return [
+            along_axes(coordinates[indexes], 1, [_lifting(n).T for n in shape])
+            for shape, _, indexes in self._stacks
+        ]
+
+    def _fitted(self, stacks: Sequence[Array]) -> Array:
+        """Return the coordinates of the consistent tables nearest to given ones."""
+        sums = np.zeros(len(self.weights))
+        for (shape, _, indexes), cells in zip(self._stacks, stacks, strict=True):
+            own = along_axes(cells, 1, [_lifting(n) for n in shape])
+            sums += np.bincount(indexes.ravel(), own.ravel(), len(sums))
+        return sums / self.weights
+
+    def nearest(self, coordinates: Array, model: Model) -> Array:
+        """Return the nearest coordinates of which all tables are non-negative, with structural zeros."""
+        masks = [np.stack([_mask(model, place, shape) for place in own]) for shape, own, _ in self._stacks]
+        public = self.variances == 0
+        close = CLOSE * math.sqrt(float(self.variances @ self.weights) / sum(mask.size for mask in masks))
+        stacks = self.cells(coordinates)
+        excess = [np.zeros_like(own) for own in stacks]
+        for _ in range(ROUNDS):  # Dykstra's algorithm: only the cone needs a correction
+            before = [own + more for own, more in zip(stacks, excess, strict=True)]
+            kept = [np.maximum(own, 0.0) * mask for own, mask in zip(before, masks, strict=True)]
+            excess = [own - after for own, after in zip(before, kept, strict=True)]
+            coordinates = np.where(public, coordinates, self._fitted(kept))
+            stacks = self.cells(coordinates)
+            if all(float(np.abs(a - b).max()) <= close for a, b in zip(stacks, kept, strict=True)):
+                break
+        return coordinates
+
+    def tables(self, coordinates: Array, model: Model) -> dict[Place, Array]:
+        """Return the table of every set: non-negative, with the margins of the others."""
+        residuals = self.residuals(coordinates)
+        found: dict[Place, Array] = {(): np.maximum(residuals[()], 0.0)}
+        for order in range(1, len(self.sets[-1]) + 1):
+            for some in batches([place for place in self.sets if len(place) == order], self._sizes):
+                shape = [self._sizes[a] for a in some[0]]
+                masks = np.stack([_mask(model, place, shape) for place in some])
+                tables = np.maximum(np.stack([self._sum(place, residuals) for place in some]), 0.0) * masks
+                margins: dict[Axes, Array] = {
+                    axes: np.stack([found[tuple(place[a] for a in axes)] for place in some])
+                    for axes in combinations(range(order), order - 1)
+                }
+                tables = fitted(tables, margins)
+                if order == 2 and masks.all():
+                    tables = with_margins(tables, margins[0,], margins[1,])
+                tables.flags.writeable = False
+                found.update(zip(some, tables, strict=True))
+        return found
+
+    def _sum(self, place: Place, residuals: Mapping[Place, Array]) -> Array:
+        """Return the table on a set."""
+        result = np.zeros([self._sizes[a] for a in place])
+        for some in subsets(place):
+            others = math.prod(self._sizes[a] for a in place if a not in some)
+            result += residuals[some].reshape([self._sizes[a] if a in some else 1 for a in place]) / others
+        return result
+
+
+def _mask(model: Model, place: Place, shape: Sequence[int]) -> Array:
+    """Return ones in possible cells and zeros in others."""
+    possible = model.zeros.possible(place)
+    return np.ones(shape) if possible is None else possible.astype(float)
+
+
+@cache
+def _basis(size: int) -> Array:
+    """Return orthonormal vectors that sum to zero, as columns."""
+    steps = np.tril(np.ones((size, size)), -1)[1:] - np.diag(np.arange(1.0, size), 1)[:-1]
+    return np.asarray((steps / np.sqrt(np.arange(1, size) * np.arange(2, size + 1))[:, None]).T)
+
+
+@cache
+def _lifting(size: int) -> Array:
+    """Return what turns a sum, and coordinates in the basis, into cells."""
+    return np.column_stack([np.full(size, 1 / size), _basis(size)])
