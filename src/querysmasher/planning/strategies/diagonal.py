@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.errors import PlanError
 from querysmasher.fields import floats, items
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.limits import limits
-from querysmasher.planning.strategies.rounding import FAINT, coefficients, reduced, round_rows, scaled
+from querysmasher.planning.strategies.rounding import FAINT, reduced, round_rows, scaled
+from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
     FAINTEST,
     LARGEST,
     AxisRows,
     Strategy,
-    are_rows,
     is_negligible,
     is_residual,
     squared_lengths,
@@ -40,6 +41,10 @@ class DiagonalStrategy(Strategy):
     """Rows √h[k] · (⊗ Bᵢ)[k]: one basis per axis, and a weight per product of basis rows."""
 
     kind = "diagonal"
+    stored: ClassVar = {
+        "bases": lambda bases: tuple(floats(basis, 2) for basis in items(bases)),
+        "weights": floats,
+    }
 
     bases: tuple[Array, ...]
     weights: Array
@@ -110,20 +115,29 @@ class DiagonalStrategy(Strategy):
         return _round(self, centres, bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        factors = [factor.written_out() for _, factor in rounded.factors]
-        squares = [coefficients(rows, factor) ** 2 for rows, factor in zip(self.bases, factors, strict=True)]
+        spans = (Span.of(factor.written_out()) for _, factor in rounded.factors)
+        squares = [span.coefficients(rows) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
         noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
         variances = along_axes(noise, 0, [s.T for s in squares]) * self.weights
         return float(variances.max()) * float(squared_sensitivity(rounded))
 
+    def survives(self, rounded: IntegerStrategy) -> bool:
+        return all(Span.of(factor.written_out()).is_independent() for _, factor in rounded.factors)
+
     @classmethod
-    def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        axes, factors = zip(*strategy.factors, strict=True)
-        if axes != tuple((a,) for a in range(len(strategy.shape))):
-            return None
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        axes, factors = zip(*rounded.factors, strict=True)
+        if axes != tuple((a,) for a in range(len(rounded.shape))):
+            msg = "strategy: expected one factor on all axes in order, or one per axis"
+            raise PlanError(msg)
         matrices = tuple(factor.written_out() for factor in factors)
-        noise = np.ones(tuple(map(len, matrices))) if strategy.multipliers is None else strategy.multipliers
+        noise = np.ones(tuple(map(len, matrices))) if rounded.multipliers is None else rounded.multipliers
         return cls(matrices, 1.0 / noise)
+
+    def undone(self, rounded: IntegerStrategy, answers: Array) -> Array:  # noqa: ARG002
+        tensor = np.moveaxis(answers, 0, -1).reshape(*answers.shape[1:], *self.weights.shape)
+        table = along_axes(tensor, answers.ndim - 1, [inverse.T for inverse in self.inverses])
+        return table.reshape(*answers.shape[1:], -1)
 
     @property
     def leverage(self) -> float:
@@ -137,17 +151,10 @@ class DiagonalStrategy(Strategy):
             return False
         if not FAINTEST < weights.min() <= weights.max() < LARGEST:
             return False
-        return all(np.abs(b).max() < LARGEST and are_rows(b) for b in bases)
+        return all(np.abs(b).max() < LARGEST and Span.of(b).is_independent() for b in bases)
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(is_residual(basis, [c]) for basis, c in zip(self.bases, centres, strict=True))
-
-    def to_data(self) -> dict[str, Any]:
-        return {"bases": list(self.bases), "weights": self.weights}
-
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        return cls(tuple(floats(b, 2) for b in items(data["bases"])), floats(data["weights"]))
 
 
 def _kron(one: Array, two: Array) -> Array:

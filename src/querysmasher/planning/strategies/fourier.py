@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from querysmasher.planning.strategies.strategy import (
 from querysmasher.privacy.factors import Filter
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
+NOTHING = 1e-9
+"""Frequencies whose amplitude is below this fraction of the largest are not passed on by a filter."""
+
 
 @dataclass(frozen=True, eq=False)
 class FourierStrategy(Strategy):
@@ -37,6 +40,7 @@ class FourierStrategy(Strategy):
     """
 
     kind = "fourier"
+    stored: ClassVar = {"spectrum": floats}
 
     spectrum: Array
     """|filter's Fourier transform|², zero wherever a frequency is zero along some axis."""
@@ -100,13 +104,11 @@ class FourierStrategy(Strategy):
         axes = tuple(range(len(self.shape)))
         return IntegerStrategy(self.shape, ((axes, _round(self, bits)),))
 
-    def rounding_loss(self, rounded: IntegerStrategy) -> float:  # noqa: ARG002
-        return 1.0  # all rows have the same size
-
     @classmethod
-    def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        spectrum = strategy.factors[0][1].spectrum  # only a filter has one, and it is the only factor
-        return None if spectrum is None else cls(np.abs(spectrum) ** 2)
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        ((_, factor),) = rounded.factors
+        assert isinstance(factor, Filter)  # noqa: S101 - the registry has seen to it
+        return cls(_energies(factor))
 
     @property
     def leverage(self) -> float:
@@ -128,12 +130,11 @@ class FourierStrategy(Strategy):
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(np.ptp(centre.weights) <= CLOSE * centre.weights[0] for centre in centres)
 
-    def to_data(self) -> dict[str, Any]:
-        return {"spectrum": self.spectrum}
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        return cls(floats(data["spectrum"]))
+def _energies(factor: Filter) -> Array:
+    """Return the squared amplitudes of a filter, zero where they are rounding error."""
+    amplitudes = np.abs(np.fft.fftn(factor.kernel.astype(float)))
+    return np.asarray(np.where(amplitudes > NOTHING * amplitudes.max(), amplitudes, 0.0) ** 2)
 
 
 def _round(strategy: FourierStrategy, bits: int) -> Filter:
@@ -146,7 +147,7 @@ def _round(strategy: FourierStrategy, bits: int) -> Filter:
     else:
         rounded = reduced(project(scaled(kernel, bits), shape, ones), bits)
     made = Filter(np.ascontiguousarray(rounded.reshape(shape)))
-    if np.any((made.spectrum == 0) & (strategy.spectrum > 0)):
+    if np.any((_energies(made) == 0) & (strategy.spectrum > 0)):
         msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
         raise PlanError(msg)
     return made

@@ -1,27 +1,42 @@
-"""The span of wide rows, without an orthonormal basis of it, which would be as large as the rows.
+"""The span of rows, and the cells on which they stand.
 
 The rows are divided by their lengths, and R, the triangle of their QR decomposition, is found by pieces of
 columns, in little memory: as the Cholesky root of their Gram matrix, or where that would lose digits by QR
-decompositions, as accurate as the decomposition of all at once. Combinations of the rows nearest
-to other vectors v solve RᵀR y = B v. Where R is ill-conditioned, one correction from the residual makes them
-as accurate as an orthonormal basis would (Björck, Stability analysis of the method of seminormal equations
-for linear least squares problems, 1987).
+decompositions, as accurate as the decomposition of all at once. Combinations of the rows nearest to other
+vectors v solve RᵀR y = B v. Where R is ill-conditioned, one correction from the residual makes them as
+accurate as an orthonormal basis would (Björck, Stability analysis of the method of seminormal equations for
+linear least squares problems, 1987).
+
+Many cells may share a column (`Partition`). Queries are summed over coarse cells, combinations of classes of
+values, then over columns. All sums are inner products with unit vectors, so that lengths and variances are
+those over the cells themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, solve_cholesky, wide_triangle
-from querysmasher.planning.strategies.strategy import DEPENDENT
+from querysmasher.arrays import Array, solve_cholesky, solve_upper, wide_triangle
+from querysmasher.planning.strategies.strategy import AxisRows
+from querysmasher.privacy.factors import Partition
 
 CHUNK = 2_000_000
 """Maximum number of entries of an intermediate array, unless rows are long."""
+
+PRODUCTS = 10_000_000
+"""Maximum number of entries of product queries that are written out at a time."""
+
+EXPLICIT = 20_000_000
+"""Maximum number of entries of rows whose pseudo-inverse is written out."""
+
+DEPENDENT = 1e-14
+"""Rows closer than this fraction of their length to the span of others are in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,32 +46,27 @@ class Span:
     rows: NDArray[np.float64] | NDArray[np.int64]
     roots: Array
 
+    @classmethod
+    def of(cls, rows: NDArray[np.float64] | NDArray[np.int64]) -> Span:
+        """Return the span of rows over columns that count once."""
+        return cls(rows, np.ones(rows.shape[1]))
+
     @cached_property
     def lengths(self) -> Array:
         """The lengths of the rows."""
         squares = np.zeros(len(self.rows))
-        for piece in self._pieces():
-            squares += (piece**2).sum(axis=1)
+        for piece in self._slices():
+            squares += ((self.rows[:, piece] * self.roots[piece]) ** 2).sum(axis=1)
         return np.sqrt(squares)
-
-    @cached_property
-    def _triangle(self) -> Array:
-        return self._decomposed[0]
-
-    @cached_property
-    def _is_tame(self) -> bool:
-        return self._decomposed[1]
 
     @cached_property
     def _decomposed(self) -> tuple[Array, bool]:
         """The triangle, and whether it is well-conditioned."""
+        scales = self.lengths[:, None]
         return wide_triangle(
-            lambda: (piece / self.lengths[:, None] for piece in self._pieces()), len(self.rows)
+            lambda: (self.rows[:, piece] * self.roots[piece] / scales for piece in self._slices()),
+            len(self.rows),
         )
-
-    def _pieces(self) -> Iterator[Array]:
-        """Iterate over pieces of the columns."""
-        return (self.rows[:, piece] * self.roots[piece] for piece in self._slices())
 
     def _slices(self) -> Iterator[slice]:
         """Iterate over slices of columns, several times as many as rows: each may be decomposed with R."""
@@ -67,42 +77,165 @@ class Span:
         """Return whether the rows are linearly independent, as far as floating point can tell."""
         if len(self.rows) > self.rows.shape[1] or not np.all(self.lengths > 0):
             return False
-        return bool(np.abs(np.diagonal(self._triangle)).min() > DEPENDENT)
+        return bool(np.abs(np.diagonal(self._decomposed[0])).min() > DEPENDENT)
+
+    def _solved(self, right: Array) -> Array:
+        """Return right·(BBᵀ)⁻¹, up to rounding errors."""
+        return solve_cholesky(self._decomposed[0].T, (right / self.lengths).T).T / self.lengths
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the pseudo-inverse, as large as the rows, is written out."""
+        return self.rows.size <= EXPLICIT
 
     def coefficients(self, vectors: Array) -> Array:
         """Return the combinations of the rows that are nearest to vectors, both times `roots`.
 
         The rows must be independent. These are also the vectors times the rows' pseudo-inverse.
         """
-        return self._combinations(lambda piece: vectors[:, piece], len(vectors))
-
-    def combinations(self, rows: Array) -> Array:
-        """Return the combinations of the span's rows that are nearest to others, before either is scaled."""
-        return self._combinations(lambda piece: rows[:, piece] * self.roots[piece], len(rows))
-
-    def _combinations(self, vectors: Callable[[slice], Array], count: int) -> Array:
-        found = np.zeros((count, len(self.rows)))
-        for again in (False,) if self._is_tame else (False, True):
+        if self._is_small:
+            return vectors @ self.inverse
+        found = np.zeros((len(vectors), len(self.rows)))
+        for again in (False,) if self._decomposed[1] else (False, True):
             right = np.zeros_like(found)
             for piece in self._slices():
-                own, roots = self.rows[:, piece], self.roots[piece]
-                rest = vectors(piece)
-                if again:
-                    rest = rest - (found @ own) * roots
-                right += (rest * roots) @ own.T
-            found += solve_cholesky(self._triangle.T, (right / self.lengths).T).T / self.lengths
+                own = self.rows[:, piece] * self.roots[piece]
+                rest = vectors[:, piece]
+                right += (rest - found @ own if again else rest) @ own.T
+            found += self._solved(right)
         return found
 
-    def outside(self, vectors: Array, found: Array) -> Array:
-        """Return what combinations of the rows leave of vectors."""
-        return vectors - (found @ self.rows) * self.roots
+    def combined(self, coefficients: Array) -> Array:
+        """Return combinations of the rows, times `roots`."""
+        return np.asarray((coefficients @ self.rows) * self.roots, dtype=float)
+
+    def projected(self, vectors: Array) -> Array:
+        """Return the vectors nearest to others in the span, both times `roots`."""
+        if self._is_small:
+            return (vectors @ self.basis) @ self.basis.T
+        return self.combined(self.coefficients(vectors))
 
     def transposed_coefficients(self, images: Array) -> Array:
         """Return images times the transpose of the rows' pseudo-inverse: the rows must be independent."""
-        own = solve_cholesky(self._triangle.T, (images / self.lengths).T).T / self.lengths
-        return np.asarray((own @ self.rows) * self.roots, dtype=float)
+        if self._is_small:
+            return images @ self.inverse.T
+        found = self._solved(images)
+        if not self._decomposed[1]:
+            left = np.zeros_like(images)
+            for piece in self._slices():
+                own = self.rows[:, piece] * self.roots[piece]
+                left += (found @ own) @ own.T
+            found += self._solved(images - left)
+        return self.combined(found)
 
-    def orthonormal(self) -> Array:
-        """Return orthonormal rows with the same span, as large as the rows."""
+    @cached_property
+    def _factored(self) -> tuple[Array, Array]:
+        """An orthonormal basis of the span (columns × rows), as large as the rows, and the triangle."""
         scaled = self.rows * self.roots / self.lengths[:, None]
-        return np.asarray(np.linalg.solve(self._triangle.T, scaled), dtype=float)
+        triangle, tame = self._decomposed
+        if not tame:
+            basis, triangle = np.linalg.qr(scaled.T)
+            return basis, triangle
+        return solve_upper(triangle.T[::-1, ::-1], scaled[::-1])[::-1].T, triangle
+
+    @property
+    def basis(self) -> Array:
+        """An orthonormal basis of the span (columns × rows)."""
+        return self._factored[0]
+
+    @cached_property
+    def inverse(self) -> Array:
+        """The pseudo-inverse (columns × rows)."""
+        basis, triangle = self._factored
+        return np.ascontiguousarray(solve_upper(triangle, basis.T).T / self.lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseCells:
+    """The coarse cells and the columns of a partition."""
+
+    partition: Partition
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of classes of every attribute."""
+        return self.partition.labels.shape
+
+    @property
+    def size(self) -> int:
+        """Number of coarse cells."""
+        return self.partition.labels.size
+
+    @cached_property
+    def root_sizes(self) -> Array:
+        """The roots of the numbers of cells of the columns."""
+        return np.sqrt(self.partition.sizes)
+
+    @cached_property
+    def _shares(self) -> Array:
+        """What a coarse cell adds to its column, both as unit vectors: √(its cells / the column's cells)."""
+        return np.sqrt(self.partition.coarse_sizes) / self.root_sizes[self.partition.labels.ravel()]
+
+    @cached_property
+    def _class_roots(self) -> list[Array]:
+        """The roots of the numbers of values of the classes, by axis."""
+        return [np.sqrt(sizes.astype(float)) for sizes in self.partition.class_sizes]
+
+    def of_values(self, rows: Array, axes: Sequence[int]) -> Array:
+        """Return rows over the values of some axes on their classes, with an axis for each."""
+        tensor = rows.reshape(-1, *(self.partition.shape[a] for a in axes))
+        for place, axis in enumerate(axes, start=1):
+            sums = self.partition.class_sums(tensor, place, axis)
+            tensor = sums / _along(self._class_roots[axis], place, tensor.ndim)
+        return tensor
+
+    def to_values(self, coarse: Array, axes: Sequence[int]) -> Array:
+        """Return the combination of unit vectors of the classes: the transpose of `of_values`."""
+        for place, axis in enumerate(axes, start=1):
+            coarse = coarse / _along(self._class_roots[axis], place, coarse.ndim)
+            coarse = np.take(coarse, self.partition.maps[axis], axis=place)
+        return coarse
+
+    def on_columns(self, coarse: Array) -> Array:
+        """Return rows over the coarse cells on the columns."""
+        return self.partition.column_sums(coarse * self._shares, 1)
+
+    def to_coarse(self, columns: Array) -> Array:
+        """Return the combination of unit vectors of the columns: the transpose of `on_columns`."""
+        return self._shares * np.take(columns, self.partition.labels.ravel(), axis=1)
+
+    def products(self, factors: Sequence[AxisRows]) -> Iterator[tuple[slice, Array]]:
+        """Iterate over slices of all products of one row per factor, on the coarse cells."""
+        coarse = []
+        for axes, rows in factors:  # with an axis of length one for every other
+            sizes = (n if axis in axes else 1 for axis, n in enumerate(self.shape))
+            coarse.append(self.of_values(rows, axes).reshape(len(rows), *sizes))
+        counts = [len(rows) for rows in coarse]
+        total, step = math.prod(counts), max(1, PRODUCTS // self.size)
+        for start in range(0, total, step):
+            numbers = np.arange(start, min(start + step, total))
+            product = np.ones((numbers.size, *[1] * len(self.shape)))
+            for rows, chosen in zip(coarse, np.unravel_index(numbers, counts) if counts else (), strict=True):
+                product = product * rows[chosen]
+            whole = np.broadcast_to(product, (numbers.size, *self.shape))
+            yield slice(start, start + numbers.size), whole.reshape(numbers.size, -1)
+
+    def within_classes(self, factors: Sequence[AxisRows]) -> Array:
+        """Return the squared length of what varies within the classes, for all products of rows.
+
+        Each factor is a sum of what is equal within classes and an orthogonal rest. So the squared length of
+        the product's rest is a sum over the factors: the rest of one, times what is equal of those before,
+        times all of those after.
+        """
+        equal, total = np.ones(()), np.zeros(())
+        for axes, rows in factors:
+            coarse = self.of_values(rows, axes)
+            own_equal = (coarse.reshape(len(rows), -1) ** 2).sum(axis=1)
+            own_rest = ((rows - self.to_values(coarse, axes).reshape(rows.shape)) ** 2).sum(axis=1)
+            total = np.multiply.outer(total, own_equal + own_rest) + np.multiply.outer(equal, own_rest)
+            equal = np.multiply.outer(equal, own_equal)
+        return total.ravel()
+
+
+def _along(values: Array, place: int, axes: int) -> Array:
+    return values.reshape([-1 if i == place else 1 for i in range(axes)])

@@ -33,8 +33,8 @@ Entries = TypeVar("Entries", bound=NDArray[Any])
 
 Spectrum = NDArray[np.complex128]
 
-Image = tuple[Array, Spectrum | None]
-"""The transforms of t(i−j), which is real, and of ±t(i+j+shift), or None if there is no such part."""
+Image = tuple[Array | Spectrum, Spectrum | None]
+"""The transforms of t(i−j), real if t is even, and of ±t(i+j+shift), or None if there is no such part."""
 
 NAMES = ("prefix", "range", "cosine", "circular")
 """The ways to continue a filter beyond the ends."""
@@ -197,6 +197,14 @@ class Reflection:
         if reflected is not None:
             both += moved.conj() * reflected
         return np.fft.irfft(both, length)[..., : self.size]
+
+    def spread(self, tables: Entries) -> Entries:
+        """Return tables as they are transformed."""
+        return tables
+
+    def gathered(self, products: Entries) -> Entries:
+        """Return products over the values: they are."""
+        return products
 
     def apply(self, kernel: Array, tables: Array) -> Array:
         """Return the product of a filter with tables along their last axis."""
