@@ -7,8 +7,7 @@ from typing import Any
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
-from querysmasher.planning.strategies.diagonal import DiagonalStrategy
-from querysmasher.planning.strategies.fourier import FourierStrategy
+from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
 from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, MirroredStrategy, has_own_centre
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
 from querysmasher.planning.strategies.tree import TreeStrategy

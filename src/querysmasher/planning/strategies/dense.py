@@ -31,7 +31,7 @@ from querysmasher.planning.strategies.rounding import (
     round_rows,
     scaled,
 )
-from querysmasher.planning.strategies.span import PRODUCTS, CoarseCells, Span
+from querysmasher.planning.strategies.span import CHUNK, CoarseCells, Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,
@@ -44,9 +44,6 @@ from querysmasher.planning.strategies.strategy import (
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
-
-CHUNK = 20_000_000
-"""Maximum number of entries of an intermediate array."""
 
 ROUNDING = 2e-16
 """Maximum relative rounding error of a sum, per number added."""
@@ -139,19 +136,22 @@ class RowsStrategy(Strategy):
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         lengths = squared_lengths(factors)
         if len(factors) > 1 and lengths.size > self.rank:
-            rounding = ROUNDING * math.prod(self.shape) * lengths  # of sums over as many cells
-            return is_negligible(lengths - self._squares(self.span.basis, factors) - rounding, lengths)
-        outside = self._cells.within_classes(factors)
+            return self._is_inside(self._squares(self.span.basis, factors), lengths)
+        inside = np.empty(lengths.size)
         for at, coarse in self._cells.products(factors):
-            outside[at] += self._examined(coarse)[1]
-        return is_negligible(outside, lengths.ravel())
+            inside[at] = self._examined(coarse)[1]
+        return self._is_inside(inside, lengths.ravel())
+
+    def _is_inside(self, inside: Array, lengths: Array) -> bool:
+        """Return whether squared lengths in the span are those of the queries, up to rounding errors."""
+        rounding = ROUNDING * math.prod(self.shape) * lengths  # of sums over as many cells
+        return is_negligible(lengths - inside - rounding, lengths)
 
     def _examined(self, coarse: Array) -> tuple[Array, Array]:
-        """Return the variances of rows on the coarse cells, and squared lengths of what the span lacks."""
+        """Return the variances of rows on the coarse cells, and their squared lengths in the span."""
         columns = self._cells.on_columns(coarse)
-        image = self.span.coefficients(columns)
-        rest = coarse - self._cells.to_coarse(self.span.projected(columns))
-        return np.einsum("ij,ij->i", image, image), np.einsum("ij,ij->i", rest, rest)
+        image, near = self.span.coefficients(columns), self.span.projected(columns)
+        return np.einsum("ij,ij->i", image, image), np.einsum("ij,ij->i", near, near)
 
     def _squares(self, root: Array, factors: Sequence[AxisRows]) -> Array:
         """Return the squared lengths of (product row) @ root, for a root over the columns."""
@@ -174,7 +174,7 @@ class RowsStrategy(Strategy):
         batch: list[Sequence[AxisRows]] = []
         products = 0
         for factors in asked:
-            if batch and (products + count(factors)) * self._cells.size > PRODUCTS:
+            if batch and (products + count(factors)) * self._cells.size > CHUNK:
                 yield from self._together(batch)
                 batch, products = [], 0
             batch.append(factors)
@@ -187,13 +187,12 @@ class RowsStrategy(Strategy):
             yield from super().variances_if_contained(batch)
             return
         coarse = np.concatenate([own for factors in batch for _, own in self._cells.products(factors)])
-        variances, outside = self._examined(coarse)
+        variances, inside = self._examined(coarse)
         start = 0
         for factors in batch:
             own = slice(start, start := start + count(factors))
-            rest = outside[own] + self._cells.within_classes(factors)
-            inside = is_negligible(rest, squared_lengths(factors).ravel())
-            yield variances[own].reshape([len(rows) for _, rows in factors]) if inside else None
+            contained = self._is_inside(inside[own], squared_lengths(factors).ravel())
+            yield variances[own].reshape([len(rows) for _, rows in factors]) if contained else None
 
     # --- integers ---
 
@@ -231,7 +230,7 @@ class RowsStrategy(Strategy):
             return False
         if not Span(lattice, self._roots).is_independent():
             return False
-        step = max(1, PRODUCTS // lattice.shape[1])
+        step = max(1, CHUNK // lattice.shape[1])
         for start in range(0, len(lattice), step):
             whole = lattice[start : start + step] * self._roots
             outside = whole - self.span.projected(whole)

@@ -27,7 +27,7 @@ frequencies, and by up to a few percent at 7 bits.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,7 +37,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import Reflection
 from querysmasher.privacy.factors.reflection import smooth_length
-from querysmasher.workload.line import Places
+from querysmasher.workload.line import LineErrors, Places
 
 SMALL = 16
 """Blocks of fewer values than this are summed directly."""
@@ -55,23 +55,13 @@ CHUNK = 2_000_000
 """Number of entries that are transformed at a time."""
 
 
-class LineVariances(ABC):
+class LineVariances(LineErrors):
     """The variances of prefixes, values and ranges of one attribute."""
 
     @property
     @abstractmethod
     def size(self) -> int:
         """Number of values."""
-
-    @property
-    @abstractmethod
-    def prefixes(self) -> Array:
-        """The variance of every prefix."""
-
-    @property
-    @abstractmethod
-    def values(self) -> Array:
-        """The variance of every value's count."""
 
     @abstractmethod
     def covary(self, rows: Array) -> Array:
@@ -81,20 +71,10 @@ class LineVariances(ABC):
     def between_prefixes(self, low: Places, high: Places) -> Array:
         """Return the covariances of pairs of prefixes."""
 
-    @abstractmethod
-    def all_ranges(self) -> float:
-        """Return Σ_ij V⁻¹_ij (min+1)(n−max)."""
-
-    @abstractmethod
-    def all_circular(self) -> float:
-        """Return Σ_ij V⁻¹_ij (d² − nd + n(n+1)/2) with d = |i − j|."""
-
     def of_rows(self, rows: Array) -> Array:
-        """Return the variances of any queries, given as rows."""
         return np.einsum("ij,ij->i", rows, self.covary(rows))
 
     def of_spans(self, first: Places, last: Places) -> Array:
-        """Return the variances of sums of consecutive values."""
         around = first > last  # the complement of what lies between: its variance needs two cuts as well
         before, until = first - 1, last
         prefixes = np.append(self.prefixes, 0.0)  # index −1: nothing
@@ -141,11 +121,13 @@ class WrittenVariances(LineVariances):
         return np.asarray(self._cumulated[low, high])
 
     def all_ranges(self) -> float:
+        """Return Σ_ij V⁻¹_ij (min+1)(n−max)."""
         place = np.arange(self.size)
         below = np.minimum.outer(place + 1, place + 1)
         return float(np.vdot(self.covariance, below * below[::-1, ::-1]))
 
     def all_circular(self) -> float:
+        """Return Σ_ij V⁻¹_ij (d² − nd + n(n+1)/2) with d = |i − j|."""
         n, place = self.size, np.arange(self.size)
         apart = np.abs(np.subtract.outer(place, place))
         return float(np.vdot(self.covariance, apart * (apart - n) + n * (n + 1) / 2))

@@ -26,14 +26,8 @@ from querysmasher.arrays import Array, solve_cholesky, solve_upper, wide_triangl
 from querysmasher.planning.strategies.strategy import AxisRows
 from querysmasher.privacy.factors import Partition
 
-CHUNK = 2_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
-
-PRODUCTS = 10_000_000
-"""Maximum number of entries of product queries that are written out at a time."""
-
-EXPLICIT = 20_000_000
-"""Maximum number of entries of rows whose pseudo-inverse is written out."""
+CHUNK = 10_000_000
+"""Maximum number of entries of an intermediate array, unless rows are long, and of a pseudo-inverse."""
 
 DEPENDENT = 1e-14
 """Rows closer than this fraction of their length to the span of others are in it."""
@@ -55,8 +49,9 @@ class Span:
     def lengths(self) -> Array:
         """The lengths of the rows."""
         squares = np.zeros(len(self.rows))
-        for piece in self._slices():
-            squares += ((self.rows[:, piece] * self.roots[piece]) ** 2).sum(axis=1)
+        with np.errstate(over="ignore"):  # infinite lengths are refused
+            for piece in self._slices():
+                squares += ((self.rows[:, piece] * self.roots[piece]) ** 2).sum(axis=1)
         return np.sqrt(squares)
 
     @cached_property
@@ -86,7 +81,7 @@ class Span:
     @property
     def _is_small(self) -> bool:
         """Whether the pseudo-inverse, as large as the rows, is written out."""
-        return self.rows.size <= EXPLICIT
+        return self.rows.size <= CHUNK
 
     def coefficients(self, vectors: Array) -> Array:
         """Return the combinations of the rows that are nearest to vectors, both times `roots`.
@@ -189,13 +184,6 @@ class CoarseCells:
             tensor = sums / _along(self._class_roots[axis], place, tensor.ndim)
         return tensor
 
-    def to_values(self, coarse: Array, axes: Sequence[int]) -> Array:
-        """Return the combination of unit vectors of the classes: the transpose of `of_values`."""
-        for place, axis in enumerate(axes, start=1):
-            coarse = coarse / _along(self._class_roots[axis], place, coarse.ndim)
-            coarse = np.take(coarse, self.partition.maps[axis], axis=place)
-        return coarse
-
     def on_columns(self, coarse: Array) -> Array:
         """Return rows over the coarse cells on the columns."""
         return self.partition.column_sums(coarse * self._shares, 1)
@@ -211,7 +199,7 @@ class CoarseCells:
             sizes = (n if axis in axes else 1 for axis, n in enumerate(self.shape))
             coarse.append(self.of_values(rows, axes).reshape(len(rows), *sizes))
         counts = [len(rows) for rows in coarse]
-        total, step = math.prod(counts), max(1, PRODUCTS // self.size)
+        total, step = math.prod(counts), max(1, CHUNK // self.size)
         for start in range(0, total, step):
             numbers = np.arange(start, min(start + step, total))
             product = np.ones((numbers.size, *[1] * len(self.shape)))
@@ -219,22 +207,6 @@ class CoarseCells:
                 product = product * rows[chosen]
             whole = np.broadcast_to(product, (numbers.size, *self.shape))
             yield slice(start, start + numbers.size), whole.reshape(numbers.size, -1)
-
-    def within_classes(self, factors: Sequence[AxisRows]) -> Array:
-        """Return the squared length of what varies within the classes, for all products of rows.
-
-        Each factor is a sum of what is equal within classes and an orthogonal rest. So the squared length of
-        the product's rest is a sum over the factors: the rest of one, times what is equal of those before,
-        times all of those after.
-        """
-        equal, total = np.ones(()), np.zeros(())
-        for axes, rows in factors:
-            coarse = self.of_values(rows, axes)
-            own_equal = (coarse.reshape(len(rows), -1) ** 2).sum(axis=1)
-            own_rest = ((rows - self.to_values(coarse, axes).reshape(rows.shape)) ** 2).sum(axis=1)
-            total = np.multiply.outer(total, own_equal + own_rest) + np.multiply.outer(equal, own_rest)
-            equal = np.multiply.outer(equal, own_equal)
-        return total.ravel()
 
 
 def _along(values: Array, place: int, axes: int) -> Array:

@@ -286,21 +286,11 @@ class TreeStrategy(AxisStrategy):
 
 def groups_as_nodes(nodes: Nodes, of_leaves: Integers, size: int) -> Integers:
     """Return the node that has exactly the leaves of each group, or -1 if none has."""
-    below = nodes.sums(np.ones(nodes.leaves.size, dtype=np.int64))
-    wanted = np.bincount(of_leaves, minlength=size)
-    node = nodes.leaves.copy()
-    climbing = np.flatnonzero(below[node] < wanted[of_leaves])
-    while climbing.size:
-        node[climbing] = nodes.parents[node[climbing]]
-        climbing = climbing[node[climbing] >= 0]
-        climbing = climbing[below[node[climbing]] < wanted[of_leaves[climbing]]]
+    parts = parts_of_groups(nodes, of_leaves)
     found = np.full(size, -1)
-    found[of_leaves] = node
-    fits = np.ones(size, dtype=bool)
-    fits[of_leaves[found[of_leaves] != node]] = False
-    fits &= found >= 0
-    fits[fits] = below[found[fits]] == wanted[fits]
-    return np.where(fits, found, -1)
+    found[of_leaves] = parts
+    found[of_leaves[found[of_leaves] != parts]] = -1  # groups of several parts
+    return found
 
 
 def parts_of_groups(nodes: Nodes, of_leaves: Integers) -> Integers:

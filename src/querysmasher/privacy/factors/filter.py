@@ -151,10 +151,7 @@ class Mirrored(Factor):
     def squares(self) -> Integers:
         """The diagonal of F², exactly."""
         lags, reflection = self.reflection.lags(self.kernel), self.reflection
-        cycle: Integers = lags if reflection.name != "range" else np.append(lags, lags[1])  # one period
-        if reflection.name == "cosine":
-            cycle = lags[:-1]
-        first = sum(_sums_of_squares(cycle).tolist())
+        first = sum(_sums_of_squares(lags).tolist())
         if 4 * first >= 2**62:
             msg = "strategy: the lags of a mirrored filter are too large"
             raise PrivacyError(msg)
@@ -164,20 +161,13 @@ class Mirrored(Factor):
         column = lags[:n] + reflection.sign * lags[reflection.shift : reflection.shift + n]  # of F
         bound = int(np.abs(column).sum())
         column = exact_product(reflection, self.kernel, column[None], bound)[0]
-        lags = np.empty(2 * self.cells + 1, dtype=np.int64)
-        lags[0] = first
-        if reflection.name == "range":  # column[i] = t(i) − t(i+2): even lags follow from t(0)
-            lags[2 : self.cells + 2 : 2] = first - np.cumsum(column[: self.cells : 2])
-            lags[self.cells + 2 :] = 0
-            free = lags[: reflection.free].copy()
-            free[1::2] = 0  # odd lags are on no diagonal
-            if self.cells % 2:  # t(n+1) is an even lag, which the last entry gives
-                free[self.cells + 1] = lags[self.cells + 1]
+        free = np.zeros(reflection.free, dtype=np.int64)  # of F²
+        free[0] = first
+        if reflection.name == "range":  # column[i] = t(i) − t(i+2): even lags; odd ones are on no diagonal
+            free[2::2] = first - np.cumsum(column[::2])
         else:  # column[i] = t(i) + t(i+1)
-            signs = np.where(np.arange(self.cells) % 2, -1, 1)
-            ahead = np.cumsum(signs * column)
-            lags[1 : self.cells + 1] = signs * (ahead - first)
-            free = lags[: reflection.free]
+            signs = np.where(np.arange(n) % 2, -1, 1)
+            free[1:] = signs * (np.cumsum(signs * column) - first)
         return np.asarray(reflection.diagonal(free))
 
     def squared_column(self) -> int:

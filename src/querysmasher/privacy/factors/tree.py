@@ -67,14 +67,6 @@ class Nodes:
         return tuple(found)
 
     @cached_property
-    def sizes(self) -> tuple[Integers, ...]:
-        """At each depth: the number of children of each parent in `families`."""
-        return tuple(
-            np.diff(starts, append=level.stop - level.start)
-            for level, (_, starts) in zip(self.levels, self.families, strict=True)
-        )
-
-    @cached_property
     def is_leaf(self) -> NDArray[np.bool_]:
         """Which nodes have no children."""
         found = np.ones(len(self), dtype=bool)
