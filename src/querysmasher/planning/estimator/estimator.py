@@ -189,12 +189,12 @@ class Estimator:
         own = {id(measured): image for measured, image in self.residual.images(group, known=True)}
         for place, noises in self.residual.measured.items():
             for measured in noises:
-                image = own.get(id(measured))
+                split = own.get(id(measured))
                 if place in self.whole_rows.parts:
                     taken = a @ self._image_of_rows(place, measured, group)
-                    image = -taken if image is None else image - taken
-                if image is not None:
-                    yield measured, image
+                    yield measured, -taken if split is None else split - taken
+                elif split is not None:
+                    yield measured, split
         for whole, at in zip(self.whole_rows.wholes, self.whole_rows.slices, strict=True):
             for measured in whole.noises:
                 yield measured, a[:, at]

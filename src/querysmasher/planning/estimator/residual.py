@@ -163,7 +163,7 @@ class Residuals:
         """Return what a family leaves on its attributes, which have one centre each; others stay."""
         ordered = sorted(places)
         tensor = PlacedFamily.on(places, family).tensor(weighted=False)
-        left = {(): tensor}
+        left: dict[tuple[int, ...], Array] = {(): tensor}
         for axis in reversed(range(len(ordered))):  # so that kept axes gather at the end
             if ordered[axis] in self.lines:
                 left = {(ordered[axis], *on): rows for on, rows in left.items()}

@@ -194,8 +194,8 @@ class WholeRows:
                     unknown[part.at, other.at] -= weighed @ theirs.T
                     spread[part.at, other.at] += part.covaried.reshape(flat.shape) @ theirs.T
                     if part.outside is not None and other.outside is not None:
-                        left, right = (p.outside.reshape(len(p.outside), -1) for p in (part, other))
-                        unknown[part.at, other.at] += left @ right.T
+                        left = part.outside.reshape(len(flat), -1)
+                        unknown[part.at, other.at] += left @ other.outside.reshape(len(theirs), -1).T
         return unknown, spread
 
     @property
