@@ -2,17 +2,17 @@
 
 With E the cells' columns (cells × columns, 0/1), D the sizes of the columns and M the stored rows, B = M·Eᵀ.
 U = E·D^(-½) has orthonormal columns, so B† = U·(M·D^½)†: a query enters by its sums over the cells of each
-column, divided by the root of their number. All work is done over columns and coarse cells (`span`). Few
-products of queries are written out there; many are contracted with B†, factor by factor.
+column, divided by the root of their number. All work is done over columns, and over coarse cells: combinations
+of classes of values.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,7 +31,7 @@ from querysmasher.planning.strategies.rounding import (
     round_rows,
     scaled,
 )
-from querysmasher.planning.strategies.span import CHUNK, CoarseCells, Span
+from querysmasher.planning.strategies.span import CHUNK, Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,
@@ -75,13 +75,9 @@ class RowsStrategy(Strategy):
         return len(self.matrix)
 
     @cached_property
-    def _cells(self) -> CoarseCells:
-        return CoarseCells(self.partition)
-
-    @property
     def _roots(self) -> Array:
         """The diagonal of D^½."""
-        return self._cells.root_sizes
+        return np.sqrt(self.partition.sizes)
 
     @cached_property
     def span(self) -> Span:
@@ -92,9 +88,19 @@ class RowsStrategy(Strategy):
     def _over_cells(self, columns: Array) -> Array:
         """Return combinations of unit vectors of the columns over all cells."""
 
+    def _on_classes(self, rows: Array, axes: Sequence[int]) -> Array:
+        """Return the sums of rows over the values of some axes within classes, with an axis for each."""
+        tensor = rows.reshape(-1, *(self.shape[a] for a in axes))
+        for place, axis in enumerate(axes, start=1):
+            tensor = self.partition.class_sums(tensor, place, axis)
+        return tensor
+
+    def _on_columns(self, coarse: Array) -> Array:
+        """Return rows over the coarse cells as combinations of unit vectors of the columns."""
+        return self.partition.column_sums(coarse.reshape(len(coarse), -1), 1) / self._roots
+
     def transform(self, rows: Array) -> Array:
-        coarse = self._cells.of_values(rows, range(len(self.shape)))
-        columns = self._cells.on_columns(coarse.reshape(len(coarse), -1))
+        columns = self._on_columns(self._on_classes(rows, range(len(self.shape))))
         return self.span.coefficients(columns).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
 
     def covary(self, rows: Array) -> Array:
@@ -124,47 +130,54 @@ class RowsStrategy(Strategy):
     # --- product queries ---
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
-        counts = [len(rows) for _, rows in factors]
-        if len(factors) > 1 and math.prod(counts) > self.rank:
-            return self._squares(self.span.inverse, factors)
-        result = np.empty(math.prod(counts))
-        for at, coarse in self._cells.products(factors):
-            image = self.span.coefficients(self._cells.on_columns(coarse))
-            result[at] = np.einsum("ij,ij->i", image, image)
-        return result.reshape(counts)
+        return self._squares(factors, self.span.coefficients, lambda: self.span.inverse)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        lengths = squared_lengths(factors)
-        if len(factors) > 1 and lengths.size > self.rank:
-            return self._is_inside(self._squares(self.span.basis, factors), lengths)
-        inside = np.empty(lengths.size)
-        for at, coarse in self._cells.products(factors):
-            inside[at] = self._examined(coarse)[1]
-        return self._is_inside(inside, lengths.ravel())
+        inside = self._squares(factors, self.span.inside, lambda: self.span.basis)
+        return self._is_inside(inside, squared_lengths(factors))
 
     def _is_inside(self, inside: Array, lengths: Array) -> bool:
         """Return whether squared lengths in the span are those of the queries, up to rounding errors."""
         rounding = ROUNDING * math.prod(self.shape) * lengths  # of sums over as many cells
         return is_negligible(lengths - inside - rounding, lengths)
 
-    def _examined(self, coarse: Array) -> tuple[Array, Array]:
-        """Return the variances of rows on the coarse cells, and their squared lengths in the span."""
-        columns = self._cells.on_columns(coarse)
-        image, near = self.span.coefficients(columns), self.span.projected(columns)
-        return np.einsum("ij,ij->i", image, image), np.einsum("ij,ij->i", near, near)
+    def _squares(
+        self, factors: Sequence[AxisRows], image: Callable[[Array], Array], root: Callable[[], Array]
+    ) -> Array:
+        """Return the squared lengths of the images of products on the columns, which are products with a root.
 
-    def _squares(self, root: Array, factors: Sequence[AxisRows]) -> Array:
+        Few products are written out; many are multiplied factor by factor.
+        """
+        counts = [len(rows) for _, rows in factors]
+        if len(factors) > 1 and math.prod(counts) > self.rank:
+            return self._contracted(factors, root())
+        return np.concatenate([_lengths(image(own)) for own in self._products(factors)]).reshape(counts)
+
+    def _products(self, factors: Sequence[AxisRows]) -> Iterator[Array]:
+        """Iterate over pieces of all products of one row per factor, on the columns."""
+        grid, coarse = self.partition.labels.shape, []
+        for axes, rows in factors:  # with an axis of length one for every other
+            sizes = (n if axis in axes else 1 for axis, n in enumerate(grid))
+            coarse.append(self._on_classes(rows, axes).reshape(len(rows), *sizes))
+        counts = [len(rows) for rows in coarse]
+        total, step = math.prod(counts), max(1, CHUNK // self.partition.labels.size)
+        for start in range(0, total, step):
+            numbers = np.arange(start, min(start + step, total))
+            chosen = np.unravel_index(numbers, counts)
+            product = reduce(np.multiply, (rows[own] for rows, own in zip(coarse, chosen, strict=True)))
+            yield self._on_columns(np.broadcast_to(product, (numbers.size, *grid)))
+
+    def _contracted(self, factors: Sequence[AxisRows], root: Array) -> Array:
         """Return the squared lengths of (product row) @ root, for a root over the columns."""
-        order = [axis for axes, _ in factors for axis in axes]
-        own = [self._cells.of_values(rows, axes).reshape(len(rows), -1) for axes, rows in factors]
+        order = [1 + axis for axes, _ in factors for axis in axes]
+        own = [self._on_classes(rows, axes).reshape(len(rows), -1) for axes, rows in factors]
         counts, sizes = [len(rows) for rows in own], [rows.shape[1] for rows in own]
         largest = max(math.prod(counts[:i]) * math.prod(sizes[i:]) for i in range(len(counts) + 1))
         step = max(1, CHUNK // largest)
         result = np.zeros(counts)
         for start in range(0, root.shape[1], step):
-            piece = self._cells.to_coarse(root[:, start : start + step].T)
-            image = piece.reshape(-1, *self._cells.shape).transpose(*(1 + a for a in order), 0)
-            image = image.reshape(*sizes, -1)
+            piece = root[:, start : start + step].T / self._roots
+            image = np.take(piece, self.partition.labels, axis=1).transpose(*order, 0).reshape(*sizes, -1)
             for place, rows in enumerate(own):
                 image = np.moveaxis(np.tensordot(rows, image, axes=(1, place)), 0, place)
             result += np.einsum("...k,...k->...", image, image)
@@ -172,13 +185,14 @@ class RowsStrategy(Strategy):
 
     def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
         batch: list[Sequence[AxisRows]] = []
-        products = 0
+        entries = 0
         for factors in asked:
-            if batch and (products + count(factors)) * self._cells.size > CHUNK:
+            more = squared_lengths(factors).size * self.partition.labels.size
+            if batch and entries + more > CHUNK:
                 yield from self._together(batch)
-                batch, products = [], 0
+                batch, entries = [], 0
             batch.append(factors)
-            products += count(factors)
+            entries += more
         yield from self._together(batch)
 
     def _together(self, batch: Sequence[Sequence[AxisRows]]) -> Iterator[Array | None]:
@@ -186,13 +200,14 @@ class RowsStrategy(Strategy):
         if len(batch) < 2:
             yield from super().variances_if_contained(batch)
             return
-        coarse = np.concatenate([own for factors in batch for _, own in self._cells.products(factors)])
-        variances, inside = self._examined(coarse)
+        columns = np.concatenate([own for factors in batch for own in self._products(factors)])
+        variances, inside = (_lengths(image(columns)) for image in (self.span.coefficients, self.span.inside))
         start = 0
         for factors in batch:
-            own = slice(start, start := start + count(factors))
-            contained = self._is_inside(inside[own], squared_lengths(factors).ravel())
-            yield variances[own].reshape([len(rows) for _, rows in factors]) if contained else None
+            lengths = squared_lengths(factors)
+            own = slice(start, start := start + lengths.size)
+            contained = self._is_inside(inside[own].reshape(lengths.shape), lengths)
+            yield variances[own].reshape(lengths.shape) if contained else None
 
     # --- integers ---
 
@@ -233,8 +248,8 @@ class RowsStrategy(Strategy):
         step = max(1, CHUNK // lattice.shape[1])
         for start in range(0, len(lattice), step):
             whole = lattice[start : start + step] * self._roots
-            outside = whole - self.span.projected(whole)
-            if np.any((outside**2).sum(axis=1) > CLOSE**2 * (whole**2).sum(axis=1)):
+            lengths = _lengths(whole)
+            if np.any(lengths - _lengths(self.span.inside(whole)) > CLOSE**2 * lengths):
                 return False
         return True
 
@@ -256,7 +271,7 @@ class DenseStrategy(RowsStrategy):
         labels = np.arange(math.prod(self.shape)).reshape(self.shape)
         return Partition(tuple(map(np.arange, self.shape)), labels)
 
-    @property
+    @cached_property
     def _roots(self) -> Array:
         return np.ones(self.matrix.shape[1])
 
@@ -366,9 +381,9 @@ class MergedStrategy(RowsStrategy):
         return False
 
 
-def count(factors: Sequence[AxisRows]) -> int:
-    """Return the number of products of one row per factor."""
-    return math.prod(len(rows) for _, rows in factors)
+def _lengths(rows: Array) -> Array:
+    """Return the squared lengths of rows."""
+    return np.einsum("ij,ij->i", rows, rows)
 
 
 def _mean_loss(rows: Array, rounded: Integers) -> float:

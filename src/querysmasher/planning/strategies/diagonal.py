@@ -226,7 +226,7 @@ class FourierStrategy(BasisStrategy):
         return self.spectrum
 
     def _analysed(self, rows: Array, lead: int) -> Array:
-        """Return Hartley's transform: real and orthonormal, it has the energy of Fourier's in each frequency."""
+        """Return Hartley's transform: real and orthonormal, with the energy of Fourier's."""
         image = np.fft.fftn(rows, axes=range(lead, rows.ndim), norm="ortho")
         return np.asarray(image.real - image.imag)
 

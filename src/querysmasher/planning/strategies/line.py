@@ -354,15 +354,8 @@ class MirroredStrategy(LineStrategy):
             self.ends, np.ones_like(self.spectrum), np.ones_like(self.diagonal), self.extra[:0]
         )
 
-    @cached_property
-    def _rounded(self) -> dict[int, IntegerStrategy]:
-        """What `rounded` returned, by bits: planning and measuring ask for the same."""
-        return {}
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        if bits not in self._rounded:
-            self._rounded[bits] = IntegerStrategy(self.shape, (((0,), self._round(bits)),))
-        return self._rounded[bits]
+        return IntegerStrategy(self.shape, (((0,), self._round(bits)),))
 
     def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
@@ -373,37 +366,34 @@ class MirroredStrategy(LineStrategy):
         kernel, extra = (np.rint(scale * own).astype(np.int64) for own in (amplitude, self.extra))
         shift = np.zeros(n + len(extra), dtype=np.int64)
         plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
-        found = _unshifted(plain)
+        found = self._unshifted(plain)
         if found.spectrum.min() <= 0.0:
             msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
             raise PlanError(msg)
         return replace(plain, shift=np.rint(found.at_balance).astype(np.int64))
 
     @classmethod
-    def of_integers(cls, rounded: IntegerStrategy) -> MirroredStrategy:  # type: ignore[override]
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
         assert isinstance(factor, Mirrored)  # noqa: S101 - the registry has seen to it
-        found = _unshifted(factor)
+        found = cls._unshifted(factor)
         return found.around_shift(factor, factor.shift) if found.spectrum.min() > 0 else found
 
+    @classmethod
+    def _unshifted(cls, factor: Mirrored) -> Self:
+        """Return V of integer rows before they are shifted; a filter's negative eigenvalues stay negative."""
+        amplitudes = factor.reflection.eigenvalues(factor.kernel.astype(float))
+        spectrum = amplitudes * np.abs(amplitudes)
+        return cls(factor.ends, spectrum, factor.diagonal.astype(float), factor.extra.astype(float))
+
     def is_sound(self) -> bool:
-        if self.diagonal.ndim != 1 or not self.diagonal.size or self.spectrum.ndim != 1:
+        n, arrays = self.diagonal.size, (self.spectrum, self.diagonal)
+        if not n or self.diagonal.ndim != 1 or self.spectrum.shape != (self.reflection.frequencies,):
             return False
-        if self.spectrum.size != self.reflection.frequencies:
-            return False
-        n = self.diagonal.size
         if self.extra.shape[1] != n or len(self.extra) > MOST_ROWS:
             return False
-        if self.extra.size and np.abs(self.extra).max() > LARGEST:
+        if np.abs(self.extra).max(initial=0.0) > LARGEST:
             return False
-        arrays = (self.spectrum, self.diagonal)
         if not all(array.min() > FAINTEST and array.max() < LARGEST for array in arrays):
             return False
         return bool(self.spectrum.min() > CLOSE**2 * self.spectrum.max() / n)
-
-
-def _unshifted(factor: Mirrored) -> MirroredStrategy:
-    """Return V of integer rows before they are shifted; eigenvalues of S have the signs of the filter's."""
-    amplitudes = factor.reflection.eigenvalues(factor.kernel.astype(float))
-    spectrum = amplitudes * np.abs(amplitudes)
-    return MirroredStrategy(factor.ends, spectrum, factor.diagonal.astype(float), factor.extra.astype(float))

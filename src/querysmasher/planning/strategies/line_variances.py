@@ -1,9 +1,11 @@
 """Variances of queries about one attribute, given V⁻¹: written out, or as a filter that reflects at the ends.
 
+All ranges are the differences of two of n + 1 cuts X, the prefixes and nothing, so that the sum of their
+variances is (n+1) Σ Var X − Var ΣX; circular ranges are these differences, and the total less them.
+
 A filter has V⁻¹ = D⁻¹(K − ZᵀZ)D⁻¹ with K a filter, D a diagonal and Z of few rows (`line`). The variances of
 all prefixes follow from sums below the diagonal: with r = 1/d and y_i = Σ_{j<i} K_ij r_j, Var_i − Var_{i−1} =
-r_i(2y_i + r_i K_ii). The sum of the variances of all ranges, or circular ranges, is a sum of r_i K_ij r_j
-times a polynomial in i and j below the diagonal, and follows from such sums too.
+r_i(2y_i + r_i K_ii).
 
 Sums below the diagonal, y_i = Σ_{j<i} K_ij·x_j, take O(n log² n). The part t(i−j) is one convolution. The
 part t(i+j+shift) is cut in halves: the rows of the right half of a block see all of its left half, which is a
@@ -85,10 +87,25 @@ class LineVariances(LineErrors):
         shared[inner] = self.between_prefixes(low[inner], high[inner])
         result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * shared)
         if around.any():  # 1 − (high prefix − low prefix)
-            covariance = np.append(np.cumsum(self.covary(np.ones(self.size))), 0.0)
-            across = covariance[high[around]] - covariance[low[around]]
-            result[around] += covariance[self.size - 1] - 2 * across
+            total = np.append(self.of_total, 0.0)
+            result[around] += total[-2] - 2 * (total[high[around]] - total[low[around]])
         return np.asarray(result)
+
+    @cached_property
+    def of_total(self) -> Array:
+        """The covariance of every prefix with the total."""
+        return np.cumsum(self.covary(np.ones(self.size)))
+
+    def all_ranges(self) -> float:
+        cuts = np.arange(self.size, 0.0, -1)  # the sum of all prefixes
+        return float((self.size + 1) * self.prefixes.sum() - cuts @ self.covary(cuts))
+
+    def all_circular(self) -> float:
+        n, place = self.size, np.arange(1, self.size)
+        cuts = np.arange(n - 1.0, -1, -1)  # the sum of all prefixes but the total
+        within = n * self.prefixes[:-1].sum() - cuts @ self.covary(cuts)
+        total = n * (n + 1) / 2 * self.of_total[-1] - 2 * ((2 * place - n + 1) @ self.of_total[:-1])
+        return float(2 * within + total)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,18 +136,6 @@ class WrittenVariances(LineVariances):
 
     def between_prefixes(self, low: Places, high: Places) -> Array:
         return np.asarray(self._cumulated[low, high])
-
-    def all_ranges(self) -> float:
-        """Return Σ_ij V⁻¹_ij (min+1)(n−max)."""
-        place = np.arange(self.size)
-        below = np.minimum.outer(place + 1, place + 1)
-        return float(np.vdot(self.covariance, below * below[::-1, ::-1]))
-
-    def all_circular(self) -> float:
-        """Return Σ_ij V⁻¹_ij (d² − nd + n(n+1)/2) with d = |i − j|."""
-        n, place = self.size, np.arange(self.size)
-        apart = np.abs(np.subtract.outer(place, place))
-        return float(np.vdot(self.covariance, apart * (apart - n) + n * (n + 1) / 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,15 +170,10 @@ class FilterVariances(LineVariances):
         """The diagonal of K."""
         return self.reflection.diagonal(self.kernel)
 
-    def _below(self, *powers: int) -> list[Array]:
-        """Return y_i = Σ_{j<i} K_ij (j/n)^power r_j for some powers."""
-        r, place = 1 / self.diagonal, np.arange(self.size) / self.size
-        return list(sums_below(self.reflection, self.kernel, np.stack([r * place**p for p in powers])))
-
     @cached_property
     def prefixes(self) -> Array:
         r = 1 / self.diagonal
-        (y,) = self._below(0)
+        y = sums_below(self.reflection, self.kernel, r)
         sums = np.cumsum(r * (2 * y + r * self._inverse_diagonal))
         for row in self.correction:
             sums -= np.cumsum(r * row) ** 2
@@ -201,50 +201,16 @@ class FilterVariances(LineVariances):
             result[here] = np.cumsum(self.covary(rows), axis=1)[which[here] - start, other[here]]
         return result
 
-    def all_ranges(self) -> float:
-        n, r, place = self.size, 1 / self.diagonal, np.arange(self.size)
-        zero, one = self._below(0, 1)
-        below = n * one + zero
-        total = float((r * (n - place)) @ (2 * below + (place + 1) * r * self._inverse_diagonal))
-        for row in self.correction:
-            sums = np.append(np.cumsum(r * row), 0.0)
-            total -= float((n + 1) * (sums @ sums) - sums.sum() ** 2)
-        return total
-
-    def all_circular(self) -> float:
-        n, r, place = self.size, 1 / self.diagonal, np.arange(self.size)
-        zero, one, two = self._below(0, 1, 2)
-        constant = n * (n + 1) / 2
-        below = (place * (place - n) + constant) * zero + (n - 2 * place) * n * one + float(n) ** 2 * two
-        total = float(r @ (2 * below + constant * r * self._inverse_diagonal))
-        for row in self.correction:
-            own = r * row
-            sums, every = np.cumsum(own) - own, float(own.sum())
-            squares = float(n * (sums @ sums) - sums.sum() ** 2)
-            apart = float((2 * place - n + 1) @ sums)
-            pairs = n * (n - 1) / 2
-            total -= 2 * squares + pairs * every**2 - 2 * every * apart + n * every**2
-        return total
-
 
 def sums_below(reflection: Reflection, kernel: Array, x: Array) -> Array:
-    """Return Σ_{j<i} K_ij·x_j for the filter with these free lags, for rows x of values."""
-    rows = np.atleast_2d(x)
-    lags = reflection.lags(kernel)
-    result = np.stack([_causal(lags, row) for row in rows])
-    if reflection.sign:
-        beyond = [_mirrored_below(lags[reflection.shift :], row) for row in rows]
-        result = result + reflection.sign * np.stack(beyond)
-    return result.reshape(x.shape)
-
-
-def _causal(lags: Array, x: Array) -> Array:
-    """Return Σ_{j<i} t(i−j)·x_j."""
-    n = x.size
+    """Return Σ_{j<i} K_ij·x_j for the filter with these free lags."""
+    n, lags = x.size, reflection.lags(kernel)
     length = smooth_length(2 * n - 1)
-    own = np.zeros(length)
-    own[1:n] = lags[1:n]
-    return np.fft.irfft(np.fft.rfft(own) * np.fft.rfft(x, length), length)[:n]
+    straight = np.append(0.0, lags[1:n])
+    result = np.fft.irfft(np.fft.rfft(straight, length) * np.fft.rfft(x, length), length)[:n]
+    if reflection.sign:
+        result = result + reflection.sign * _mirrored_below(lags[reflection.shift :], x)
+    return np.asarray(result)
 
 
 def _mirrored_below(lags: Array, x: Array) -> Array:

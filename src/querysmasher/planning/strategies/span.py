@@ -1,4 +1,4 @@
-"""The span of rows, and the cells on which they stand.
+"""The span of rows, for combinations of them and pseudo-inverses.
 
 The rows are divided by their lengths, and R, the triangle of their QR decomposition, is found by pieces of
 columns, in little memory: as the Cholesky root of their Gram matrix, or where that would lose digits by QR
@@ -6,16 +6,11 @@ decompositions, as accurate as the decomposition of all at once. Combinations of
 vectors v solve RᵀR y = B v. Where R is ill-conditioned, one correction from the residual makes them as
 accurate as an orthonormal basis would (Björck, Stability analysis of the method of seminormal equations for
 linear least squares problems, 1987).
-
-Many cells may share a column (`Partition`). Queries are summed over coarse cells, combinations of classes of
-values, then over columns. All sums are inner products with unit vectors, so that lengths and variances are
-those over the cells themselves.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,8 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, solve_cholesky, solve_upper, wide_triangle
-from querysmasher.planning.strategies.strategy import AxisRows
-from querysmasher.privacy.factors import Partition
 
 CHUNK = 10_000_000
 """Maximum number of entries of an intermediate array, unless rows are long, and of a pseudo-inverse."""
@@ -104,10 +97,10 @@ class Span:
         """Return combinations of the rows, times `roots`."""
         return np.asarray((coefficients @ self.rows) * self.roots, dtype=float)
 
-    def projected(self, vectors: Array) -> Array:
-        """Return the vectors nearest to others in the span, both times `roots`."""
+    def inside(self, vectors: Array) -> Array:
+        """Return rows as long as the vectors in the span that are nearest to others, both times `roots`."""
         if self._is_small:
-            return (vectors @ self.basis) @ self.basis.T
+            return vectors @ self.basis
         return self.combined(self.coefficients(vectors))
 
     def transposed_coefficients(self, images: Array) -> Array:
@@ -143,71 +136,3 @@ class Span:
         """The pseudo-inverse (columns × rows)."""
         basis, triangle = self._factored
         return np.ascontiguousarray(solve_upper(triangle, basis.T).T / self.lengths)
-
-
-@dataclass(frozen=True, eq=False)
-class CoarseCells:
-    """The coarse cells and the columns of a partition."""
-
-    partition: Partition
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of classes of every attribute."""
-        return self.partition.labels.shape
-
-    @property
-    def size(self) -> int:
-        """Number of coarse cells."""
-        return self.partition.labels.size
-
-    @cached_property
-    def root_sizes(self) -> Array:
-        """The roots of the numbers of cells of the columns."""
-        return np.sqrt(self.partition.sizes)
-
-    @cached_property
-    def _shares(self) -> Array:
-        """What a coarse cell adds to its column, both as unit vectors: √(its cells / the column's cells)."""
-        return np.sqrt(self.partition.coarse_sizes) / self.root_sizes[self.partition.labels.ravel()]
-
-    @cached_property
-    def _class_roots(self) -> list[Array]:
-        """The roots of the numbers of values of the classes, by axis."""
-        return [np.sqrt(sizes.astype(float)) for sizes in self.partition.class_sizes]
-
-    def of_values(self, rows: Array, axes: Sequence[int]) -> Array:
-        """Return rows over the values of some axes on their classes, with an axis for each."""
-        tensor = rows.reshape(-1, *(self.partition.shape[a] for a in axes))
-        for place, axis in enumerate(axes, start=1):
-            sums = self.partition.class_sums(tensor, place, axis)
-            tensor = sums / _along(self._class_roots[axis], place, tensor.ndim)
-        return tensor
-
-    def on_columns(self, coarse: Array) -> Array:
-        """Return rows over the coarse cells on the columns."""
-        return self.partition.column_sums(coarse * self._shares, 1)
-
-    def to_coarse(self, columns: Array) -> Array:
-        """Return the combination of unit vectors of the columns: the transpose of `on_columns`."""
-        return self._shares * np.take(columns, self.partition.labels.ravel(), axis=1)
-
-    def products(self, factors: Sequence[AxisRows]) -> Iterator[tuple[slice, Array]]:
-        """Iterate over slices of all products of one row per factor, on the coarse cells."""
-        coarse = []
-        for axes, rows in factors:  # with an axis of length one for every other
-            sizes = (n if axis in axes else 1 for axis, n in enumerate(self.shape))
-            coarse.append(self.of_values(rows, axes).reshape(len(rows), *sizes))
-        counts = [len(rows) for rows in coarse]
-        total, step = math.prod(counts), max(1, CHUNK // self.size)
-        for start in range(0, total, step):
-            numbers = np.arange(start, min(start + step, total))
-            product = np.ones((numbers.size, *[1] * len(self.shape)))
-            for rows, chosen in zip(coarse, np.unravel_index(numbers, counts) if counts else (), strict=True):
-                product = product * rows[chosen]
-            whole = np.broadcast_to(product, (numbers.size, *self.shape))
-            yield slice(start, start + numbers.size), whole.reshape(numbers.size, -1)
-
-
-def _along(values: Array, place: int, axes: int) -> Array:
-    return values.reshape([-1 if i == place else 1 for i in range(axes)])

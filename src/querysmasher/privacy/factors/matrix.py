@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -138,22 +138,10 @@ class Partition:
         return int(self.labels.max()) + 1
 
     @cached_property
-    def class_sizes(self) -> tuple[Integers, ...]:
-        """Number of values of every class, by axis."""
-        return tuple(np.bincount(one).astype(np.int64) for one in self.maps)
-
-    @cached_property
-    def coarse_sizes(self) -> Array:
-        """Number of cells of every coarse cell, in row-major order."""
-        sizes = np.ones(1)
-        for one in self.class_sizes:
-            sizes = np.multiply.outer(sizes, one.astype(float)).ravel()
-        return sizes
-
-    @cached_property
     def sizes(self) -> Array:
         """Number of cells of every column."""
-        return np.bincount(self.labels.ravel(), self.coarse_sizes).astype(float)
+        coarse = reduce(np.multiply.outer, (np.bincount(one).astype(float) for one in self.maps))
+        return np.bincount(self.labels.ravel(), coarse.ravel()).astype(float)
 
     @cached_property
     def _orders(self) -> tuple[tuple[Integers, Integers] | None, ...]:
