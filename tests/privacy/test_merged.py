@@ -78,7 +78,7 @@ def test_entries_and_answers_near_64_bits_are_exact():
     big = 2**61 - 1
     factor = Merged(MAPS, LABELS, np.array([[big, 0, -big], [1, big, -1]]))
     assert factor.squared_column() == big**2 + 1
-    cells = factor._partition.of_cells()
+    cells = factor.partition.of_cells()
     one, other = np.flatnonzero(cells == 2)[0], np.flatnonzero(cells == 1)[-1]
     table = np.zeros((12, 1), dtype=np.int64)
     table[one], table[other] = 1, -1

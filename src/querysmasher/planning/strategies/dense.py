@@ -2,8 +2,8 @@
 
 With E the cells' columns (cells × columns, 0/1), D the sizes of the columns and M the stored rows, B = M·Eᵀ.
 U = E·D^(-½) has orthonormal columns, so B† = U·(M·D^½)†: a query enters by its sums over the cells of each
-column, divided by the root of their number. All work is done over columns, and over coarse cells: combinations
-of classes of values.
+column, divided by the root of their number. All work is done over columns, and over coarse cells, which are
+combinations of classes of values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from querysmasher.arrays import Array, in_order
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
-from querysmasher.planning.lattice import Integers, project
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.rounding import (
     LARGEST_LATTICE,
@@ -37,16 +37,13 @@ from querysmasher.planning.strategies.strategy import (
     LARGEST,
     AxisRows,
     Strategy,
-    is_negligible,
+    is_inside,
     is_residual,
     squared_lengths,
 )
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import WORD, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
-
-ROUNDING = 2e-16
-"""Maximum relative rounding error of a sum, per number added."""
 
 SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
 """Scales to try: the largest entry keeps its number of bits."""
@@ -134,17 +131,12 @@ class RowsStrategy(Strategy):
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         inside = self._squares(factors, self.span.inside, lambda: self.span.basis)
-        return self._is_inside(inside, squared_lengths(factors))
-
-    def _is_inside(self, inside: Array, lengths: Array) -> bool:
-        """Return whether squared lengths in the span are those of the queries, up to rounding errors."""
-        rounding = ROUNDING * math.prod(self.shape) * lengths  # of sums over as many cells
-        return is_negligible(lengths - inside - rounding, lengths)
+        return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
 
     def _squares(
         self, factors: Sequence[AxisRows], image: Callable[[Array], Array], root: Callable[[], Array]
     ) -> Array:
-        """Return the squared lengths of the images of products on the columns, which are products with a root.
+        """Return the squared lengths of images of products on the columns: a product with a root.
 
         Few products are written out; many are multiplied factor by factor.
         """
@@ -206,7 +198,7 @@ class RowsStrategy(Strategy):
         for factors in batch:
             lengths = squared_lengths(factors)
             own = slice(start, start := start + lengths.size)
-            contained = self._is_inside(inside[own].reshape(lengths.shape), lengths)
+            contained = is_inside(inside[own].reshape(lengths.shape), lengths, math.prod(self.shape))
             yield variances[own].reshape(lengths.shape) if contained else None
 
     # --- integers ---
@@ -300,10 +292,8 @@ class DenseStrategy(RowsStrategy):
         rows = self.matrix
         if len(rows) < math.prod(n - 1 for n in self.shape):
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
-        if len(self.shape) > 1:
-            return reduced(project(scaled(rows, bits), self.shape, centres), bits)
-        scales = SCALES if bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells else (1.0,)
-        tried = [round_rows(rows, centres[0], bits, scale) for scale in scales]
+        few = len(self.shape) == 1 and bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells
+        tried = [round_rows(rows, centres, bits, scale) for scale in (SCALES if few else (1.0,))]
         return tried[0 if len(tried) == 1 else in_order([_mean_loss(rows, found) for found in tried])[0]]
 
     @classmethod

@@ -20,9 +20,8 @@ from querysmasher.arrays import Array, along_axes, pseudo_inverse
 from querysmasher.errors import PlanError
 from querysmasher.fields import floats, items
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.lattice import Integers, project
-from querysmasher.planning.limits import limits
-from querysmasher.planning.strategies.rounding import FAINT, reduced, round_rows, scaled
+from querysmasher.planning.lattice import Integers
+from querysmasher.planning.strategies.rounding import FAINT, round_rows
 from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
@@ -30,7 +29,7 @@ from querysmasher.planning.strategies.strategy import (
     LARGEST,
     AxisRows,
     Strategy,
-    is_negligible,
+    is_inside,
     is_residual,
     squared_lengths,
 )
@@ -84,17 +83,19 @@ class BasisStrategy(Strategy):
         return self._combined(self._analysed(rows, lead) * self._inverse, lead)
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
-        return self._weighted(factors, self._inverse)
-
-    def _weighted(self, factors: Sequence[AxisRows], weights: Array) -> Array:
-        """Return Σ_k weight × squared coefficient, for every product of one row per factor."""
-        result = weights.transpose([axis for axes, _ in factors for axis in axes])
+        result = self._inverse.transpose([axis for axes, _ in factors for axis in axes])
         for place, (axes, rows) in enumerate(factors):
             own = self._energies(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
             kept = list(range(place, place + len(axes)))
             result = np.tensordot(own, result, axes=(list(range(1, own.ndim)), kept))
             result = np.moveaxis(result, 0, place)
         return result
+
+    def contains(self, factors: Sequence[AxisRows]) -> bool:
+        if self.rank == math.prod(n - 1 for n in self.shape):
+            return True
+        inside = self.orthonormal().variances(factors)
+        return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,19 +136,6 @@ class DiagonalStrategy(BasisStrategy):
     def orthonormal(self) -> DiagonalStrategy:
         bases = tuple(np.ascontiguousarray(np.linalg.qr(b.T)[0].T) for b in self.bases)
         return DiagonalStrategy(bases, np.ones(self.weights.shape))
-
-    def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if self.rank == math.prod(n - 1 for n in self.shape):
-            return True
-        projectors = [inverse @ basis for inverse, basis in zip(self.inverses, self.bases, strict=True)]
-        for axes, rows in factors:
-            image = along_axes(
-                rows.reshape(-1, *(self.shape[a] for a in axes)), 1, [projectors[a] for a in axes]
-            )
-            outside = (axes, rows - image.reshape(rows.shape))
-            if not is_negligible(squared_lengths([outside]), squared_lengths([(axes, rows)])):
-                return False
-        return True
 
     @property
     def spread(self) -> float:
@@ -239,15 +227,6 @@ class FourierStrategy(BasisStrategy):
     def orthonormal(self) -> FourierStrategy:
         return FourierStrategy((self.spectrum > 0).astype(float))
 
-    def contains(self, factors: Sequence[AxisRows]) -> bool:
-        outside = (self.spectrum == 0).astype(float)
-        outside[np.ix_(*([0] for _ in self.shape))] = 0.0
-        return is_negligible(self._weighted(factors, outside), squared_lengths(factors))
-
-    @property
-    def spread(self) -> float:
-        return 1.0
-
     def written_out(self) -> Array:
         cells = self.spectrum.size
         every = np.eye(cells).reshape(cells, *self.shape)
@@ -307,7 +286,7 @@ def _round_bases(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: 
         joined = np.zeros(rows.shape[1], dtype=np.int64)
         np.add.at(joined, back, centre)
         joined //= np.gcd.reduce(joined)
-        factors.append(((axis,), Matrix(_round_axis(rows, joined, bits)[:, back])))
+        factors.append(((axis,), Matrix(round_rows(rows, [joined], bits)[:, back])))
         squares.append(rows**2)
     faint = weights == 0
     if faint.any():
@@ -330,12 +309,6 @@ def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArra
     return np.concatenate([basis[:, first], turned[:, len(taken) :].T / roots]), back
 
 
-def _round_axis(rows: Array, centre: Integers, bits: int) -> Integers:
-    if np.abs(centre).max() > limits().repaired_step:
-        return reduced(project(scaled(rows, bits), (len(centre),), [centre]), bits)
-    return round_rows(rows, centre, bits)
-
-
 def _spectrum(factor: Filter) -> Array:
     """Return the squared amplitudes of a filter, zero where they are rounding error."""
     amplitudes = np.abs(np.fft.fftn(factor.kernel.astype(float)))
@@ -344,14 +317,9 @@ def _spectrum(factor: Filter) -> Array:
 
 def _round_filter(strategy: FourierStrategy, bits: int) -> Filter:
     """Round the filter whose amplitudes are the roots of the spectrum; it sums to zero along every axis."""
-    shape = strategy.shape
     kernel = np.fft.ifftn(np.sqrt(strategy.spectrum)).real.reshape(1, -1)
-    ones = [np.ones(n, dtype=np.int64) for n in shape]
-    if len(shape) == 1:
-        rounded = round_rows(kernel, ones[0], bits)
-    else:
-        rounded = reduced(project(scaled(kernel, bits), shape, ones), bits)
-    made = Filter(np.ascontiguousarray(rounded.reshape(shape)))
+    ones = [np.ones(n, dtype=np.int64) for n in strategy.shape]
+    made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(strategy.shape)))
     if np.any((_spectrum(made) == 0) & (strategy.spectrum > 0)):
         msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
         raise PlanError(msg)

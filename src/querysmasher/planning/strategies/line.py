@@ -145,6 +145,10 @@ class AxisStrategy(Strategy):
     def contains(self, factors: Sequence[AxisRows]) -> bool:  # noqa: ARG002
         return True
 
+    def orthonormal(self) -> AxisStrategy:
+        (n,) = self.shape
+        return MirroredStrategy("circular", np.ones(n // 2 + 1), np.ones(n), np.empty((0, n)))  # V = I
+
     def written_out(self) -> Array:
         rows = self.whole_rows()
         return rows - (rows @ self.centre)[:, None]
@@ -152,10 +156,6 @@ class AxisStrategy(Strategy):
     @property
     def leverage(self) -> float:
         return float(self.squares.max()) - 1 / self.total_variance
-
-    @property
-    def spread(self) -> float:
-        return 1.0
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:  # noqa: ARG002
         return True
@@ -243,9 +243,6 @@ class MatrixAxis(LineStrategy):
 
     def transform_whole(self, rows: Array) -> Array:
         return rows @ self._inverse
-
-    def orthonormal(self) -> MatrixAxis:
-        return MatrixAxis(np.eye(self.shape[0]))
 
     @property
     def spread(self) -> float:
@@ -348,11 +345,6 @@ class MirroredStrategy(LineStrategy):
         image = self.covary_whole(rows) * self.diagonal
         filtered = self.reflection.apply(self._root, image)
         return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
-
-    def orthonormal(self) -> MirroredStrategy:
-        return MirroredStrategy(
-            self.ends, np.ones_like(self.spectrum), np.ones_like(self.diagonal), self.extra[:0]
-        )
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         return IntegerStrategy(self.shape, (((0,), self._round(bits)),))

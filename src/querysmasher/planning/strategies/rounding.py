@@ -15,7 +15,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
-from querysmasher.planning.lattice import Integers
+from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import WORD, Matrix
 
@@ -31,12 +31,16 @@ CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array."""
 
 
-def round_rows(rows: Array, centre: Integers, bits: int, scale: float = 1.0) -> Integers:
-    """Round rows over one attribute to integers b with Σ_j centre[j]·b[j] = 0.
+def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
+    """Round rows over some axes to integers in the residual space around centres, which need much room.
 
-    Entries are rounded to the nearest integer. Then as few single units as possible repair the sum, each
-    where it costs least. The centre's entries must have no common divisor.
+    On one axis, rows b with Σ_j centre[j]·b[j] = 0 are nearer: entries are rounded to the nearest integer,
+    then as few single units as possible repair the sum, each where it costs least. The centre's entries must
+    have no common divisor.
     """
+    centre = centres[0]
+    if len(centres) > 1 or np.abs(centre).max() > limits().repaired_step:
+        return reduced(project(scaled(rows, bits), [len(k) for k in centres], centres), bits)
     target = scale * enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
     if np.all(centre == 1):

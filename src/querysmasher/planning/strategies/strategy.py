@@ -30,6 +30,9 @@ OUTSIDE = 1e-6
 CLOSE = 1e-6
 """Maximum relative error of planned numbers."""
 
+ROUNDING = 2e-16
+"""Maximum relative rounding error of a sum, per number added."""
+
 FAINTEST, LARGEST = 1e-60, 1e60
 """Minimum (unless zero) and maximum of a weight or an amplitude."""
 
@@ -57,9 +60,9 @@ class Strategy(Stored, ABC):
         """The squared sensitivity max_j V[j,j]: one, in plans."""
 
     @property
-    @abstractmethod
     def spread(self) -> float:
         """Ratio of the largest to the smallest row, or noise if all rows have the same size."""
+        return 1.0
 
     @abstractmethod
     def written_out(self) -> Array:
@@ -150,6 +153,11 @@ def is_negligible(outside: Array, lengths: Array) -> bool:
     """Return whether squared lengths outside a span are rounding error, relative to the whole lengths."""
     allowed = np.maximum(OUTSIDE**2 * lengths, 1e-24 * lengths.max(initial=0.0))
     return bool(np.all(outside <= allowed))
+
+
+def is_inside(inside: Array, lengths: Array, cells: int) -> bool:
+    """Return whether squared lengths in a span are those of queries, up to rounding errors."""
+    return is_negligible(lengths - inside - ROUNDING * cells * lengths, lengths)
 
 
 def squared_lengths(factors: Sequence[AxisRows]) -> Array:

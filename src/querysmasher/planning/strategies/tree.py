@@ -33,7 +33,8 @@ from querysmasher.planning.strategies.line import AxisStrategy
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, is_negligible, squared_lengths
 from querysmasher.planning.trees.passes import WeightedTree
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Nodes, Partition, Tree
+from querysmasher.privacy.factors import Nodes, Tree
+from querysmasher.privacy.factors.tree import OnForest
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Family
 
@@ -42,7 +43,7 @@ CHUNK = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class TreeStrategy(AxisStrategy):
+class TreeStrategy(OnForest, AxisStrategy):
     """The count of every node, with its own precision."""
 
     kind = "tree"
@@ -53,9 +54,7 @@ class TreeStrategy(AxisStrategy):
     }
 
     leaf_of: Integers
-    """The number of every value's leaf, among the nodes without children."""
     parents: Integers
-    """The parent of every node, -1 for a root, level by level."""
     precisions: Array
     """a: positive for leaves, zero for nodes that are not measured."""
     moved: Array | None = None
@@ -66,16 +65,6 @@ class TreeStrategy(AxisStrategy):
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return self.leaf_of.shape
-
-    @cached_property
-    def nodes(self) -> Nodes:
-        """The forest."""
-        return Nodes(self.parents)
-
-    @cached_property
-    def partition(self) -> Partition:
-        """Which values share a leaf."""
-        return Partition((self.leaf_of,), np.arange(self.nodes.leaves.size))
 
     @cached_property
     def _variances(self) -> tuple[Array, Array, Array]:
@@ -162,10 +151,6 @@ class TreeStrategy(AxisStrategy):
         ((_, rows),) = factors
         outside = rows - self._merged(rows)[self.leaf_of].T
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
-
-    @property
-    def total_variance(self) -> float:
-        return float(self._variances[0][self.nodes.levels[0]].sum())
 
     def whole_variances(self, family: Family) -> Array:
         base = family.original

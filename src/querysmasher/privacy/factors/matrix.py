@@ -16,7 +16,7 @@ sums' absolute values sum to at most the same bound, under which the product wit
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, ClassVar
 
@@ -37,26 +37,15 @@ Tables = NDArray[Any]
 """Tables of 64-bit integers or doubles; sums have the same type."""
 
 
-@dataclass(frozen=True, eq=False)
-class Matrix(Factor):
-    """Any rows of integers over the cells of its axes."""
-
-    kind = "matrix"
-    stored: ClassVar = {"entries": given}
+class Columns(Factor):
+    """Rows of integers, by their columns."""
 
     entries: Integers
-
-    def __post_init__(self) -> None:
-        """Check that the entries are 64-bit integers, and keep a read-only copy."""
-        self._keep(entries=2)
+    """Every column (rows × columns)."""
 
     @property
     def rows(self) -> int:
         return len(self.entries)
-
-    @property
-    def cells(self) -> int:
-        return self.entries.shape[1]
 
     @cached_property
     def largest(self) -> int:  # cached, as every attribute set needs it
@@ -71,7 +60,8 @@ class Matrix(Factor):
             return max(sum(int(b) ** 2 for b in column) for column in self.entries.T[longest])
         return int((self.entries**2).sum(axis=0).max())
 
-    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
+    def _products(self, tables: Numbers, bound: int) -> Numbers:
+        """Return the products with tables over the columns, exactly, as `exact_answers` does."""
         if bound * self.largest < EXACT:
             return np.matmul(self.entries.astype(np.float64), tables.astype(np.float64))
         digit = EXACT.bit_length() - 1 - bound.bit_length()
@@ -87,6 +77,27 @@ class Matrix(Factor):
             if last:
                 return result
             matrix, shift = (matrix - low) >> digit, shift + digit
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix(Columns):
+    """Any rows of integers over the cells of its axes."""
+
+    kind = "matrix"
+    stored: ClassVar = {"entries": given}
+
+    entries: Integers
+
+    def __post_init__(self) -> None:
+        """Check that the entries are 64-bit integers, and keep a read-only copy."""
+        self._keep(entries=2)
+
+    @property
+    def cells(self) -> int:
+        return self.entries.shape[1]
+
+    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
+        return self._products(tables, bound)
 
     def transposed(self, answers: Array) -> Array:
         return np.matmul(self.entries.T.astype(float), answers)
@@ -203,7 +214,7 @@ def _listed(maps: Any) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Merged(Factor):
+class Merged(Columns):
     """Rows of integers over cells of which many share a column: column matrix[:, labels[maps…]] at a cell."""
 
     kind = "merged"
@@ -215,47 +226,34 @@ class Merged(Factor):
     """The column of every coarse cell, a combination of classes."""
     matrix: Integers
     """Every distinct column once (rows × columns)."""
-    _partition: Partition = field(init=False, repr=False)
-    _columns: Matrix = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check that the labels are those of the columns; keep read-only copies."""
-        partition, columns = Partition(self.maps, self.labels), Matrix(self.matrix)
-        if columns.cells != partition.columns:
+        self._keep(matrix=2)
+        object.__setattr__(self, "maps", self.partition.maps)
+        object.__setattr__(self, "labels", self.partition.labels)
+        if self.matrix.shape[1] != self.partition.columns:
             msg = "strategy: expected as many columns in a merged matrix as its labels name"
             raise PrivacyError(msg)
-        for name, value in (
-            ("maps", partition.maps),
-            ("labels", partition.labels),
-            ("matrix", columns.entries),
-            ("_partition", partition),
-            ("_columns", columns),
-        ):
-            object.__setattr__(self, name, value)
+
+    @cached_property
+    def partition(self) -> Partition:
+        """Which cells share a column."""
+        return Partition(self.maps, self.labels)
 
     @property
-    def rows(self) -> int:
-        return self._columns.rows
+    def entries(self) -> Integers:  # type: ignore[override]
+        return self.matrix
 
     @property
     def cells(self) -> int:
-        return self._partition.cells
-
-    @property
-    def largest(self) -> int:
-        return self._columns.largest
+        return self.partition.cells
 
     def fits(self, sizes: tuple[int, ...]) -> bool:
-        return self._partition.shape == sizes
-
-    def squared_column(self) -> int:
-        return self._columns.squared_column()
+        return self.partition.shape == sizes
 
     def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
-        return self._columns.exact_answers(self._partition.sums(tables.astype(np.int64)), bound)
+        return self._products(self.partition.sums(tables.astype(np.int64)), bound)
 
     def transposed(self, answers: Array) -> Array:
-        return self._columns.transposed(answers)[self._partition.of_cells()]
-
-    def written_out(self) -> Array:
-        return self._columns.written_out()[:, self._partition.of_cells()]
+        return np.matmul(self.matrix.T.astype(float), answers)[self.partition.of_cells()]

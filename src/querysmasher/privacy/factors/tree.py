@@ -98,8 +98,27 @@ class Nodes:
         return result[self.leaves]
 
 
+class OnForest:
+    """What has nodes of a forest over the values of an attribute."""
+
+    leaf_of: Integers
+    """The number of every value's leaf, among the nodes without children: each is used."""
+    parents: Integers
+    """The parent of every node, -1 for a root, level by level."""
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """The forest."""
+        return Nodes(self.parents)
+
+    @cached_property
+    def partition(self) -> Partition:
+        """Which values share a leaf."""
+        return Partition((self.leaf_of,), np.arange(int(self.leaf_of.max()) + 1))
+
+
 @dataclass(frozen=True, eq=False)
-class Tree(Factor):
+class Tree(OnForest, Factor):
     """Row k is multipliers[v] times the sum over the values below node v, for the k-th node measured."""
 
     kind = "tree"
@@ -107,9 +126,7 @@ class Tree(Factor):
     stands_alone = True
 
     leaf_of: Integers
-    """The number of every value's leaf, among the nodes without children: each is used."""
     parents: Integers
-    """The parent of every node, -1 for a root, level by level (`nodes`)."""
     multipliers: Integers
     """A positive integer for every leaf, zero for a node that is not measured."""
     shift: Integers
@@ -131,16 +148,6 @@ class Tree(Factor):
         if shift.shape != multipliers.shape or shift[multipliers == 0].any():
             msg = "strategy: expected a shift for every node of a tree that is measured"
             raise PrivacyError(msg)
-
-    @cached_property
-    def nodes(self) -> Nodes:
-        """The forest."""
-        return Nodes(self.parents)
-
-    @cached_property
-    def partition(self) -> Partition:
-        """Which values share a leaf."""
-        return Partition((self.leaf_of,), np.arange(int(self.leaf_of.max()) + 1))
 
     @cached_property
     def measured(self) -> Integers:
