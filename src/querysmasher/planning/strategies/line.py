@@ -116,7 +116,7 @@ class AxisStrategy(Strategy):
     def around_shift(self, factor: Factor, shift: Integers) -> Self:
         """Return the strategy around the centre of integer rows from which g was subtracted."""
         ahead = self.covary_whole(factor.transposed(shift.astype(float)[:, None])[:, 0])  # ĝ
-        return replace(self, moved=ahead + (1 - float(ahead.sum())) * self.balance)
+        return replace(self, moved=ahead + (1 - float(ahead.sum())) * self.balance)  # type: ignore[type-var]
 
     def query_variances(self, family: Family) -> Array:
         """Return the variances of what the queries of a family leave on the attribute."""
@@ -342,12 +342,27 @@ class MirroredStrategy(LineStrategy):
         return replace(plain, correction=np.linalg.solve(triangle, image))
 
     def transform_whole(self, rows: Array) -> Array:
-        image = self.covary_whole(rows) * self.diagonal
+        return self._answers(self.covary_whole(rows))
+
+    @property
+    def at_balance(self) -> Array:
+        return self._answers(self.balance)
+
+    def _answers(self, tables: Array) -> Array:
+        """Return Bx for tables along their last axis."""
+        image = tables * self.diagonal
         filtered = self.reflection.apply(self._root, image)
         return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
 
+    @cached_property
+    def _rounded(self) -> dict[int, IntegerStrategy]:
+        """What `rounded` returned, by bits: planning and measuring ask for the same."""
+        return {}
+
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        return IntegerStrategy(self.shape, (((0,), self._round(bits)),))
+        if bits not in self._rounded:
+            self._rounded[bits] = IntegerStrategy(self.shape, (((0,), self._round(bits)),))
+        return self._rounded[bits]
 
     def _round(self, bits: int) -> Mirrored:
         n, amplitude = self.diagonal.size, self._root
