@@ -161,7 +161,8 @@ def _making(
         raise PlanError(msg)
     large: tuple[int, ...] = ()
     if options.plans_large:
-        large = large_attributes(workload, mean=objective == "mean" and not workload.has_targets)
+        mean = objective == "mean" and not workload.has_targets and options.centering == "optimized"
+        large = large_attributes(workload, mean=mean)
     if objective != "mean" or workload.has_targets:
         large = searched_without_matrices(workload, large)
     check_sizes(workload, large)
