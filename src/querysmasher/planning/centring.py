@@ -177,7 +177,7 @@ class _Asked:
         """Return the Gram matrix of one axis, given which others are kept."""
         if self._gram is not None:
             return self._gram
-        size = self._rows.shape[axis + 1]
+        size = int(self._rows.shape[axis + 1])
         own, other = (
             np.moveaxis(rows, axis + 1, -1).reshape(-1, size)
             for rows in (self._rows, self._weighed(axes, kept, axis))

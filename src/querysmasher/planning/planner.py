@@ -132,7 +132,7 @@ def least_budget(
     >>> schema = qs.Schema.of(age=10, sex=2)
     >>> plan = qs.least_budget(qs.queries(schema, age="prefix").within(10))
     >>> print(round(plan.budget.privacy_cost, 4), plan.worst <= 1)
-    0.0248 True
+    0.0247 True
     """
     budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
     check_asked(workload, budget)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TypeGuard
+from typing import Self, TypeGuard
 
 import numpy as np
 
@@ -72,6 +72,10 @@ class AxisStrategy(Strategy):
     def balance(self) -> Array:
         """w, around which V splits."""
         return np.asarray(self.inverse_ones / self.total_variance)
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Self:
+        """Return the strategy with V multiplied by a factor."""
 
     # --- what is measured around the centre ---
 

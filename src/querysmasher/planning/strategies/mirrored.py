@@ -159,7 +159,7 @@ class MirroredStrategy(AxisStrategy):
         if plain.amplitudes.min() <= 0.0:
             msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
             raise PlanError(msg)
-        centre = _of_factor(plain).balance
+        centre = self._of_factor(plain).balance
         shift = np.rint(plain.plain_answers(centre)).astype(np.int64)
         return IntegerStrategy(self.shape, (((0,), replace(plain, shift=shift)),))
 
@@ -171,9 +171,21 @@ class MirroredStrategy(AxisStrategy):
         factor = strategy.factors[0][1]
         if not isinstance(factor, Mirrored):
             return None
-        found = _of_factor(factor)
+        found = cls._of_factor(factor)
         ahead = found.covary_whole(factor.plain_transposed(factor.shift.astype(float)))  # ĝ
         return replace(found, moved=ahead + (1 - float(ahead.sum())) * found.balance)
+
+    @classmethod
+    def _of_factor(cls, factor: Mirrored) -> Self:
+        """Return V of integer rows, before they are shifted."""
+        inverse = factor.inverse_kernel if factor.rank else None
+        return cls(
+            factor.ends,
+            factor.amplitudes**2,
+            factor.diagonal.astype(float),
+            factor.extra.astype(float),
+            inverse,
+        )
 
     @property
     def leverage(self) -> float:
@@ -212,15 +224,3 @@ class MirroredStrategy(AxisStrategy):
             floats(data["diagonal"], 1),
             floats(data["extra"], 2),
         )
-
-
-def _of_factor(factor: Mirrored) -> MirroredStrategy:
-    """Return V of integer rows, before they are shifted."""
-    inverse = factor.inverse_kernel if factor.rank else None
-    return MirroredStrategy(
-        factor.ends,
-        factor.amplitudes**2,
-        factor.diagonal.astype(float),
-        factor.extra.astype(float),
-        inverse,
-    )

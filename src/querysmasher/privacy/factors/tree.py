@@ -127,7 +127,8 @@ class Tree(Factor):
 
     def distinct_columns(self) -> Array:
         sums = self._nodes.sums(np.eye(self._nodes.leaves.size))[self.measured]
-        return sums * self.multipliers[self.measured][:, None] - self.shift[self.measured][:, None]
+        rows = sums * self.multipliers[self.measured][:, None] - self.shift[self.measured][:, None]
+        return np.asarray(rows, dtype=float)
 
     @property
     def rank(self) -> int:
