@@ -136,8 +136,12 @@ class DenseStrategy(Strategy):
 
     @property
     def spread(self) -> float:
-        lengths = np.linalg.norm(self.matrix, axis=1)
-        return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
+        """The ratio of row lengths, or of those of the lattice, whose coefficients are rounded."""
+        rounded = [self.matrix] if self.lattice is None else [self.matrix, self.lattice]
+        every = [np.linalg.norm(rows, axis=1) for rows in rounded]
+        if not all(lengths.all() for lengths in every):
+            return math.inf
+        return max(float(lengths.max() / lengths.min()) for lengths in every)
 
     def written_out(self) -> Array:
         return self.matrix

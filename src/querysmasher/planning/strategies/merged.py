@@ -156,8 +156,12 @@ class MergedStrategy(Strategy):
 
     @property
     def spread(self) -> float:
-        lengths = self._span.lengths
-        return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
+        """The ratio of row lengths, or of those of the lattice, whose coefficients are rounded."""
+        spans = [self._span] if self.lattice is None else [self._span, Span(self.lattice, self._root_sizes)]
+        every = [span.lengths for span in spans]
+        if not all(lengths.all() for lengths in every):
+            return math.inf
+        return max(float(lengths.max() / lengths.min()) for lengths in every)
 
     def written_out(self) -> Array:
         return self.matrix[:, self.partition.of_cells()]
