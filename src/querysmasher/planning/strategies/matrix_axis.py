@@ -31,7 +31,7 @@ from querysmasher.workload.line import Places
 class MatrixAxis(AxisStrategy):
     """Any independent rows over the values of an attribute, as many as values."""
 
-    kind = "matrix axis"
+    kind = "line"
 
     matrix: Array
     """B."""
