@@ -19,7 +19,6 @@ from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.strategies.rounding import are_independent
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -221,16 +220,13 @@ class _Rounder:
         """Return the factor by which rounding to `bits` multiplies variances, and the rounded strategy."""
         number = self._number(measured, axes, solution, bits)
         if number not in self._losses:
-            factors = [factor for _, factor in self.strategies[number].factors]
-            if not all(
-                f.rank < f.rows or f.stands_alone or are_independent(f.distinct_columns()) for f in factors
-            ):
+            planned, rounded = self.plan.solutions[solution].strategy, self.strategies[number]
+            if not planned.survives(rounded):
                 self._losses[number] = math.inf  # answers to lost queries would be arbitrary
             elif self._spread(solution) <= limits().ordinary_ratio:
                 self._losses[number] = 1.0  # or little more, as observed on all kinds of workloads
             else:
-                planned = self.plan.solutions[solution].strategy
-                self._losses[number] = planned.rounding_loss(self.strategies[number])
+                self._losses[number] = planned.rounding_loss(rounded)
         return self._losses[number], number
 
     def _spread(self, solution: int) -> float:

@@ -17,8 +17,6 @@ class SolverLimits:
     """Maximum number of cells for which the interior-point method sums its Hessian in double precision."""
     lattice_entries: int = 5_000_000
     """Maximum number of entries of integer rows that are decomposed in one piece."""
-    covariance_cells: int = 4_000
-    """Maximum number of coarse cells whose covariances are written out."""
     light_cells: int = 300
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
