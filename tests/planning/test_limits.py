@@ -31,7 +31,7 @@ ROUNDING = """
     objectives/insufficient MET PRINTED
     objectives/rounded MET PROMISED
     objectives/targets MET
-    solvers/design FAINT FAINT_WEIGHT
+    solvers/design FAINT ROUGH
     solvers/fixed_point LEAST
     solvers/fourier NOTHING
     solvers/roots RANK

@@ -125,7 +125,7 @@ EVERY = {
     "merged, deficient": merged(4, lattice=True),
     "tree": tree(),
     "tree, deficient": tree(complete=False),
-    "matrix axis": matrix_axis(),
+    "line": matrix_axis(),
     "steps": StepStrategy(5),
     "counts": normalised(CountAxis(5)),
 }
@@ -154,7 +154,7 @@ def rows_of_kind(strategy):
         "fourier": lambda: circulant(strategy.spectrum),
         "merged": lambda: strategy.matrix[:, strategy.labels[np.ix_(*strategy.maps)].ravel()],
         "tree": lambda: tree_rows(strategy),
-        "matrix axis": lambda: strategy.matrix,
+        "line": lambda: strategy.matrix,
         "steps": strategy.written_out,
         "counts": lambda: math.sqrt(strategy.scale) * np.eye(strategy.size),
         "mirrored": lambda: np.vstack([mirrored_root(strategy), strategy.extra]) * strategy.diagonal,

@@ -69,7 +69,7 @@ class SolverLimits:
     """Maximum number of steps of the interior-point method."""
     interior_patience: int = 15
     """After this many, three times the usual number, the weights are too close to zero to continue."""
-    plain_steps: int = 500
+    plain_steps: int = 60
     """Maximum number of further steps if scales are far apart, where other methods may stall."""
     axis_gap: float = 1e-3
     """Gap to which the weights of one axis are found in a bound; any weights bound the loss."""

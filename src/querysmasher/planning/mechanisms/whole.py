@@ -14,7 +14,7 @@ import numpy as np
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.cells import MergedRows, are_given, merge
-from querysmasher.planning.grading import FAR, are_far_apart, graded_root, is_graded, lengths
+from querysmasher.planning.grading import FAR, LOST, are_far_apart, graded_root, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
@@ -70,12 +70,19 @@ def root_of(merged: MergedRows) -> Array:
 
 def independent_root(rows: Array) -> Array:
     """Return independent rows with the same Gram matrix, orthogonal unless the rows are far apart in size."""
-    if are_far_apart(rows):
-        return graded_root(rows)
-    few = len(rows) <= rows.shape[1]
-    values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
-    sure = values > RANK * values[-1]
-    return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
+    if not are_far_apart(rows):
+        few = len(rows) <= rows.shape[1]
+        values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
+        sure = values > RANK * values[-1]
+        rest = vectors[:, ~sure]
+        outside = rest @ (rest.T @ rows) if few else rows @ rest
+        if np.all(lengths(outside) <= LOST * lengths(rows)):
+            return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
+    root = graded_root(rows)
+    if is_graded(root):
+        return root
+    _, own, turn = np.linalg.svd(root, full_matrices=False)
+    return np.asarray(own[:, None] * turn, dtype=float)
 
 
 def root_diagonal(root: Array) -> Array | None:

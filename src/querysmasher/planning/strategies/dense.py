@@ -117,8 +117,11 @@ class RowsStrategy(Strategy):
 
     @property
     def spread(self) -> float:
-        lengths = self.span.lengths
-        return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
+        """The ratio of row lengths, or of those of the lattice, whose coefficients are rounded."""
+        spans = [self.span] if self.lattice is None else [self.span, Span(self.lattice, self._roots)]
+        if not all(span.lengths.all() for span in spans):
+            return math.inf
+        return max(float(span.lengths.max() / span.lengths.min()) for span in spans)
 
     @property
     def leverage(self) -> float:

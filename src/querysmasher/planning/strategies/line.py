@@ -211,7 +211,7 @@ class MatrixAxis(LineStrategy):
     same centre and with the same V_A. A c as large as V itself keeps it far from singular.
     """
 
-    kind = "matrix axis"
+    kind = "line"
     stored: ClassVar = {"matrix": partial(floats, ndim=2)}
 
     matrix: Array
