@@ -262,7 +262,7 @@ def test_objects_are_asked_and_not_told_apart_by_their_kinds():
         "planning/strategies/__init__: Matrix",  # square ones bring a centre
         "planning/strategies/dense: Merged",  # a strategy knows its own counterpart in integers
         "planning/strategies/diagonal: Filter",
-        "planning/strategies/line: Mirrored",
+        "planning/strategies/mirrored: Mirrored",
         "planning/strategies/tree: Tree",
         "statistics/numeric: Ordinal",  # refuses others, and names their kind
     ]

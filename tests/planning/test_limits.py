@@ -64,7 +64,7 @@ FORMULAS = """
     objectives/insufficient MOST_NAMED
     solvers/trace_root NODES RATIO FINE
     strategies/dense SCALES
-    strategies/line_variances SMALL LOWEST RATIO SAMPLES SMOOTH
+    strategies/mirrored SMALL LOWEST RATIO SAMPLES SMOOTH
     trees/solving STEP
 """
 """Parts of a formula: a hash, a quadrature, a fit, a recursion, a sentence."""

@@ -1,11 +1,12 @@
-"""Variances of queries about one attribute, given V⁻¹: written out, or as a filter that reflects at the ends.
+"""Mirrored filters: strategies for attributes of up to a million values, by fast Fourier transforms.
 
-All ranges are the differences of two of n + 1 cuts X, the prefixes and nothing, so that the sum of their
-variances is (n+1) Σ Var X − Var ΣX; circular ranges are these differences, and the total less them.
+V = D(S + UᵀU)D, where S is a filter that reflects at the ends of the attribute (`reflection`), D a diagonal,
+and U has few rows, or none. With K = S⁻¹, a filter of the same kind, and r = 1/d,
 
-A filter has V⁻¹ = D⁻¹(K − ZᵀZ)D⁻¹ with K a filter, D a diagonal and Z of few rows (`line`). The variances of
-all prefixes follow from sums below the diagonal: with r = 1/d and y_i = Σ_{j<i} K_ij r_j, Var_i − Var_{i−1} =
-r_i(2y_i + r_i K_ii).
+    V⁻¹ = D⁻¹(K − ZᵀZ)D⁻¹,   Z = (I + UKUᵀ)^(-1/2) UK      (Woodbury).
+
+The variances of all prefixes follow from sums below the diagonal: with y_i = Σ_{j<i} K_ij r_j, Var_i −
+Var_{i−1} = r_i(2y_i + r_i K_ii) if there is no U.
 
 Sums below the diagonal, y_i = Σ_{j<i} K_ij·x_j, take O(n log² n). The part t(i−j) is one convolution. The
 part t(i+j+shift) is cut in halves: the rows of the right half of a block see all of its left half, which is a
@@ -29,17 +30,25 @@ remains is the rounding error of integer filters at single high frequencies: it 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import ClassVar, Self
 
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
+from querysmasher.fields import floats, text
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.privacy.factors import Reflection
-from querysmasher.privacy.factors.reflection import smooth_length
-from querysmasher.workload.line import LineErrors, Places
+from querysmasher.planning.strategies.line import LineStrategy
+from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
+from querysmasher.privacy.factors import Mirrored, Reflection
+from querysmasher.privacy.factors.filter import MOST_ROWS
+from querysmasher.privacy.factors.reflection import NAMES, smooth_length
+from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.workload.line import Places
 
 SMALL = 16
 """Blocks of fewer values than this are summed directly."""
@@ -60,143 +69,126 @@ CHUNK = 2_000_000
 """Number of entries that are transformed at a time."""
 
 
-class LineVariances(LineErrors):
-    """The variances of prefixes, values and ranges of one attribute."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of values."""
-
-    @abstractmethod
-    def covary(self, rows: Array) -> Array:
-        """Return rows times V⁻¹."""
-
-    @abstractmethod
-    def between_prefixes(self, low: Places, high: Places) -> Array:
-        """Return the covariances of pairs of prefixes."""
-
-    def of_rows(self, rows: Array) -> Array:
-        return np.einsum("ij,ij->i", rows, self.covary(rows))
-
-    def of_spans(self, first: Places, last: Places) -> Array:
-        around = first > last  # the complement of what lies between: its variance needs two cuts as well
-        before, until = first - 1, last
-        prefixes = np.append(self.prefixes, 0.0)  # index −1: nothing
-        low, high = np.minimum(before, until), np.maximum(before, until)
-        shared = np.zeros(first.shape)
-        single = first == last
-        inner = (low >= 0) & ~single
-        shared[inner] = self.between_prefixes(low[inner], high[inner])
-        result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * shared)
-        if around.any():  # 1 − (high prefix − low prefix)
-            total = np.append(self.of_total, 0.0)
-            result[around] += total[-2] - 2 * (total[high[around]] - total[low[around]])
-        return np.asarray(result)
-
-    @cached_property
-    def of_total(self) -> Array:
-        """The covariance of every prefix with the total."""
-        return np.cumsum(self.covary(np.ones(self.size)))
-
-    def all_ranges(self) -> float:
-        cuts = np.arange(self.size, 0.0, -1)  # the sum of all prefixes
-        return float((self.size + 1) * self.prefixes.sum() - cuts @ self.covary(cuts))
-
-    def all_circular(self) -> float:
-        n, place = self.size, np.arange(1, self.size)
-        cuts = np.arange(n - 1.0, -1, -1)  # the sum of all prefixes but the total
-        within = n * self.prefixes[:-1].sum() - cuts @ self.covary(cuts)
-        total = n * (n + 1) / 2 * self.of_total[-1] - 2 * ((2 * place - n + 1) @ self.of_total[:-1])
-        return float(2 * within + total)
-
-
 @dataclass(frozen=True, eq=False)
-class WrittenVariances(LineVariances):
-    """The same from V⁻¹ itself."""
+class MirroredStrategy(LineStrategy):
+    """A filter that reflects at both ends of an attribute, and a few smooth rows, times a diagonal."""
 
-    covariance: Array
+    kind = "mirrored"
+    stored: ClassVar = {
+        "ends": partial(text, allowed=NAMES),
+        "spectrum": partial(floats, ndim=1),
+        "diagonal": partial(floats, ndim=1),
+        "extra": partial(floats, ndim=2),
+    }
 
-    @property
-    def size(self) -> int:
-        return len(self.covariance)
-
-    @cached_property
-    def _cumulated(self) -> Array:
-        """The covariances of all prefixes."""
-        return np.asarray(self.covariance.cumsum(axis=0).cumsum(axis=1))
-
-    @property
-    def prefixes(self) -> Array:
-        return np.diagonal(self._cumulated)
-
-    @property
-    def values(self) -> Array:
-        return np.diagonal(self.covariance)
-
-    def covary(self, rows: Array) -> Array:
-        return rows @ self.covariance
-
-    def between_prefixes(self, low: Places, high: Places) -> Array:
-        return np.asarray(self._cumulated[low, high])
-
-
-@dataclass(frozen=True, eq=False)
-class FilterVariances(LineVariances):
-    """The same from a filter, a diagonal and a few rows."""
-
-    reflection: Reflection
+    ends: str
+    """How the filter continues beyond the ends: a name of `reflection`."""
     spectrum: Array
-    """The eigenvalues of K."""
+    """The eigenvalues of S."""
     diagonal: Array
-    correction: Array
-    """Z."""
+    extra: Array
+    """U: a few further rows, possibly none."""
+    moved: Array | None = None
+
+    @classmethod
+    def normalised(cls, ends: str, spectrum: Array, extra: Array) -> Self:
+        """Return the strategy whose diagonal makes V[j,j] = 1 for every value."""
+        plain = cls(ends, spectrum, np.ones(extra.shape[1]), extra)
+        return replace(plain, diagonal=1 / np.sqrt(plain.squares))
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, diagonal=self.diagonal * np.sqrt(factor))
 
     @property
-    def size(self) -> int:
-        return self.diagonal.size
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.diagonal.shape
 
     @cached_property
-    def kernel(self) -> Array:
-        """The free lags of K."""
-        return self.reflection.kernel(self.spectrum)
+    def reflection(self) -> Reflection:
+        """How the filter continues beyond the ends."""
+        return Reflection(self.ends, self.diagonal.size)
 
-    def covary(self, rows: Array) -> Array:
+    @property
+    def _root(self) -> Array:
+        """The free lags of S^½."""
+        return self.reflection.kernel(np.sqrt(self.spectrum))
+
+    def whole_rows(self) -> Array:
+        return np.vstack([self.reflection.matrix(self._root), self.extra]) * self.diagonal
+
+    @property
+    def squares(self) -> Array:
+        plain = self.reflection.diagonal(self.reflection.kernel(self.spectrum))
+        return np.asarray(self.diagonal**2 * (plain + np.square(self.extra).sum(axis=0)))
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """The free lags of K."""
+        return self.reflection.kernel(1 / self.spectrum)
+
+    @cached_property
+    def _correction(self) -> Array:
+        """Z."""
+        if not self.extra.size:
+            return self.extra
+        image = self.reflection.apply(self._inverse, self.extra)  # UK
+        triangle = np.linalg.cholesky(np.eye(len(image)) + image @ self.extra.T)
+        return np.asarray(np.linalg.solve(triangle, image))
+
+    def transform_whole(self, rows: Array) -> Array:
+        return self._answers(self.covary_whole(rows))
+
+    @property
+    def at_balance(self) -> Array:
+        return self._answers(self.balance)
+
+    def _answers(self, tables: Array) -> Array:
+        """Return Bx for tables along their last axis."""
+        image = tables * self.diagonal
+        filtered = self.reflection.apply(self._root, image)
+        return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
+
+    def orthonormal(self) -> Self:
+        ones = np.ones_like(self.spectrum), np.ones_like(self.diagonal)
+        return replace(self, spectrum=ones[0], diagonal=ones[1], extra=self.extra[:0], moved=None)
+
+    # --- variances ---
+
+    def covary_whole(self, rows: Array) -> Array:
         scaled = rows / self.diagonal
-        image = self.reflection.apply(self.kernel, scaled)
-        if self.correction.size:
-            image = image - (scaled @ self.correction.T) @ self.correction
+        image = self.reflection.apply(self._inverse, scaled)
+        if self._correction.size:
+            image = image - (scaled @ self._correction.T) @ self._correction
         return np.asarray(image / self.diagonal)
 
     @cached_property
     def _inverse_diagonal(self) -> Array:
         """The diagonal of K."""
-        return self.reflection.diagonal(self.kernel)
+        return self.reflection.diagonal(self._inverse)
 
     @cached_property
     def prefixes(self) -> Array:
         r = 1 / self.diagonal
-        y = sums_below(self.reflection, self.kernel, r)
+        y = sums_below(self.reflection, self._inverse, r)
         sums = np.cumsum(r * (2 * y + r * self._inverse_diagonal))
-        for row in self.correction:
+        for row in self._correction:
             sums -= np.cumsum(r * row) ** 2
         return np.asarray(sums)
 
     @cached_property
     def values(self) -> Array:
         r = 1 / self.diagonal
-        return np.asarray(r**2 * (self._inverse_diagonal - np.square(self.correction).sum(axis=0)))
+        return np.asarray(r**2 * (self._inverse_diagonal - np.square(self._correction).sum(axis=0)))
 
     def of_spans(self, first: Places, last: Places) -> Array:
         width = 1 + int((last - first).max(initial=0))
-        if np.any(first > last) or width * max(self.size, first.size) > limits().exact_range_work:
+        if np.any(first > last) or width * max(self.diagonal.size, first.size) > limits().exact_range_work:
             return super().of_spans(first, last)
-        result, n = np.zeros(first.shape), self.size
-        r, rows, lags = 1 / self.diagonal, self.correction / self.diagonal, self.reflection.lags(self.kernel)
+        result, n = np.zeros(first.shape), self.diagonal.size
+        r, rows = 1 / self.diagonal, self._correction / self.diagonal
+        lags = self.reflection.lags(self._inverse)
         sign, shift = self.reflection.sign, self.reflection.shift
-        for d in range(
-            width
-        ):  # the sums over short ranges of the d-th diagonal of V⁻¹, and of its mirror image
+        for d in range(width):  # short ranges: along the diagonals of V⁻¹
             band = np.full(n - d, lags[d])
             if sign:
                 band += sign * lags[d + shift : 2 * n - d + shift - 1 : 2]
@@ -208,7 +200,7 @@ class FilterVariances(LineVariances):
 
     @cached_property
     def _fit(self) -> _Fit:
-        return _Fit.of(self.reflection.second_differences, self.spectrum)
+        return _Fit.of(self.reflection.second_differences, 1 / self.spectrum)
 
     def _crossing(self, low: Places, high: Places) -> Array:
         """Return Σ r_i K_ij r_j over i ≤ low < j ≤ high, for many pairs."""
@@ -217,7 +209,7 @@ class FilterVariances(LineVariances):
             if weight:
                 result += weight * _resolvent(self.reflection, pole, scales, low, high)
         lowest = self.reflection.second_differences[:LOWEST, None]
-        exact = self.spectrum[:LOWEST]
+        exact = 1 / self.spectrum[:LOWEST]
         left = exact - fit.constant - (1 / (lowest + fit.poles)) @ fit.weights
         for k in np.flatnonzero(np.abs(left) > 1e-12 * np.abs(exact)).tolist():
             for wave in self.reflection.waves(k):
@@ -228,19 +220,72 @@ class FilterVariances(LineVariances):
     def between_prefixes(self, low: Places, high: Places) -> Array:
         fixed, other = (high, low) if np.unique(high).size < np.unique(low).size else (low, high)
         ends, which = np.unique(fixed, return_inverse=True)
-        if ends.size * self.size > limits().exact_range_work and self._fit.misfit < SMOOTH:
+        if ends.size * self.diagonal.size > limits().exact_range_work and self._fit.misfit < SMOOTH:
             cut = self._crossing(low, high)
-            for row in self.correction:
+            for row in self._correction:
                 sums = np.cumsum(row / self.diagonal)
                 cut -= sums[low] * (sums[high] - sums[low])
             return np.asarray(self.prefixes[low] + cut)
-        result, place = np.empty(low.shape), np.arange(self.size)
-        step = max(1, CHUNK // self.size)
+        result, place = np.empty(low.shape), np.arange(self.diagonal.size)
+        step = max(1, CHUNK // self.diagonal.size)
         for start in range(0, ends.size, step):
             rows = (place <= ends[start : start + step, None]).astype(float)
             here = np.flatnonzero(which // step == start // step)
-            result[here] = np.cumsum(self.covary(rows), axis=1)[which[here] - start, other[here]]
+            result[here] = np.cumsum(self.covary_whole(rows), axis=1)[which[here] - start, other[here]]
         return result
+
+    # --- integers ---
+
+    @cached_property
+    def _rounded(self) -> dict[int, IntegerStrategy]:
+        """What `rounded` returned, by bits: planning and measuring ask for the same."""
+        return {}
+
+    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        if bits not in self._rounded:
+            self._rounded[bits] = IntegerStrategy(self.shape, (((0,), self._round(bits)),))
+        return self._rounded[bits]
+
+    def _round(self, bits: int) -> Mirrored:
+        n, amplitude = self.diagonal.size, self._root
+        filter_bits = max(bits, min(bits + 3, limits().filter_bits)) + max(0, (n.bit_length() + 1) // 2 - 6)
+        scale = 2.0**filter_bits / float(np.abs(amplitude).max())
+        finest = 2 ** max(bits, min(bits + 4, limits().diagonal_bits)) - 1
+        diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
+        kernel, extra = (np.rint(scale * own).astype(np.int64) for own in (amplitude, self.extra))
+        shift = np.zeros(n + len(extra), dtype=np.int64)
+        plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
+        found = self._unshifted(plain)
+        if found.spectrum.min() <= 0.0:
+            msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
+            raise PlanError(msg)
+        return replace(plain, shift=np.rint(found.at_balance).astype(np.int64))
+
+    @classmethod
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        ((_, factor),) = rounded.factors
+        assert isinstance(factor, Mirrored)  # noqa: S101 - the registry has seen to it
+        found = cls._unshifted(factor)
+        return found.around_shift(factor, factor.shift) if found.spectrum.min() > 0 else found
+
+    @classmethod
+    def _unshifted(cls, factor: Mirrored) -> Self:
+        """Return V of integer rows before they are shifted; a filter's negative eigenvalues stay negative."""
+        amplitudes = factor.reflection.eigenvalues(factor.kernel.astype(float))
+        spectrum = amplitudes * np.abs(amplitudes)
+        return cls(factor.ends, spectrum, factor.diagonal.astype(float), factor.extra.astype(float))
+
+    def is_sound(self) -> bool:
+        n, arrays = self.diagonal.size, (self.spectrum, self.diagonal)
+        if not n or self.diagonal.ndim != 1 or self.spectrum.shape != (self.reflection.frequencies,):
+            return False
+        if self.extra.shape[1] != n or len(self.extra) > MOST_ROWS:
+            return False
+        if np.abs(self.extra).max(initial=0.0) > LARGEST:
+            return False
+        if not all(array.min() > FAINTEST and array.max() < LARGEST for array in arrays):
+            return False
+        return bool(self.spectrum.min() > CLOSE**2 * self.spectrum.max() / n)
 
 
 def sums_below(reflection: Reflection, kernel: Array, x: Array) -> Array:
