@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
@@ -37,6 +38,8 @@ OF_FACTORS: dict[str, type[Strategy]] = {
 }
 """What an only factor on all axes becomes, by its kind; those of another kind become dense."""
 
+_known: WeakKeyDictionary[IntegerStrategy, Strategy] = WeakKeyDictionary()
+
 __all__ = [
     "KINDS",
     "AxisRows",
@@ -64,7 +67,13 @@ def strategy_from_data(kind: object, data: Mapping[str, Any]) -> Strategy:
 
 
 def strategy_of_integers(rounded: IntegerStrategy) -> Strategy:
-    """Convert integer rows to a strategy, to predict variances and to estimate from noisy answers."""
+    """Convert integer rows to a strategy, to predict variances and to estimate from noisy answers: once."""
+    if rounded not in _known:
+        _known[rounded] = _of_integers(rounded)
+    return _known[rounded]
+
+
+def _of_integers(rounded: IntegerStrategy) -> Strategy:
     axes, factor = rounded.factors[0]
     if axes != tuple(range(len(rounded.shape))) or rounded.multipliers is not None:
         return DiagonalStrategy.of_integers(rounded)
