@@ -26,6 +26,7 @@ p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,7 +48,14 @@ SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
 
 
-def solve_tree(asked: Nested, tolerance: float) -> Solution:
+@dataclass(frozen=True, eq=False)
+class TreeSolution(Solution):
+    """A strategy on a tree, with its certificate."""
+
+    strategy: TreeStrategy
+
+
+def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
     """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
     if not asked.weights.any():
         raise nothing_to_measure()
@@ -58,7 +66,7 @@ def solve_tree(asked: Nested, tolerance: float) -> Solution:
     root = math.sqrt(alike.tree.loss(precisions))
     bound = any_bound(alike.tree, slopes, root / (1 + tolerance / limits().tree_closeness))
     factor = math.sqrt(scale)
-    return Solution(strategy, factor * root, factor * min(root, bound), "tree")
+    return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
 
 
 def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
