@@ -39,10 +39,9 @@ ROUNDING = """
     solvers/trace_root NOTHING
     solvers/wide RANK
     split NULL
-    strategies/dense ROUNDING
-    strategies/merged FAR_BELOW
-    strategies/rounding DEPENDENT
-    strategies/strategy OUTSIDE CLOSE FAINTEST LARGEST DEPENDENT
+    strategies/diagonal NOTHING
+    strategies/span DEPENDENT
+    strategies/strategy OUTSIDE CLOSE ROUNDING FAINTEST LARGEST
     trees/solving FAINTEST SMALL
     water_filling EXACT
 """
@@ -64,9 +63,8 @@ FORMULAS = """
     mixture GOLDEN
     objectives/insufficient MOST_NAMED
     solvers/trace_root NODES RATIO FINE
-    strategies/cuts LOWEST RATIO SAMPLES
     strategies/dense SCALES
-    strategies/halving SMALL
+    strategies/mirrored SMALL LOWEST RATIO SAMPLES SMOOTH
     trees/solving STEP
 """
 """Parts of a formula: a hash, a quadrature, a fit, a recursion, a sentence."""

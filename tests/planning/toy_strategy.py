@@ -99,6 +99,9 @@ class CountAxis(AxisStrategy):
     def covary_whole(self, rows):
         return rows / self.scale
 
+    def orthonormal(self):
+        return CountAxis(self.size)
+
     def whole_variances(self, family):
         return (family.original.matrix() ** 2).sum(axis=1) / self.scale
 

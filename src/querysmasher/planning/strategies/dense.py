@@ -110,7 +110,7 @@ class RowsStrategy(Strategy):
         return table.reshape(*answers.shape[1:], -1)
 
     def orthonormal(self) -> Self:
-        return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)
+        return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
 
     def combinations(self, rows: Array) -> Array:
         return self.span.coefficients(rows * self._roots)

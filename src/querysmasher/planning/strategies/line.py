@@ -24,21 +24,19 @@ from typing import ClassVar, Self, TypeGuard
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import PlanError, TooLargeError
-from querysmasher.fields import floats, text
+from querysmasher.errors import TooLargeError
+from querysmasher.fields import floats
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
-from querysmasher.planning.strategies.line_variances import FilterVariances, LineVariances, WrittenVariances
 from querysmasher.planning.strategies.rounding import reduced, scaled
 from querysmasher.planning.strategies.span import Span
-from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST, AxisRows, Strategy
-from querysmasher.privacy.factors import Factor, Matrix, Mirrored, Reflection
-from querysmasher.privacy.factors.filter import MOST_ROWS
-from querysmasher.privacy.factors.reflection import NAMES
+from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
+from querysmasher.privacy.factors import Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Family
+from querysmasher.workload.line import Places
 
 
 class AxisStrategy(Strategy):
@@ -116,7 +114,7 @@ class AxisStrategy(Strategy):
     def around_shift(self, factor: Factor, shift: Integers) -> Self:
         """Return the strategy around the centre of integer rows from which g was subtracted."""
         ahead = self.covary_whole(factor.transposed(shift.astype(float)[:, None])[:, 0])  # ĝ
-        return replace(self, moved=ahead + (1 - float(ahead.sum())) * self.balance)
+        return replace(self, moved=ahead + (1 - float(ahead.sum())) * self.balance)  # type: ignore[type-var]
 
     def query_variances(self, family: Family) -> Array:
         """Return the variances of what the queries of a family leave on the attribute."""
@@ -144,10 +142,6 @@ class AxisStrategy(Strategy):
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:  # noqa: ARG002
         return True
-
-    def orthonormal(self) -> AxisStrategy:
-        (n,) = self.shape
-        return MirroredStrategy("circular", np.ones(n // 2 + 1), np.ones(n), np.empty((0, n)))  # V = I
 
     def written_out(self) -> Array:
         rows = self.whole_rows()
@@ -177,15 +171,64 @@ def has_own_centre(strategy: Strategy) -> TypeGuard[AxisStrategy]:
 
 
 class LineStrategy(AxisStrategy):
-    """A strategy on the values of a line: queries about consecutive values have quick variances."""
+    """A strategy on the values of a line, with quick variances under V of queries about consecutive values.
+
+    All ranges are the differences of two of n + 1 cuts X, the prefixes and nothing, so that the sum of their
+    variances is (n+1) Σ Var X − Var ΣX; circular ranges are these differences, and the total less them.
+    """
 
     @property
     @abstractmethod
-    def line(self) -> LineVariances:
-        """The variances of queries under V."""
+    def prefixes(self) -> Array:
+        """The variance of every prefix."""
 
-    def covary_whole(self, rows: Array) -> Array:
-        return self.line.covary(rows)
+    @property
+    @abstractmethod
+    def values(self) -> Array:
+        """The variance of every value's count."""
+
+    @abstractmethod
+    def between_prefixes(self, low: Places, high: Places) -> Array:
+        """Return the covariances of pairs of prefixes."""
+
+    @cached_property
+    def of_total(self) -> Array:
+        """The covariance of every prefix with the total."""
+        return np.cumsum(self.inverse_ones)
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return the variances of any queries, given as rows."""
+        return np.einsum("ij,ij->i", rows, self.covary_whole(rows))
+
+    def of_spans(self, first: Places, last: Places) -> Array:
+        """Return the variances of sums of consecutive values."""
+        around = first > last  # the complement of what lies between: its variance needs two cuts as well
+        before, until = first - 1, last
+        prefixes = np.append(self.prefixes, 0.0)  # index −1: nothing
+        low, high = np.minimum(before, until), np.maximum(before, until)
+        shared = np.zeros(first.shape)
+        single = first == last
+        inner = (low >= 0) & ~single
+        shared[inner] = self.between_prefixes(low[inner], high[inner])
+        result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * shared)
+        if around.any():  # 1 − (high prefix − low prefix)
+            total = np.append(self.of_total, 0.0)
+            result[around] += total[-2] - 2 * (total[high[around]] - total[low[around]])
+        return np.asarray(result)
+
+    def all_ranges(self) -> float:
+        """Return the sum of the variances of all ranges."""
+        (n,) = self.shape
+        cuts = np.arange(n, 0.0, -1)  # the sum of all prefixes
+        return float((n + 1) * self.prefixes.sum() - cuts @ self.covary_whole(cuts))
+
+    def all_circular(self) -> float:
+        """Return the sum of the variances of all circular ranges."""
+        (n,) = self.shape
+        cuts = np.arange(n - 1.0, -1, -1)  # the sum of all prefixes but the total
+        within = n * self.prefixes[:-1].sum() - cuts @ self.covary_whole(cuts)
+        total = n * (n + 1) / 2 * self.of_total[-1] - 2 * ((2 * np.arange(1, n) - n + 1) @ self.of_total[:-1])
+        return float(2 * within + total)
 
     def whole_variances(self, family: Family) -> Array:
         if family.rows > limits().variances // 8:
@@ -194,12 +237,12 @@ class LineStrategy(AxisStrategy):
                 "memory; ask for fewer at a time"
             )
             raise TooLargeError(msg)
-        return family.original.variances_on(self.line)
+        return family.original.variances_on(self)
 
     def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
         if weighted and family.weights is not None:
             return super().whole_loss(family)
-        return family.original.loss_on(self.line)
+        return family.original.loss_on(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,11 +281,34 @@ class MatrixAxis(LineStrategy):
         return np.asarray(np.linalg.inv(self.matrix))
 
     @cached_property
-    def line(self) -> LineVariances:
-        return WrittenVariances(self._inverse @ self._inverse.T)
+    def _covariance(self) -> Array:
+        """V⁻¹."""
+        return self._inverse @ self._inverse.T
+
+    @cached_property
+    def _cumulated(self) -> Array:
+        """The covariances of all prefixes."""
+        return np.asarray(self._covariance.cumsum(axis=0).cumsum(axis=1))
+
+    @property
+    def prefixes(self) -> Array:
+        return np.diagonal(self._cumulated)
+
+    @property
+    def values(self) -> Array:
+        return np.diagonal(self._covariance)
+
+    def between_prefixes(self, low: Places, high: Places) -> Array:
+        return np.asarray(self._cumulated[low, high])
+
+    def covary_whole(self, rows: Array) -> Array:
+        return rows @ self._covariance
 
     def transform_whole(self, rows: Array) -> Array:
         return rows @ self._inverse
+
+    def orthonormal(self) -> MatrixAxis:
+        return MatrixAxis(np.eye(self.shape[0]))
 
     @property
     def spread(self) -> float:
@@ -272,120 +338,3 @@ class MatrixAxis(LineStrategy):
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
             return False
         return bool(np.abs(matrix).max() < LARGEST) and Span.of(matrix).is_independent()
-
-
-@dataclass(frozen=True, eq=False)
-class MirroredStrategy(LineStrategy):
-    """A filter that reflects at both ends of an attribute, and a few smooth rows, times a diagonal.
-
-    V = D(S + UᵀU)D, where S is a filter (`reflection`), D a diagonal, and U has few rows, or none. With K =
-    S⁻¹, a filter of the same kind, and r = 1/d, all by fast Fourier transforms,
-
-        V⁻¹ = D⁻¹(K − ZᵀZ)D⁻¹,   Z = (I + UKUᵀ)^(-1/2) UK      (Woodbury).
-    """
-
-    kind = "mirrored"
-    stored: ClassVar = {
-        "ends": partial(text, allowed=NAMES),
-        "spectrum": partial(floats, ndim=1),
-        "diagonal": partial(floats, ndim=1),
-        "extra": partial(floats, ndim=2),
-    }
-
-    ends: str
-    """How the filter continues beyond the ends: a name of `reflection`."""
-    spectrum: Array
-    """The eigenvalues of S."""
-    diagonal: Array
-    extra: Array
-    """U: a few further rows, possibly none."""
-    moved: Array | None = None
-
-    @classmethod
-    def normalised(cls, ends: str, spectrum: Array, extra: Array) -> Self:
-        """Return the strategy whose diagonal makes V[j,j] = 1 for every value."""
-        plain = cls(ends, spectrum, np.ones(extra.shape[1]), extra)
-        return replace(plain, diagonal=1 / np.sqrt(plain.squares))
-
-    def scaled(self, factor: float) -> Self:
-        return replace(self, diagonal=self.diagonal * np.sqrt(factor))
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        return self.diagonal.shape
-
-    @cached_property
-    def reflection(self) -> Reflection:
-        """How the filter continues beyond the ends."""
-        return Reflection(self.ends, self.diagonal.size)
-
-    @property
-    def _root(self) -> Array:
-        """The free lags of S^½."""
-        return self.reflection.kernel(np.sqrt(self.spectrum))
-
-    def whole_rows(self) -> Array:
-        return np.vstack([self.reflection.matrix(self._root), self.extra]) * self.diagonal
-
-    @property
-    def squares(self) -> Array:
-        plain = self.reflection.diagonal(self.reflection.kernel(self.spectrum))
-        return np.asarray(self.diagonal**2 * (plain + np.square(self.extra).sum(axis=0)))
-
-    @cached_property
-    def line(self) -> LineVariances:
-        plain = FilterVariances(self.reflection, 1 / self.spectrum, self.diagonal, self.extra)
-        if not self.extra.size:
-            return plain
-        image = self.reflection.apply(plain.kernel, self.extra)  # UK
-        triangle = np.linalg.cholesky(np.eye(len(image)) + image @ self.extra.T)
-        return replace(plain, correction=np.linalg.solve(triangle, image))
-
-    def transform_whole(self, rows: Array) -> Array:
-        image = self.covary_whole(rows) * self.diagonal
-        filtered = self.reflection.apply(self._root, image)
-        return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
-
-    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        return IntegerStrategy(self.shape, (((0,), self._round(bits)),))
-
-    def _round(self, bits: int) -> Mirrored:
-        n, amplitude = self.diagonal.size, self._root
-        filter_bits = max(bits, min(bits + 3, limits().filter_bits)) + max(0, (n.bit_length() + 1) // 2 - 6)
-        scale = 2.0**filter_bits / float(np.abs(amplitude).max())
-        finest = 2 ** max(bits, min(bits + 4, limits().diagonal_bits)) - 1
-        diagonal = np.maximum(1, np.floor(self.diagonal * (finest / self.diagonal.max()) * (1 + 1e-12)))
-        kernel, extra = (np.rint(scale * own).astype(np.int64) for own in (amplitude, self.extra))
-        shift = np.zeros(n + len(extra), dtype=np.int64)
-        plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
-        found = self._unshifted(plain)
-        if found.spectrum.min() <= 0.0:
-            msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
-            raise PlanError(msg)
-        return replace(plain, shift=np.rint(found.at_balance).astype(np.int64))
-
-    @classmethod
-    def of_integers(cls, rounded: IntegerStrategy) -> Self:
-        ((_, factor),) = rounded.factors
-        assert isinstance(factor, Mirrored)  # noqa: S101 - the registry has seen to it
-        found = cls._unshifted(factor)
-        return found.around_shift(factor, factor.shift) if found.spectrum.min() > 0 else found
-
-    @classmethod
-    def _unshifted(cls, factor: Mirrored) -> Self:
-        """Return V of integer rows before they are shifted; a filter's negative eigenvalues stay negative."""
-        amplitudes = factor.reflection.eigenvalues(factor.kernel.astype(float))
-        spectrum = amplitudes * np.abs(amplitudes)
-        return cls(factor.ends, spectrum, factor.diagonal.astype(float), factor.extra.astype(float))
-
-    def is_sound(self) -> bool:
-        n, arrays = self.diagonal.size, (self.spectrum, self.diagonal)
-        if not n or self.diagonal.ndim != 1 or self.spectrum.shape != (self.reflection.frequencies,):
-            return False
-        if self.extra.shape[1] != n or len(self.extra) > MOST_ROWS:
-            return False
-        if np.abs(self.extra).max(initial=0.0) > LARGEST:
-            return False
-        if not all(array.min() > FAINTEST and array.max() < LARGEST for array in arrays):
-            return False
-        return bool(self.spectrum.min() > CLOSE**2 * self.spectrum.max() / n)
