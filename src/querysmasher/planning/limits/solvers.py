@@ -55,8 +55,6 @@ class SolverLimits:
     """Distance from the optimum of its class at which that search ends, as a fraction of the RMSE."""
     tree_exponent: float = 1e-3
     """It also ends if steps of a smaller exponent still raise the loss."""
-    tree_powers: int = 8
-    """Number of steps of the power method in the bound of a tree."""
     tree_raises: int = 12
     """Maximum number of steps that raise that bound."""
     tree_closeness: int = 10
