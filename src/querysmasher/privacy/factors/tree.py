@@ -113,8 +113,8 @@ class OnForest:
 
     @cached_property
     def partition(self) -> Partition:
-        """Which values share a leaf."""
-        return Partition((self.leaf_of,), np.arange(int(self.leaf_of.max()) + 1))
+        """Which values share a leaf; refused unless every leaf has some."""
+        return Partition((self.leaf_of,), np.arange(self.nodes.leaves.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +136,7 @@ class Tree(OnForest, Factor):
         """Check that the arrays describe a forest over the values; keep read-only copies."""
         self._keep(leaf_of=1, parents=1, multipliers=1, shift=1)
         nodes, multipliers, shift = self.nodes, self.multipliers, self.shift
-        if self.partition.columns != nodes.leaves.size:
-            msg = "strategy: expected values at every leaf of a tree"
-            raise PrivacyError(msg)
-        if len(nodes) != multipliers.size:
+        if len(nodes) != multipliers.size or self.partition.columns != nodes.leaves.size:
             msg = "strategy: expected a multiplier for every node of a tree"
             raise PrivacyError(msg)
         if multipliers.min() < 0 or not multipliers[nodes.leaves].all():
