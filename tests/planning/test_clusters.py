@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.cells import merge, value_classes
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.clusters import clusters, least_clustered, shares, shifted
+from querysmasher.planning.candidates import Cluster, grown, shares
 from querysmasher.planning.limits import limited
 from querysmasher.planning.mechanisms.whole import solve_whole
-from querysmasher.planning.split_bound import split_groups, split_roots
+from querysmasher.planning.bounds import least_clustered, split_groups, split_roots
 from tests.builders import COST, plan_split
 from tests.profiles import fewer
 from tests.reference import query_rows

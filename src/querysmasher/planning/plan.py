@@ -18,7 +18,7 @@ from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.large.extremes import large_extremes
-from querysmasher.planning.limit import Limit, dimension, root_loss_bound
+from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
@@ -26,7 +26,6 @@ from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.objectives.extremes import extremes
-from querysmasher.planning.product_limit import product_bound
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from querysmasher.arrays import Array
+from querysmasher.planning.candidates import Cluster, Planned, Unsplit, beside, merged_groups, without
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.unsplit import Planned, merged_groups, solve_unsplit, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
@@ -72,7 +71,7 @@ class Again:
             plan = self.split(workload, self.fixed or centres, tolerance)
             return replace(plan, tolerance=self.tolerance)
         unsplit = [
-            solve_unsplit(merged, places, tolerance, progress=False, alpha=alpha)
+            Cluster(places, merged, alpha).solved(tolerance, progress=False)
             for places, alpha in self._unsplit
             if (merged := merged_groups(workload, places, math.inf)) is not None
         ]
