@@ -162,10 +162,11 @@ def best_candidate(
     If `centred`, clusters of queries measured whole beside others may use these others' total. Queries about
     `lines`, which have a centre for every set, are split if others are.
     """
-    best, least = None, math.inf
+    best: Plan | None = None
+    least = math.inf
     refusals: dict[float, PlanError] = {}
     for candidate in _candidates(workload, budget.unit, centred, lines):
-        if candidate.bound(best) ** 2 / budget.privacy_cost * candidate.handicap >= least:
+        if best is not None and candidate.bound(best) >= math.sqrt(limits().worthwhile) * root_loss(best):
             continue
         coarse = tolerance * candidate.coarseness
         made = planned([cluster.solved(coarse, progress) for cluster in candidate.clusters()])
@@ -179,6 +180,11 @@ def best_candidate(
     if best is None:
         raise refusals[min(refusals)]
     return best
+
+
+def root_loss(plan: Plan) -> float:
+    """Return the root of a plan's loss at unit cost."""
+    return math.sqrt(plan.weighted_loss * plan.budget.privacy_cost)
 
 
 def _candidates(workload: Workload, unit: Unit, centred: bool, lines: Place) -> Iterator[Candidate]:
@@ -196,7 +202,7 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: Place) -> 
         every = Candidate(
             lambda: [cluster],
             lambda _: math.sqrt(unit.squared_change()) * least_root(cluster.root),
-            most.worthwhile ** (-2 if given else -1),
+            1 / most.worthwhile,
             is_optimal=not unit.total_is_public,  # of which rows measured whole make no use
         )
         if (
@@ -236,7 +242,7 @@ def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred:
 
     def bound_whole(best: Plan | None) -> float:
         least = change * least_clustered(maps, places, parts)  # before any cluster is merged
-        if best is None or least >= math.sqrt(best.weighted_loss * best.budget.privacy_cost):
+        if best is None or least >= root_loss(best):
             return least
         total = math.sqrt(unit.squared_change(total=True) * sum(own.total_loss for own in clusters()))
         return (
@@ -260,7 +266,8 @@ def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred:
         return found if tables else limits().recentred * found
 
     some = Candidate(clusters, bound_whole, 1 / limits().worthwhile, limits().coarse_tolerance)
-    return sorted((replace(nothing, bound=bound_split), some), key=lambda candidate: candidate.bound(None))
+    split = replace(nothing, bound=bound_split)
+    return [some, split] if rest else sorted((split, some), key=lambda candidate: candidate.bound(None))
 
 
 def _is_few(group: Group) -> bool:
@@ -414,7 +421,7 @@ def beside(
 
 def _with_total(split: Plan, lost: float, change: float) -> tuple[Sequence[Measured], float]:
     """Return what a plan measures if the total matters this much more, and the root of its loss."""
-    root = math.sqrt(split.weighted_loss * split.budget.privacy_cost)
+    root = root_loss(split)
     if not lost * change:
         return split.measured, root
     measured = list(split.measured)
