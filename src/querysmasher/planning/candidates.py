@@ -226,7 +226,7 @@ def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred:
     if maps is None or not places:
         return [nothing]
     change = math.sqrt(unit.squared_change())
-    parts = split_groups(uniform(schema), schema, groups, maps)
+    parts = cache(lambda centres: split_groups(centres, schema, groups, maps))
     rest = [group for i, group in enumerate(workload) if i not in {given[j] for own in places for j in own}]
     centred = len(places) > 1 and (not rest or (centred and _know_total(rest)))
 
@@ -241,7 +241,7 @@ def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred:
         return found if sum(min(own.merged.rows.shape) for own in found) <= limits().beside_rows else []
 
     def bound_whole(best: Plan | None) -> float:
-        least = change * least_clustered(maps, places, parts)  # before any cluster is merged
+        least = change * least_clustered(maps, places, parts(uniform(schema)))  # before any cluster is merged
         if best is None or least >= root_loss(best):
             return least
         total = math.sqrt(unit.squared_change(total=True) * sum(own.total_loss for own in clusters()))
@@ -257,7 +257,7 @@ def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred:
         if max(wide, default=0) > limits().tried_cells:
             return math.inf  # takes long
         around = best.centres if best is not None and tables else uniform(schema)
-        roots = split_roots(split_groups(around, schema, groups, maps) if tables else parts)
+        roots = split_roots(parts(around))
         found = math.fsum(
             math.sqrt(unit.squared_change(total=not own))
             * math.hypot(roots.get(own, 0.0), tables[own].root_loss if own in tables else 0.0)
