@@ -97,8 +97,8 @@ def split_roots(groups: Iterable[Mapping[Place, SplitRows]]) -> dict[Place, floa
 def _root_of_all(*parts: SplitRows) -> float:
     """Return the bound for all rows on a set."""
     common = []
-    for classes in zip(*(part.classes for part in parts), strict=True):
-        joint = np.unique(np.stack(classes), axis=1, return_inverse=True)[1].ravel()
+    for maps in zip(*(part.classes for part in parts), strict=True):
+        joint = np.unique(np.stack(maps), axis=1, return_inverse=True)[1].ravel()
         common.append(np.unique(joint, return_index=True)[1])
     every = []
     for part in parts:

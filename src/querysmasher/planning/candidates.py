@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError
+from querysmasher.planning.allocation import allocated
 from querysmasher.planning.bounds import Place, least_clustered, split_groups, split_roots
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes
 from querysmasher.planning.centre import uniform
@@ -358,7 +360,7 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
 def _changes(maps: Sequence[Mapping[int, Integers]], cluster: Sequence[int], attribute: int) -> int:
     """Return how often the class of an attribute changes from one value to the next, in all groups."""
     classes = (maps[number][attribute] for number in cluster if attribute in maps[number])
-    return sum(np.count_nonzero(np.diff(own)) for own in classes)
+    return sum(int(np.count_nonzero(np.diff(own))) for own in classes)
 
 
 # --- whole measurements beside split ones ---
@@ -378,58 +380,30 @@ def beside(
     The budget is shared as if every group were answered from its own measurement, and so is its certificate.
     If `combined`, the loss is that of answers from all measurements.
     """
-    change = math.sqrt(budget.unit.squared_change())
-    of_total = math.sqrt(budget.unit.squared_change(total=True))
+    unit = budget.unit
     lost = math.sqrt(sum(own.total_loss for own in unsplit))
-    roots = [change * own.solution.reached for own in unsplit]
-    bounds = [change * own.solution.bound for own in unsplit]
     solutions = [] if split is None else list(split.solutions)
-    measured: tuple[Measured, ...] = ()
-    if split is not None:
-        known, root = _with_total(split, lost, of_total)
-        roots.append(root)
-        bounds.append(root / (1 + split.gap))
-        measured = tuple(replace(m, variance=m.variance * sum(roots) / root) for m in known)
-    elif lost * of_total:
-        roots.append(lost * of_total)
-        bounds.append(roots[-1])
-        measured = (Measured((), (), sum(roots) * of_total / lost / budget.privacy_cost, lost),)
-    for own, root in zip(unsplit, roots, strict=False):
+    measured = [] if split is None else list(split.measured)
+    if lost and not unit.total_is_public:
+        total = next((m for m in measured if not m.attributes), Measured((), (), 1.0, 0.0))
+        others = [m for m in measured if m.attributes]
+        measured = [replace(total, root_loss=math.hypot(total.root_loss, lost)), *others]
+    weigh = (math.sqrt(unit.squared_change(total=not m.attributes)) for m in measured)
+    bound = math.fsum(map(mul, weigh, (m.root_loss for m in measured)))
+    bound /= 1 if split is None else 1 + split.gap
+    bound += math.sqrt(unit.squared_change()) * math.fsum(own.solution.bound for own in unsplit)
+    for own in unsplit:
         blocks = ((tuple(range(len(own.merged.attributes))), len(solutions)),)
         solutions.append(own.solution)
-        variance = sum(roots) / root * change**2 / budget.privacy_cost
-        measured += (Measured(own.merged.attributes, blocks, variance, own.solution.reached, own.places),)
-    loss = sum(roots) ** 2 / budget.privacy_cost
-    plan = Plan(
-        workload,
-        budget,
-        uniform(workload.schema) if split is None else split.centres,
-        tuple(solutions),
-        measured,
-        weighted_loss=loss,
-        gap=max(0.0, sum(roots) / sum(bounds) - 1),
-        centering="optimized",
-        tolerance=tolerance,
+        measured.append(Measured(own.merged.attributes, blocks, 1.0, own.solution.reached, own.places))
+    centres = uniform(workload.schema) if split is None else split.centres
+    plan = allocated(
+        workload, budget, centres, solutions, measured, bound, centering="optimized", tolerance=tolerance
     )
-    if len(roots) == 1 or not combined:
+    if len(measured) == 1 or not combined:
         return plan
     loss = _combined_loss(plan, [] if split is None else split.workload.groups, unsplit)
-    return replace(
-        plan, weighted_loss=loss, gap=max(0.0, math.sqrt(loss * budget.privacy_cost) / sum(bounds) - 1)
-    )
-
-
-def _with_total(split: Plan, lost: float, change: float) -> tuple[Sequence[Measured], float]:
-    """Return what a plan measures if the total matters this much more, and the root of its loss."""
-    root = root_loss(split)
-    if not lost * change:
-        return split.measured, root
-    measured = list(split.measured)
-    ((place, total),) = ((i, m) for i, m in enumerate(measured) if not m.attributes)
-    own = math.hypot(total.root_loss, lost)
-    measured[place] = replace(total, root_loss=own, variance=total.variance * total.root_loss / own)
-    more = root + change * (own - total.root_loss)
-    return [replace(m, variance=m.variance * more / root) for m in measured], more
+    return replace(plan, weighted_loss=loss, certificate=replace(plan.certificate, value=loss))
 
 
 def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit]) -> float:

@@ -10,12 +10,12 @@ from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.around import plan_around_best, plan_at
 from querysmasher.planning.candidates import Planned, Unsplit, beside, best_candidate, without
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.integer import check_measurable, refusal
 from querysmasher.planning.large import within as large_within
 from querysmasher.planning.large import worst as large_worst
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Again, Fresh
-from querysmasher.planning.objectives.found import gap_of
 from querysmasher.planning.objectives.insufficient import InsufficientError
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
@@ -79,7 +79,7 @@ class Making:
     def _whatever_targets(self, plan: Plan, budget: Budget) -> Plan:
         """Return a plan with a gap to the least mean error around its centres without any targets."""
         free = self._fresh(budget, plan.centres)()(plan.workload)
-        return replace(plan, gap=gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2))
+        return replace(plan, certificate=Certificate(plan.weighted_loss, free.certificate.bound))
 
     def _least_scaled(self, workload: Workload, budget: Budget, refused: PlanError) -> Plan:
         """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices.
@@ -97,7 +97,7 @@ class Making:
                 continue
             if least.budget.privacy_cost <= budget.privacy_cost:
                 plan = replace(at_cost(least, budget.privacy_cost * (1 - 1e-12)), budget=budget)
-                return self._whatever_targets(replace(plan, objective="mean"), budget)
+                return self._whatever_targets(plan, budget)
             costs.append(least.budget.privacy_cost)
         if costs and isinstance(refused, InsufficientError):
             refused = refused.costing(min(costs))
@@ -136,7 +136,7 @@ class Making:
 
         def again(asked: Workload, centres: Centres | None) -> Plan:
             if centres is None:
-                return self._planned(asked, budget, [])
+                return self._arranged(asked, budget, lambda _: self._planned(asked, budget, []))
             return plan_at(centres, asked, budget, self.options, self.bases, self.progress, self.large)
 
         return again

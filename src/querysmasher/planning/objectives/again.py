@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
 from querysmasher.planning.candidates import Cluster, Planned, Unsplit, beside, merged_groups, without
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.plan import Plan
@@ -47,7 +48,7 @@ class Again:
     """
 
     arranged: Callable[[Workload, Planned], Plan]
-    planned: Callable[[Workload, Sequence[Unsplit]], Plan]
+    planned: Callable[[Workload, Sequence[Unsplit]], Plan | PlanError]
     split: Split
     budget: Budget
     tolerance: float
@@ -80,9 +81,9 @@ class Again:
         return beside(split, unsplit, workload, self.budget, self.tolerance, combined=False)
 
     def _first(self, workload: Workload) -> Plan:
-        made: dict[int, tuple[Plan, list[tuple[tuple[int, ...], Array | None]]]] = {}
+        made: dict[int, tuple[Plan | PlanError, list[tuple[tuple[int, ...], Array | None]]]] = {}
 
-        def planned(unsplit: Sequence[Unsplit]) -> Plan:
+        def planned(unsplit: Sequence[Unsplit]) -> Plan | PlanError:
             plan = self.planned(workload, unsplit)
             made[id(plan)] = plan, [(own.places, own.alpha) for own in unsplit]
             return plan
