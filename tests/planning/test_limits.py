@@ -26,11 +26,11 @@ ROUNDING = """
     lines/path SURE EASY
     lattice EXACT SURELY_DEPENDENT SURELY_INDEPENDENT RANK
     mechanisms/basis RANK OUTSIDE
-    mechanisms/whole RANK
     objectives/capping MOST_WEIGHT
     objectives/insufficient MET PRINTED
     objectives/rounded MET PROMISED
     objectives/targets MET
+    solvers/bounds SURE
     solvers/design FAINT ROUGH
     solvers/fixed_point LEAST
     solvers/fourier NOTHING
@@ -48,7 +48,7 @@ ROUNDING = """
 """What floating-point arithmetic can distinguish: what counts as zero, equal, met, safe to square."""
 
 INTEGERS = """
-    clusters GRID
+    candidates GRID
     integer TOTAL_BITS WORD_BITS MAX_RECORDS SAFETY MOST_VARIANCE
     lattice LARGEST MOST_DENOMINATOR
     strategies/diagonal GRAIN
@@ -60,7 +60,6 @@ FORMULAS = """
     column_digest MULTIPLIERS SHIFTS
     trees/merging OF_CHILDREN
     lines/path STEP REACH
-    mixture GOLDEN
     objectives/insufficient MOST_NAMED
     solvers/trace_root NODES RATIO FINE
     strategies/dense SCALES
@@ -76,7 +75,6 @@ ITERATIONS = """
     lines/splitting PASSES PUBLIC
     large/multipliers LEAST FIRST_RATE LEAST_RATE MOST_RATE FASTER SLOWER
     large/within FIRST MOST
-    mixture LEAST MOST
     objectives/ascent SPREAD
     objectives/capping FIRST_POWER POWER_GROWTH LAST_POWER MISSED HEAVIER MOST_GROWTH LONGEST
     objectives/multipliers FLOOR MOST_STEP
