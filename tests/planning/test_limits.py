@@ -32,6 +32,7 @@ ROUNDING = """
     objectives/rounded MET PROMISED
     objectives/targets MET
     solvers/design FAINT FAINT_WEIGHT
+    solvers/exchangeable ALIKE
     solvers/fixed_point LEAST
     solvers/fourier NOTHING
     solvers/roots RANK

@@ -3,7 +3,8 @@
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of the sum is at least
 the sum of the terms' own optima, and those are known or bounded. In addition, uniform weights of the
 cells bound the optimum of any block small enough to write out (see `design`), and weights that are a product
-over the axes that of a larger one (see `trace_root`).
+over the axes that of a larger one (see `trace_root`). If its queries treat many values alike, the optimum
+itself is known (see `exchangeable`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from querysmasher.arrays import Array, square_root
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
 from querysmasher.planning.solvers.dense import solve_dense
+from querysmasher.planning.solvers.exchangeable import exchangeable_bound
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.roots import RANK, block_root
 from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
@@ -28,6 +30,10 @@ _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
 
 def lower_bound(block: Block) -> float:
     """Return a lower bound on √L of the block."""
+    if len(block.terms) > 1 and block.cells > limits().bounded_cells:
+        optimum = exchangeable_bound(block)
+        if optimum is not None:
+            return optimum
     bound = math.sqrt(sum(_term_bound(term) for term in block.terms))
     if len(block.terms) > 1 and block.cells <= limits().bounded_cells:
         bound = max(bound, _trace_root(block_root(block)))
