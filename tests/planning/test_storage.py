@@ -248,7 +248,7 @@ def with_lattice():
         ("variances", lambda v: -v, "noise variance"),
         ("root_losses", lambda v: v * 0, "noise variance"),
         ("root_losses", lambda v: v * 1.1, "losses"),
-        ("gap", lambda _: np.inf, "its error, gap or tolerance is invalid"),
+        ("certificate", lambda one: [one[0], 0.0], "its error, gap or tolerance is invalid"),
     ],
 )
 def test_a_plan_whose_parts_do_not_fit_is_refused(tmp_path, refuses, key, change, why):
@@ -282,6 +282,14 @@ def test_a_malformed_lattice_is_refused(tmp_path, refuses, change):
     has[0]["lattice"] = change(has[0]["lattice"])
     write_archive(tmp_path / "x.plan", "plan", data)
     with refuses(FileError, ValueError, "x.plan"):
+        qs.Plan.load(tmp_path / "x.plan")
+
+
+def test_a_plan_of_an_earlier_version_is_refused_by_name(tmp_path, refuses):
+    data = plan_to_data(with_lattice())
+    del data["certificate"]
+    write_archive(tmp_path / "x.plan", "plan", data)
+    with refuses(FileError, ValueError, "x.plan", "an earlier version", "plan again"):
         qs.Plan.load(tmp_path / "x.plan")
 
 

@@ -73,6 +73,15 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     )
 
 
+def refusal(plan: Plan, max_records: int = MAX_RECORDS) -> PlanError | None:
+    """Return why a plan could not be measured in integers under a cap on the number of records, if so."""
+    try:
+        check_measurable(plan, max_records)
+    except PlanError as error:
+        return error
+    return None
+
+
 def check_measurable(plan: Plan, max_records: int = MAX_RECORDS) -> None:
     """Refuse a plan that could not be measured in integers under a cap on the number of records.
 

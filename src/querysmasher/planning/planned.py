@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limit import Limit
 from querysmasher.planning.measured import Measured
-from querysmasher.planning.objectives.extreme import Extreme
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget
+from querysmasher.schema import Schema
+from querysmasher.text import one_line
+from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The largest standard error of a group's queries, and the rows of a query that has it."""
+
+    group: Group
+    std: float
+    rows: tuple[int, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The standard error relative to the target, which is one for a group without any."""
+        return self.std / (1.0 if self.group.target is None else self.group.target.std)
+
+    def query(self, schema: Schema) -> str:
+        """Return the query in words."""
+        each = [
+            one_line(family.labels([schema[n] for n in names])[row])
+            for (names, family), row in zip(self.group.parts(), self.rows, strict=True)
+        ]
+        return " and ".join(filter(None, each)) or "total"
 
 
 class Planned(Protocol):
@@ -31,6 +57,8 @@ class Planned(Protocol):
     @property
     def weighted_loss(self) -> float: ...
     @property
+    def certificate(self) -> Certificate: ...
+    @property
     def gap(self) -> float: ...
     @property
     def mechanism(self) -> str: ...
@@ -40,8 +68,6 @@ class Planned(Protocol):
     def centering(self) -> str: ...
     @property
     def tolerance(self) -> float: ...
-    @property
-    def stopped_early(self) -> bool: ...
     @property
     def objective(self) -> str: ...
     @property

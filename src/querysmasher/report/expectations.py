@@ -11,8 +11,7 @@ from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, error, settled, share
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.objectives.extreme import Extreme
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.planned import Extreme, Planned
 from querysmasher.report.guarantees import promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.workload.groups import Group
@@ -160,8 +159,6 @@ SIZES_FIRST = (
     "measured first, with 1% of the budget unless it is public, to share the rest by it; the errors here are "
     "those for 30,000 records"
 )
-STOPPED = "the search for better centres stopped early, because each of its steps takes long here"
-"""What is said of a plan whose centres could still gain."""
 
 
 def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
@@ -182,7 +179,6 @@ def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[t
         *_largest(plan, factor, certified),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
-        *([("note", STOPPED)] if plan.stopped_early else []),
         *_remarks(plan),
     ]
 
