@@ -17,14 +17,12 @@ def main(revision):
     """Print every number that grew by more than is accepted, and the largest growth of each section."""
     found = 0
     for page in sorted(PARTS.glob("*.md")):
-        path = f"{revision}:./docs/benchmarks/{page.name}"
-        before = subprocess.run(["git", "show", path], capture_output=True, text=True, cwd=PARTS.parent.parent)
-        old, new = numbers(before.stdout), numbers(page.read_text())
-        grown = {key: new[key] / old[key] for key in old.keys() & new.keys() if old[key] > 0}
-        over = {key: ratio for key, ratio in grown.items() if ratio > accepted(key)}
-        found += len(over)
-        print(f"{page.stem}: {len(grown)} numbers, {len(over)} grew by more than accepted")
-        for table, row, column in sorted(over, key=over.get, reverse=True):
+        path = f"{revision}:./docs/benchmarks/{page.name}" before = subprocess.run(["git", "show", path],
+        capture_output=True, text=True, cwd=PARTS.parent.parent) old, new = numbers(before.stdout),
+        numbers(page.read_text()) grown = {key: new[key] / old[key] for key in old.keys() & new.keys() if
+        old[key] > 0} over = {key: ratio for key, ratio in grown.items() if ratio > accepted(key)} found +=
+        len(over) print(f"{page.stem}: {len(grown)} numbers, {len(over)} grew by more than accepted") for
+        table, row, column in sorted(over, key=over.get, reverse=True):
             key = table, row, column
             print(f"  {row} | {column}: {old[key]:g} -> {new[key]:g} ({over[key] - 1:+.1%})")
     return 1 if found else 0

@@ -26,12 +26,12 @@ ROUNDING = """
     lines/path SURE EASY
     lattice EXACT SURELY_DEPENDENT SURELY_INDEPENDENT RANK
     mechanisms/basis RANK OUTSIDE
-    mechanisms/whole RANK
     objectives/capping MOST_WEIGHT
     objectives/insufficient MET PRINTED
     objectives/rounded MET PROMISED
     objectives/targets MET
-    solvers/design FAINT FAINT_WEIGHT
+    solvers/bounds SURE
+    solvers/design FAINT ROUGH
     solvers/exchangeable ALIKE
     solvers/fixed_point LEAST
     solvers/fourier NOTHING
@@ -40,17 +40,16 @@ ROUNDING = """
     solvers/trace_root NOTHING
     solvers/wide RANK
     split NULL
-    strategies/dense ROUNDING
-    strategies/merged FAR_BELOW
-    strategies/rounding DEPENDENT
-    strategies/strategy OUTSIDE CLOSE FAINTEST LARGEST DEPENDENT
+    strategies/diagonal NOTHING
+    strategies/span DEPENDENT
+    strategies/strategy OUTSIDE CLOSE ROUNDING FAINTEST LARGEST
     trees/solving FAINTEST SMALL
     water_filling EXACT
 """
 """What floating-point arithmetic can distinguish: what counts as zero, equal, met, safe to square."""
 
 INTEGERS = """
-    clusters GRID
+    candidates GRID
     integer TOTAL_BITS WORD_BITS MAX_RECORDS SAFETY MOST_VARIANCE
     lattice LARGEST MOST_DENOMINATOR
     strategies/diagonal GRAIN
@@ -62,12 +61,10 @@ FORMULAS = """
     column_digest MULTIPLIERS SHIFTS
     trees/merging OF_CHILDREN
     lines/path STEP REACH
-    mixture GOLDEN
     objectives/insufficient MOST_NAMED
     solvers/trace_root NODES RATIO FINE
-    strategies/cuts LOWEST RATIO SAMPLES
     strategies/dense SCALES
-    strategies/halving SMALL
+    strategies/mirrored SMALL LOWEST RATIO SAMPLES SMOOTH
     trees/solving STEP
 """
 """Parts of a formula: a hash, a quadrature, a fit, a recursion, a sentence."""
@@ -79,7 +76,6 @@ ITERATIONS = """
     lines/splitting PASSES PUBLIC
     large/multipliers LEAST FIRST_RATE LEAST_RATE MOST_RATE FASTER SLOWER
     large/within FIRST MOST
-    mixture LEAST MOST
     objectives/ascent SPREAD
     objectives/capping FIRST_POWER POWER_GROWTH LAST_POWER MISSED HEAVIER MOST_GROWTH LONGEST
     objectives/multipliers FLOOR MOST_STEP

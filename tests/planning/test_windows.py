@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.lines.windows import length_spectrum, window_bound
 from querysmasher.privacy.factors import Reflection
+from tests.builders import COST
 from tests.profiles import fewer
-
-COST = qs.PrivacyCost(1.0)
 
 
 def moving(schema, lengths, weights=None):

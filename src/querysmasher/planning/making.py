@@ -6,17 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from querysmasher.errors import PlanError
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.around import plan_around_best, plan_at
-from querysmasher.planning.arrangement import best_arrangement
+from querysmasher.planning.candidates import Planned, Unsplit, beside, best_candidate, without
 from querysmasher.planning.centre import Centres, uniform
-from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.certificate import Certificate
+from querysmasher.planning.integer import check_measurable, refusal
 from querysmasher.planning.large import within as large_within
 from querysmasher.planning.large import worst as large_worst
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.again import Again, Fresh
-from querysmasher.planning.objectives.found import gap_of
 from querysmasher.planning.objectives.insufficient import InsufficientError
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
@@ -26,7 +25,6 @@ from querysmasher.planning.objectives.within import LeavesNothingError, plan_for
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.unsplit import Planned, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
@@ -81,7 +79,7 @@ class Making:
     def _whatever_targets(self, plan: Plan, budget: Budget) -> Plan:
         """Return a plan with a gap to the least mean error around its centres without any targets."""
         free = self._fresh(budget, plan.centres)()(plan.workload)
-        return replace(plan, gap=gap_of(plan.weighted_loss, free.weighted_loss / (1 + free.gap) ** 2))
+        return replace(plan, certificate=Certificate(plan.weighted_loss, free.certificate.bound))
 
     def _least_scaled(self, workload: Workload, budget: Budget, refused: PlanError) -> Plan:
         """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices.
@@ -99,7 +97,7 @@ class Making:
                 continue
             if least.budget.privacy_cost <= budget.privacy_cost:
                 plan = replace(at_cost(least, budget.privacy_cost * (1 - 1e-12)), budget=budget)
-                return self._whatever_targets(replace(plan, objective="mean"), budget)
+                return self._whatever_targets(plan, budget)
             costs.append(least.budget.privacy_cost)
         if costs and isinstance(refused, InsufficientError):
             refused = refused.costing(min(costs))
@@ -138,7 +136,7 @@ class Making:
 
         def again(asked: Workload, centres: Centres | None) -> Plan:
             if centres is None:
-                return self._planned(asked, budget, [])
+                return self._arranged(asked, budget, lambda _: self._planned(asked, budget, []))
             return plan_at(centres, asked, budget, self.options, self.bases, self.progress, self.large)
 
         return again
@@ -180,37 +178,49 @@ class Making:
     def _arranged(
         self, workload: Workload, budget: Budget, planned: Planned, *, centred: bool = True
     ) -> Plan:
-        """Plan with the best choice of groups that are unsplit."""
+        """Plan with the best choice of groups that are measured whole."""
         if self.options.keeps_whole:
             tolerance = self.options.tolerance
-            return best_arrangement(
+            return best_candidate(
                 workload, budget, tolerance, planned, self.progress, centred=centred, lines=self.large
             )
-        return planned([])
+        made = planned([])
+        if isinstance(made, PlanError):
+            raise made
+        return made
 
-    def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:
-        """Plan with some groups unsplit, around the best centres at which the plan can be measured."""
+    def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
+        """Plan with some groups whole, around the best centres at which the plan can be measured, if any.
+
+        Return a plan, or why there is none.
+        """
         rest = without(workload, unsplit)
-
-        def whole(split: Plan | None) -> Plan:
-            """Return the measurable plan of all groups."""
-            every = split
-            if every is None or unsplit:
-                every = beside(split, unsplit, workload, budget, self.options.tolerance)
-            check_measurable(every, self.max_records)
-            return every
-
-        if rest is None:
-            return whole(None)
-        best = plan_around_best(
-            rest, budget, self.options, self.bases, self.far_apart, self.progress, self.large
-        )
+        even = uniform(workload.schema)
         try:
-            return whole(best)
-        except PlanError:
-            even = uniform(workload.schema)
-            if best.centres == even:
-                raise
-            at_even = plan_at(even, rest, budget, self.options, self.bases, self.progress, self.large)
-            # whose rows are smaller integers
-            return whole(replace(at_even, stopped_early=best.stopped_early))
+            split = None if rest is None else self._split(rest, budget, None)
+            plan = self._beside(split, unsplit, workload, budget)
+            refused = refusal(plan, self.max_records)
+            if refused is not None and rest is not None and plan.centres != even:
+                split = self._split(rest, budget, even)  # whose rows are smaller integers
+                plan = self._beside(split, unsplit, workload, budget)
+                refused = refusal(plan, self.max_records)
+        except PlanError as error:  # too large to split, or nothing to measure
+            return error
+        except OutsideMeasuredSpaceError as error:  # rounding errors hide what is measured
+            return PlanError(str(error))
+        return plan if refused is None else refused
+
+    def _split(self, workload: Workload, budget: Budget, centres: Centres | None) -> Plan:
+        """Plan with all groups split, around given centres or the best ones."""
+        options = self.options, self.bases
+        if centres is None:
+            return plan_around_best(workload, budget, *options, self.far_apart, self.progress, self.large)
+        return plan_at(centres, workload, budget, *options, self.progress, self.large)
+
+    def _beside(
+        self, split: Plan | None, unsplit: Sequence[Unsplit], workload: Workload, budget: Budget
+    ) -> Plan:
+        """Return a plan of all groups."""
+        if split is not None and not unsplit:
+            return split
+        return beside(split, unsplit, workload, budget, self.options.tolerance)

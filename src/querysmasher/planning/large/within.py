@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.large.multipliers import Multipliers
 from querysmasher.planning.large.worst import Replan, for_workload, plan_worst, ratios_of
 from querysmasher.planning.limits import limits
@@ -73,7 +74,7 @@ def plan_least(workload: Workload, unit: Budget, replan: Replan, tolerance: floa
     cost = unit.privacy_cost * factor**2 * (1 + 1e-12)
     check_cost(cost)
     plan = at_cost(for_workload(plan, workload), cost)
-    return replace(plan, gap=max(0.0, math.sqrt(plan.budget.privacy_cost / least) - 1), objective=LEAST)
+    return replace(plan, certificate=Certificate(plan.budget.privacy_cost, least, LEAST))
 
 
 def _searched(
@@ -104,4 +105,4 @@ def _searched(
         multiple = 4 * below if above == math.inf else math.sqrt(max(below, above / 16) * above)
     if best is None:
         return None
-    return replace(best, gap=max(0.0, math.sqrt(best.weighted_loss / bound) - 1), objective="mean")
+    return replace(best, certificate=Certificate(best.weighted_loss, bound))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.large.multipliers import Multipliers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
@@ -53,7 +54,10 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan, tolerance: float
             break
         multipliers = multipliers.stepped(ratios)
     assert best is not None  # noqa: S101 - there is at least one step
-    return replace(best, plan=replace(for_workload(best.plan, workload), gap=gap, objective="worst"))
+    return replace(
+        best,
+        plan=replace(for_workload(best.plan, workload), certificate=Certificate(least, bound, "worst")),
+    )
 
 
 def ratios_of(plan: Plan, groups: Sequence[Group] | Workload, aims: Array) -> list[Array]:

@@ -120,7 +120,7 @@ def _bases(gram: LineGram) -> list[str]:
 def _spectrum(gram: LineGram, ends: str) -> Array:
     """Return the eigenvalues of G in a basis, approximately unless it is diagonal there."""
     n, square = gram.size, Reflection(ends, gram.size).second_differences
-    own = 0.0 if gram.values is None else float(gram.values.mean())
+    own: Array | float = 0.0 if gram.values is None else float(gram.values.mean())
     if ends == "cosine":
         windows = [one for one in gram.others if has_lengths(one[0])]
         gram = replace(gram, others=tuple(one for one in gram.others if not has_lengths(one[0])))

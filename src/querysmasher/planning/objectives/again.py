@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from querysmasher.arrays import Array
+from querysmasher.errors import PlanError
+from querysmasher.planning.candidates import Cluster, Planned, Unsplit, beside, merged_groups, without
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.unsplit import Planned, merged_groups, solve_unsplit, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
@@ -48,7 +48,7 @@ class Again:
     """
 
     arranged: Callable[[Workload, Planned], Plan]
-    planned: Callable[[Workload, Sequence[Unsplit]], Plan]
+    planned: Callable[[Workload, Sequence[Unsplit]], Plan | PlanError]
     split: Split
     budget: Budget
     tolerance: float
@@ -72,7 +72,7 @@ class Again:
             plan = self.split(workload, self.fixed or centres, tolerance)
             return replace(plan, tolerance=self.tolerance)
         unsplit = [
-            solve_unsplit(merged, places, tolerance, progress=False, alpha=alpha)
+            Cluster(places, merged, alpha).solved(tolerance, progress=False)
             for places, alpha in self._unsplit
             if (merged := merged_groups(workload, places, math.inf)) is not None
         ]
@@ -81,9 +81,9 @@ class Again:
         return beside(split, unsplit, workload, self.budget, self.tolerance, combined=False)
 
     def _first(self, workload: Workload) -> Plan:
-        made: dict[int, tuple[Plan, list[tuple[tuple[int, ...], Array | None]]]] = {}
+        made: dict[int, tuple[Plan | PlanError, list[tuple[tuple[int, ...], Array | None]]]] = {}
 
-        def planned(unsplit: Sequence[Unsplit]) -> Plan:
+        def planned(unsplit: Sequence[Unsplit]) -> Plan | PlanError:
             plan = self.planned(workload, unsplit)
             made[id(plan)] = plan, [(own.places, own.alpha) for own in unsplit]
             return plan

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from querysmasher.errors import PlanError
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.limits import limits
 from querysmasher.planning.nothing import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.objectives import LEAST
@@ -66,8 +67,7 @@ def plan_least(workload: Workload, unit_budget: Budget, fresh: Callable[[Budget]
         ratio = max(one.ratio for one in plan.extremes or () if one.group.target is not None)
         if ratio > 1:
             plan = at_cost(plan, budget.privacy_cost * ratio**2 * (1 + 1e-12))
-    gap = max(0.0, math.sqrt(plan.budget.privacy_cost / least) - 1)
-    return replace(plan, gap=gap, objective=LEAST)
+    return replace(plan, certificate=Certificate(plan.budget.privacy_cost, least, LEAST))
 
 
 def check_cost(cost: float) -> None:

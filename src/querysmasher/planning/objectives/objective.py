@@ -9,6 +9,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError, not_one_of
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.objectives.again import Fresh, kind_of
 from querysmasher.planning.objectives.apart import is_mixed
@@ -50,7 +51,9 @@ def search_worst(workload: Workload, aims: Array, fresh: Fresh) -> tuple[Plan, M
     gap = search.gap
     if is_mixed(plan):
         plan, gap = _combined_worst(plan, aims, scopes, search)
-    return replace(plan, workload=workload, gap=gap, objective="worst"), best.multipliers
+    return replace(
+        plan, workload=workload, certificate=Certificate((1 + gap) ** 2, 1.0, "worst")
+    ), best.multipliers
 
 
 def _combined_worst(plan: Plan, aims: Array, scopes: Scopes, search: Search) -> tuple[Plan, float]:

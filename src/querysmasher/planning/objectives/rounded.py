@@ -13,13 +13,13 @@ import numpy as np
 
 from querysmasher.arrays import one_core
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import kind_of
 from querysmasher.planning.objectives.apart import is_mixed
 from querysmasher.planning.objectives.capping import capped
 from querysmasher.planning.objectives.finish import class_losses, with_noise
-from querysmasher.planning.objectives.found import gap_of
 from querysmasher.planning.objectives.least import at_cost
 from querysmasher.planning.objectives.multipliers import Scopes
 from querysmasher.planning.objectives.table import VarianceTable
@@ -70,7 +70,8 @@ def at_measured_cost(plan: Plan, max_records: int) -> Plan:
         if ratio <= MET:
             break
         cost = plan.budget.privacy_cost
-        plan = replace(at_cost(plan, cost * (ratio * (1 + 1e-9)) ** 2), gap=(1 + plan.gap) * ratio - 1)
+        more = cost * (ratio * (1 + 1e-9)) ** 2
+        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
     return plan
 
 
@@ -101,7 +102,7 @@ def within_measured(
                 best = certified(found)
                 continue
         # tighter targets have a higher bound, which does not hold for these
-        best = replace(found, workload=plan.workload, gap=gap_of(found.weighted_loss, bound))
+        best = replace(found, workload=plan.workload, certificate=Certificate(found.weighted_loss, bound))
     return best
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres, uniform
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.again import Again, Fresh, kind_of
-from querysmasher.planning.objectives.found import Found, gap_of
+from querysmasher.planning.objectives.found import Found
 from querysmasher.planning.objectives.insufficient import InsufficientError, missed_targets, said_factor
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.multipliers import Multipliers
@@ -66,7 +67,8 @@ def plan_within(joined: Joined, fresh: Fresh, insufficient: str, *, most: float 
             return joined.restored(_rough(workload, best, fresh, search, most))
     if movable:
         found = _moved(workload, again, found)
-    plan = replace(found.plan, workload=workload, gap=found.gap, tolerance=again.tolerance, objective="mean")
+    certificate = Certificate(found.plan.weighted_loss, found.bound)
+    plan = replace(found.plan, workload=workload, certificate=certificate, tolerance=again.tolerance)
     return joined.restored(plan)
 
 
@@ -114,7 +116,7 @@ def _rough(workload: Workload, best: Plan, fresh: Fresh, search: CappedSearch, m
     """
 
     def certified(plan: Plan) -> Plan:
-        return replace(plan, gap=gap_of(plan.weighted_loss, search.bound), objective="mean")
+        return replace(plan, certificate=Certificate(plan.weighted_loss, search.bound))
 
     if len(best.workload.groups) == len(workload.groups):
         return certified(best)
