@@ -112,8 +112,8 @@ def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -
     groups = [workload.groups[place] for place in places]
     positions = workload.schema.positions
     attributes = sorted({a for group in groups for a in positions(group.attributes)}) or [0]
-    merged = merge(workload.schema, groups, attributes)
-    return None if merged is None or whole_work(merged) > most_work or not merged.rows.any() else merged
+    merged = merge(workload.schema, groups, attributes, most_work)
+    return None if merged is None or not merged.rows.any() else merged
 
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:

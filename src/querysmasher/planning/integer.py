@@ -213,17 +213,21 @@ class _Rounder:
             if apart < math.inf
             else room + 1
         )
-        best: tuple[float, int] | None = None
+        found: list[tuple[float, int]] = []
         for own in range(more, room + 1, 2):
             try:
                 loss, number = self._loss(measured, axes, solution, own)
             except (PlanError, PrivacyError):  # too many bits
                 break
-            if best is None or loss < best[0]:
-                best = loss, number
-            if loss <= limits().good_loss or self._bits[number] > room:
+            fits = self._bits[number] <= room
+            if fits or not found:
+                found.append((loss, number))
+            if loss <= limits().good_loss or not fits:
                 break
-        return None if best is None or best[0] > limits().most_loss else best[1]
+        least = min(found, default=(math.inf, 0))[0]
+        if least > limits().most_loss:
+            return None
+        return next(number for loss, number in found if loss <= limits().good_loss * least)
 
     def _loss(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> tuple[float, int]:
         """Return the factor by which rounding to `bits` multiplies variances, and the rounded strategy."""

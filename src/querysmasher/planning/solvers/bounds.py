@@ -8,8 +8,8 @@ Rows take one square root: with WᵀW = S² and s the diagonal of S, the nuclear
 
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of a block is at least
 the sum of the terms' own optima, and those are known or bounded. In addition, uniform weights bound a block
-small enough to write out, and weights that are a product over the axes (`trace_root`) a larger one. If its queries
-treat many values alike, the optimum itself is known (`exchangeable`).
+small enough to write out, and weights that are a product over the axes (`trace_root`) a larger one. If its
+queries treat many values alike, the optimum itself is known (`exchangeable`).
 """
 
 from __future__ import annotations
