@@ -9,12 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
+from querysmasher.planning.bounds import least_clustered, split_groups, split_roots
+from querysmasher.planning.candidates import Cluster, grown, shares
 from querysmasher.planning.cells import merge, value_classes
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.clusters import clusters, least_clustered, shares, shifted
 from querysmasher.planning.limits import limited
 from querysmasher.planning.mechanisms.whole import solve_whole
-from querysmasher.planning.split_bound import split_groups, split_roots
 from tests.builders import COST, plan_split
 from tests.profiles import fewer
 from tests.reference import query_rows
@@ -41,7 +41,7 @@ def _condition(rng, name, n):
 
 
 def own_clusters(workload):
-    return clusters(workload.schema, workload.groups, value_classes(workload.schema, workload.groups))
+    return grown(workload.schema, workload.groups, value_classes(workload.schema, workload.groups))
 
 
 @fewer(30)
@@ -49,9 +49,10 @@ def own_clusters(workload):
 def test_every_group_is_in_one_cluster_of_few_cells(workload):
     with limited(cluster_cells=40):
         found = own_clusters(workload)
-        if found is None:
-            return
-        assert sorted(place for own in found for place in own) == list(range(len(workload.groups)))
+        places = [place for own in found for place in own]
+        assert len(set(places)) == len(places)
+        alone = (own_clusters(qs.Workload(workload.schema, (group,))) for group in workload)
+        assert all(place in places or not fits for place, fits in enumerate(alone))
         for own in found:
             groups = [workload.groups[place] for place in own]
             attributes = sorted({a for g in groups for a in workload.schema.positions(g.attributes)})
@@ -75,13 +76,16 @@ def bound_and_reached(workload):
     """The lower bound of all clusters' root losses, and what their optimal strategies reach."""
     schema, groups = workload.schema, workload.groups
     maps = value_classes(schema, groups)
-    places = clusters(schema, groups, maps)
+    places = grown(schema, groups, maps)
     bound = least_clustered(maps, places, split_groups(uniform(schema), schema, groups, maps))
     reached = 0.0
     for own in places:
         names = {name for place in own for name in groups[place].attributes}
         merged = merge(schema, [groups[place] for place in own], sorted(schema.positions(names)))
-        if merged is not None and (centred := shifted(merged, shares(merged))).rows.any():
+        if merged is None:
+            continue
+        centred = Cluster(tuple(own), merged, shares(merged)).shifted
+        if centred.rows.any():
             reached += solve_whole(centred, 1e-4).reached
     return bound, reached
 
@@ -90,7 +94,6 @@ def bound_and_reached(workload):
 @given(workloads(schemas(max_attributes=4, max_size=4, max_cells=100), max_groups=5))
 def test_no_strategy_of_clusters_is_below_the_bound(workload):
     with limited(cluster_cells=30):
-        assume(own_clusters(workload) is not None)
         bound, reached = bound_and_reached(workload)
     assert bound <= reached * (1 + 1e-9) + 1e-9
 
@@ -135,7 +138,7 @@ def test_centred_queries_and_the_total_are_the_queries():
     workload = predicates(6, (4, 5, 3))
     merged = merge(workload.schema, workload.groups, range(3))
     alpha = shares(merged)
-    rows = shifted(merged, alpha).rows
+    rows = Cluster((), merged, alpha).shifted.rows
     np.testing.assert_allclose(rows + alpha[:, None], merged.rows, atol=1e-15)
     assert np.abs(rows).max() < 1
     assert alpha.any()
@@ -227,7 +230,7 @@ def test_predicates_on_many_sets_beside_tables():
     workload = predicates(10, (6, 5, 4, 5, 4), most=3)
     tables = qs.all_kway(workload.schema, [1, 2], "prefix")
     asked = tables + len(tables) / 10 * workload
-    with limited(merged_cells=120, split_entries=0):
+    with limited(merged_cells=120, tried_cells=-1):
         plan = qs.plan(asked, COST)
     assert len([m for m in plan.measured if m.whole]) > 1
     assert plan.whole == tuple(range(len(tables.groups), len(asked.groups)))

@@ -100,7 +100,7 @@ def test_other_noise_in_a_plan_is_found(plan, tmp_path):
     assert "rounds to other integers" in finding.text
 
 
-@pytest.mark.parametrize("member", ["gap", "tolerance", "array"])
+@pytest.mark.parametrize("member", ["objective", "tolerance", "array"])
 def test_any_change_of_a_plan_is_found(folder, member):
     def change(members):
         payload = json.loads(members["payload.json"])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import mul
 
-import numpy as np
-
-from querysmasher.planning.allocation import allocate
+from querysmasher.planning.allocation import allocated
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.lines.splitting import Places, SplitSet, split_sets, without_lines
@@ -91,24 +90,20 @@ def plan_at(
             if strategy not in numbers:
                 numbers[strategy] = len(solutions)
                 solutions.append(Solution(strategy, 1.0, own.quality, strategy.kind))
-    reached = [c.reached for c in choices]
     bounds = [c.bound * own.quality for c, own in zip(choices, sets, strict=True)]
-    factors = [budget.unit.squared_change(total=not own.attributes) for own in sets]
-    variances = allocate(reached, factors, budget.privacy_cost).tolist()
+    weigh = [math.sqrt(budget.unit.squared_change(total=not own.attributes)) for own in sets]
     whole = () if options.mechanism.splits else tuple(range(len(workload.groups)))
-    measured = tuple(
-        Measured(own.attributes, _blocks(own, choice.blocks, numbers), variance, choice.reached, whole)
-        for own, choice, variance in zip(sets, choices, variances, strict=True)
-    )
-    weigh = [math.sqrt(f) for f in factors]
-    return Plan(
+    measured = [
+        Measured(own.attributes, _blocks(own, choice.blocks, numbers), 1.0, choice.reached, whole)
+        for own, choice in zip(sets, choices, strict=True)
+    ]
+    return allocated(
         workload,
         budget,
         centres,
-        tuple(solutions),
+        solutions,
         measured,
-        weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured),
-        gap=max(0.0, float(np.dot(weigh, reached) / np.dot(weigh, bounds)) - 1),
+        math.fsum(map(mul, weigh, bounds)),
         mechanism=options.mechanism.name,
         solver=options.solver,
         centering=options.centering,

@@ -139,8 +139,8 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
         for m in best.measured
     )
     loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
-    gap = math.sqrt(loss / best.weighted_loss) * (1 + best.gap) - 1
-    made = replace(best, measured=measured, weighted_loss=loss, gap=max(gap, 0.0))
+    certificate = replace(best.certificate, value=loss)
+    made = replace(best, measured=measured, weighted_loss=loss, certificate=certificate)
     check_measurable(made, max_records)
     return made
 

@@ -8,6 +8,11 @@ the functions' second moments under p, the trace root is tr (R E(p) Rᵀ)^½, an
 
 Distributions tried: independent attributes, and mixtures in which one attribute at a time follows another
 distribution than the rest. Both have moments that are products over attributes, and exact derivatives.
+
+Where that matrix would be too large, the Gram over the cells of all attributes is a sum of Kronecker
+products, one per group whose families each ask about one attribute, and of a few rows. Its trace root at
+weights that are a product over the attributes is bounded by matrices over one attribute
+(`solvers.trace_root`).
 """
 
 from __future__ import annotations
@@ -19,13 +24,16 @@ from itertools import combinations, combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, along_axes, square_root
+from querysmasher.arrays import Array, along_axes, one_core, square_root
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.limits import limits
 from querysmasher.planning.quasi_newton import minimize
 from querysmasher.planning.roles import find_roles
+from querysmasher.planning.solvers.bounds import axis_weights
+from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
 from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.family import Family
+from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
 
@@ -222,3 +230,59 @@ def _coefficients(family: Family, functions: list[Array]) -> Array:
         image[(slice(None), *where)] = own
     flat = image.reshape(len(image), -1)
     return flat.T @ flat
+
+
+def product_bound(workload: Workload) -> float | None:
+    """Return a lower bound on √(loss) at privacy cost 1, or None if the workload is too large for it."""
+    gram = _product_sum(workload)
+    if gram is None:
+        return None
+    with one_core():
+        return trace_root_bound(gram, axis_weights(gram))
+
+
+def _product_sum(workload: Workload) -> ProductSum | None:
+    schema = workload.schema
+    asked = sorted({place for group in workload for place in schema.positions(group.attributes)})
+    shape = tuple(schema.sizes[place] for place in asked)
+    products = [group for group in workload if all(len(f.shape) == 1 for f in group.families)]
+    joint = [group for group in workload if any(len(f.shape) > 1 for f in group.families)]
+    cells, count = math.prod(shape), sum(group.rows for group in joint)
+    most = limits()
+    if not asked or cells > most.product_cells or max(shape) > most.limit_dimension:
+        return None
+    if cells * count**2 > most.product_work or count * cells > most.merged_entries:
+        return None
+    if len(products) > most.product_terms:
+        return None
+    terms: dict[tuple[object, ...], tuple[float, tuple[Array, ...]]] = {}
+    for group in products:
+        families = dict(zip(schema.positions(group.attributes), group.families, strict=True))
+        key = tuple(families[place].key if place in families else None for place in asked)
+        grams = (
+            terms[key][1]
+            if key in terms
+            else tuple(
+                families[place].gram() if place in families else np.ones((n, n))
+                for place, n in zip(asked, shape, strict=True)
+            )
+        )
+        terms[key] = (terms.get(key, (0.0, grams))[0] + group.weight, grams)
+    rows = [_weighted_rows(workload, group, asked, shape) for group in joint]
+    return ProductSum(tuple(terms.values()), np.concatenate([np.zeros((0, cells)), *rows]), shape)
+
+
+def _weighted_rows(workload: Workload, group: Group, asked: list[int], shape: tuple[int, ...]) -> Array:
+    """Return a group's queries over all cells, times the roots of their weights."""
+    tensor = np.full((1,), math.sqrt(group.weight))
+    order: list[int] = []
+    for names, family in group.parts():
+        own = PlacedFamily.own(family).weighted
+        tensor = np.multiply.outer(tensor, own)
+        tensor = np.moveaxis(tensor, 1 + len(order), 1)
+        tensor = tensor.reshape(-1, *tensor.shape[2:])
+        order += workload.schema.positions(names)
+    tensor = tensor.transpose(0, *(1 + np.argsort(order)))
+    spread = [n if place in order else 1 for place, n in zip(asked, shape, strict=True)]
+    every = np.broadcast_to(tensor.reshape(-1, *spread), (len(tensor), *shape))
+    return every.reshape(len(tensor), -1)

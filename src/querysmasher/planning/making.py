@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from querysmasher.errors import PlanError
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.around import plan_around_best, plan_at
-from querysmasher.planning.arrangement import best_arrangement
+from querysmasher.planning.candidates import Planned, Unsplit, beside, best_candidate, without
 from querysmasher.planning.centre import Centres, uniform
-from querysmasher.planning.integer import check_measurable
+from querysmasher.planning.certificate import Certificate
+from querysmasher.planning.integer import check_measurable, refusal
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.joining import Joined
 from querysmasher.planning.objectives.objective import (
     SCALED,
@@ -31,11 +31,10 @@ from querysmasher.planning.objectives.objective import (
     targets_of,
 )
 from querysmasher.planning.objectives.rounded import MET, as_measured, at_measured_cost, missed_by, with_cost
-from querysmasher.planning.objectives.search import Replan, Wholes, gap_of
+from querysmasher.planning.objectives.search import Replan, Wholes
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
-from querysmasher.planning.unsplit import Planned, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
@@ -98,7 +97,7 @@ class Making:
                 shared = plan_within(tighter, budget, self._around(best.centres), least)
             best = replace(shared or best, workload=aimed)
         # tighter targets have a higher bound, which does not hold for these
-        return replace(best, workload=workload, gap=gap_of(best.weighted_loss, bound))
+        return replace(best, workload=workload, certificate=Certificate(best.weighted_loss, bound))
 
     def least(self, workload: Workload, budget: Budget) -> Plan:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
@@ -163,37 +162,49 @@ class Making:
     def _arranged(
         self, workload: Workload, budget: Budget, planned: Planned, *, centred: bool = True
     ) -> Plan:
-        """Plan with the best choice of groups that are unsplit."""
+        """Plan with the best choice of groups that are measured whole."""
         if self.options.keeps_whole:
             tolerance = self.options.tolerance
-            return best_arrangement(
+            return best_candidate(
                 workload, budget, tolerance, planned, self.progress, centred=centred, lines=self.large
             )
-        return planned([])
+        made = planned([])
+        if isinstance(made, PlanError):
+            raise made
+        return made
 
-    def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan:
-        """Plan with some groups unsplit, around the best centres at which the plan can be measured."""
+    def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
+        """Plan with some groups whole, around the best centres at which the plan can be measured, if any.
+
+        Return a plan, or why there is none.
+        """
         rest = without(workload, unsplit)
-
-        def whole(split: Plan | None) -> Plan:
-            """Return the measurable plan of all groups."""
-            every = split
-            if every is None or unsplit:
-                every = beside(split, unsplit, workload, budget, self.options.tolerance)
-            check_measurable(every, self.max_records)
-            return every
-
-        if rest is None:
-            return whole(None)
-        best = plan_around_best(
-            rest, budget, self.options, self.bases, self.far_apart, self.progress, self.large
-        )
+        even = uniform(workload.schema)
         try:
-            return whole(best)
-        except PlanError:
-            even = uniform(workload.schema)
-            if best.centres == even:
-                raise
-            at_even = plan_at(even, rest, budget, self.options, self.bases, self.progress, self.large)
-            # whose rows are smaller integers
-            return whole(replace(at_even, stopped_early=best.stopped_early))
+            split = None if rest is None else self._split(rest, budget, None)
+            plan = self._beside(split, unsplit, workload, budget)
+            refused = refusal(plan, self.max_records)
+            if refused is not None and rest is not None and plan.centres != even:
+                split = self._split(rest, budget, even)  # whose rows are smaller integers
+                plan = self._beside(split, unsplit, workload, budget)
+                refused = refusal(plan, self.max_records)
+        except PlanError as error:  # too large to split, or nothing to measure
+            return error
+        except OutsideMeasuredSpaceError as error:  # rounding errors hide what is measured
+            return PlanError(str(error))
+        return plan if refused is None else refused
+
+    def _split(self, workload: Workload, budget: Budget, centres: Centres | None) -> Plan:
+        """Plan with all groups split, around given centres or the best ones."""
+        options = self.options, self.bases
+        if centres is None:
+            return plan_around_best(workload, budget, *options, self.far_apart, self.progress, self.large)
+        return plan_at(centres, workload, budget, *options, self.progress, self.large)
+
+    def _beside(
+        self, split: Plan | None, unsplit: Sequence[Unsplit], workload: Workload, budget: Budget
+    ) -> Plan:
+        """Return a plan of all groups."""
+        if split is not None and not unsplit:
+            return split
+        return beside(split, unsplit, workload, budget, self.options.tolerance)

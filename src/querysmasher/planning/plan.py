@@ -6,7 +6,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -16,8 +16,9 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.limit import Limit, dimension, root_loss_bound
+from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
@@ -25,7 +26,6 @@ from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.variances import extremes
 from querysmasher.planning.planned import Extreme
-from querysmasher.planning.product_limit import product_bound
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget
@@ -61,21 +61,12 @@ class Plan(Explained):
     measured: tuple[Measured, ...]
     weighted_loss: float
     """The sum over all queries of weight × variance."""
-    gap: float
-    """Certified: the objective is within this fraction of its optimum for these centres.
-
-    It is the weighted RMSE or, with `objective="worst"`, the largest standard error relative to its target;
-    for `least_budget`, the factor by which all targets could be smaller at the same cost.
-    """
+    certificate: Certificate
+    """What the plan reaches of its objective, and a lower bound for every plan of its kind."""
     mechanism: str = DEFAULT
     solver: str = "optimal"
     centering: str = "uniform"
     tolerance: float = 1e-3
-    stopped_early: bool = False
-    """Whether the search for centres ended for its effort, while there was still something to gain."""
-    objective: str = "mean"
-    """What is least: the "mean" square error within the targets, the "worst" standard error relative to its
-    target, or the cost that meets all targets ("least")."""
     asked: Workload | None = None
     """The workload to estimate, if the plan is meant for estimates: `workload` is then what is measured."""
     sizes_first: bool = False
@@ -84,6 +75,36 @@ class Plan(Explained):
     The plan is then what it does for 30,000 records. The number costs 1% of the budget, or nothing where the
     neighbours make it public.
     """
+
+    def weighing(self, workload: Workload, factor: float) -> Plan:
+        """Return the same plan for the same queries with a multiple of their weights."""
+        root = math.sqrt(factor)
+        return replace(
+            self,
+            workload=workload,
+            measured=tuple(replace(m, root_loss=m.root_loss * root) for m in self.measured),
+            solutions=tuple(s.times(root) if s.strategy.whole else s for s in self.solutions),
+            weighted_loss=self.weighted_loss * factor,
+            certificate=self.certificate.times(factor),
+        )
+
+    @property
+    def gap(self) -> float:
+        """Certified: the objective is within this fraction of its optimum for these centres.
+
+        It is the weighted RMSE or, with `objective="worst"`, the largest standard error relative to its
+        target; for `least_budget`, the factor by which all targets could be smaller at the same cost.
+        """
+        return self.certificate.gap
+
+    @property
+    def objective(self) -> str:
+        """What is least.
+
+        The "mean" square error within the targets, the "worst" standard error relative to its target, or the
+        cost that meets all targets ("least").
+        """
+        return self.certificate.of
 
     @property
     def purpose(self) -> str:

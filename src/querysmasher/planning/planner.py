@@ -7,7 +7,7 @@ from typing import Any
 
 from querysmasher.arrays import one_core
 from querysmasher.errors import PlanError, as_given, explained
-from querysmasher.planning.asking import check_asked, check_scales, check_sizes
+from querysmasher.planning.asking import check_asked, check_scales, check_sizes, normalised
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
 from querysmasher.planning.lines.attributes import check_cells, large_attributes, searched_without_matrices
@@ -91,7 +91,8 @@ def plan(
             raise PlanError(msg)
         return plan_estimate(workload, budget, records, max_records)
     with Bar("Planning", None, progress):
-        return making.plan(workload, budget, objective, insufficient)
+        scaled, factor = normalised(workload)
+        return making.plan(scaled, budget, objective, insufficient).weighing(workload, factor)
 
 
 @explained("qs.least_budget(workload.within(50))")
@@ -130,14 +131,15 @@ def least_budget(
     >>> schema = qs.Schema.of(age=10, sex=2)
     >>> plan = qs.least_budget(qs.queries(schema, age="prefix").within(10))
     >>> print(round(plan.budget.privacy_cost, 4), plan.worst <= 1)
-    0.0248 True
+    0.0247 True
     """
     budget = PrivacyCost(1.0, neighbours=neighbours, records_per_person=records_per_person)
     check_asked(workload, budget)
     check_aimed(workload)
     making = _making(workload, mechanism, solver, centering, tolerance, bases, max_records, progress)
     with Bar("Planning", None, progress):
-        return making.least(workload, budget)
+        scaled, factor = normalised(workload)
+        return making.least(scaled, budget).weighing(workload, factor)
 
 
 def _making(
@@ -160,7 +162,8 @@ def _making(
         raise PlanError(msg)
     large: tuple[int, ...] = ()
     if options.plans_large:
-        large = large_attributes(workload, mean=objective == "mean" and not workload.has_targets)
+        mean = objective == "mean" and not workload.has_targets and options.centering == "optimized"
+        large = large_attributes(workload, mean=mean)
     if objective != "mean" or workload.has_targets:
         large = searched_without_matrices(workload, large)
     check_sizes(workload, large)

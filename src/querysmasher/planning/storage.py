@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, items, number, text, whole, wholes, word
 from querysmasher.files import read_value, write_archive
 from querysmasher.planning.centre import Centre, Centres
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.checking import check_plan
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.objectives import LEAST, OBJECTIVES
@@ -59,12 +61,11 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
         "variances": np.array([m.variance for m in plan.measured]),
         "root_losses": np.array([m.root_loss for m in plan.measured]),
         "weighted_loss": plan.weighted_loss,
-        "gap": plan.gap,
+        "certificate": [plan.certificate.value, plan.certificate.bound],
         "mechanism": plan.mechanism,
         "solver": plan.solver,
         "centering": plan.centering,
         "tolerance": plan.tolerance,
-        "stopped_early": plan.stopped_early,
         "objective": plan.objective,
         "asked": None if plan.asked is None else workload_to_data(plan.asked),
         "sizes_first": plan.sizes_first,
@@ -95,13 +96,11 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         solutions,
         measured,
         weighted_loss=_loss(data, solutions, measured),
-        gap=number(data["gap"], 0, math.inf),
+        certificate=_certificate(data),
         mechanism=word(data["mechanism"]),
         solver=word(data["solver"]),
         centering=word(data["centering"]),
         tolerance=number(data["tolerance"], 0, 1),
-        stopped_early=data.get("stopped_early", False) is True,
-        objective=text(data.get("objective", "mean"), (*OBJECTIVES, LEAST)),
         asked=None if asked is None else workload_from_data(asked),
         sizes_first=data.get("sizes_first", False) is True,
     )
@@ -109,12 +108,21 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
     return plan
 
 
+def _certificate(data: dict[str, Any]) -> Certificate:
+    if "certificate" not in data:
+        msg = "plan: an earlier version of querysmasher wrote it; plan again"
+        raise PlanError(msg)
+    value, bound = (number(one, 0, math.inf) for one in items(data["certificate"]))
+    return Certificate(value, bound, text(data["objective"], (*OBJECTIVES, LEAST)))
+
+
 def _loss(data: dict[str, Any], solutions: Sequence[Solution], measured: Sequence[Measured]) -> float:
     """Return the sum of the measurements' losses, or the stored loss of a mixture, which is at most that."""
     most = math.fsum(m.variance * m.root_loss**2 for m in measured)
+    stored = number(data["weighted_loss"], 0, math.inf)
     if len(measured) > 1 and any(solution.strategy.whole for solution in solutions):
-        return number(data["weighted_loss"], 0, most * (1 + 1e-9))
-    return most
+        return number(stored, 0, most * (1 + 1e-9))
+    return stored if math.isclose(stored, most, rel_tol=1e-12) else most
 
 
 def centres_to_data(centres: Centres) -> dict[str, Any]:

@@ -159,8 +159,6 @@ SIZES_FIRST = (
     "measured first, with 1% of the budget unless it is public, to share the rest by it; the errors here are "
     "those for 30,000 records"
 )
-STOPPED = "the search for better centres stopped early, because each of its steps takes long here"
-"""What is said of a plan whose centres could still gain."""
 
 
 def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
@@ -181,7 +179,6 @@ def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[t
         *_largest(plan, factor, certified),
         ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
-        *([("note", STOPPED)] if plan.stopped_early else []),
         *_remarks(plan),
     ]
 

@@ -19,7 +19,14 @@ from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.least_squares import is_outside
 from querysmasher.planning.estimator.lifting import lifted
 from querysmasher.planning.estimator.residual import Residuals
-from querysmasher.planning.estimator.whole import Place, Whole, WholeRows, answer_gram, answered
+from querysmasher.planning.estimator.whole import (
+    Place,
+    Whole,
+    WholeRows,
+    answer_gram,
+    answered,
+    class_centres,
+)
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.split import PlacedFamily
@@ -41,6 +48,8 @@ class Estimator:
         single: tuple[Measured, ...] | None = None,
     ) -> None:
         """Take residual measurements and those of whole rows; or a `single` one, given by its noises."""
+        if wholes and not any(residual.measured):  # nothing but the total: any centres will do
+            residual = residual.around(class_centres(residual.schema, wholes))
         self.residual, self.single = residual, single
         self.whole = WholeRows(residual, wholes) if wholes else None
         self._known: dict[Hashable, Array] = {}
@@ -180,12 +189,12 @@ class Estimator:
         own = {id(measured): image for measured, image in self.residual.images(group, known=True)}
         for place, noises in self.residual.measured.items():
             for measured in noises:
-                image = own.get(id(measured))
+                split = own.get(id(measured))
                 if place in self.whole_rows.parts:
                     taken = a @ self._image_of_rows(place, measured, group)
-                    image = -taken if image is None else image - taken
-                if image is not None:
-                    yield measured, image
+                    yield measured, -taken if split is None else split - taken
+                elif split is not None:
+                    yield measured, split
         for whole, at in zip(self.whole_rows.wholes, self.whole_rows.slices, strict=True):
             for measured in whole.noises:
                 yield measured, a[:, at]

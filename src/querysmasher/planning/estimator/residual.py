@@ -71,6 +71,10 @@ class Residuals:
         self._shares: dict[Hashable, dict[tuple[int, ...], Array]] = {}
         self._known: dict[Hashable, Array] = {}
 
+    def around(self, centres: Centres) -> Residuals:
+        """Return the same measurements of nothing but the total, around other centres."""
+        return Residuals(self.schema, centres, self.strategies, self.measured, self.public_total)
+
     def line_strategies(self, attribute: int) -> list[AxisStrategy]:
         """Return the strategies that bring a centre of an attribute; none if it has one for all sets."""
         return [strategy for (place, _), strategy in self._lines.items() if place == attribute]
@@ -159,7 +163,7 @@ class Residuals:
         """Return what a family leaves on its attributes, which have one centre each; others stay."""
         ordered = sorted(places)
         tensor = PlacedFamily.on(places, family).tensor(weighted=False)
-        left = {(): tensor}
+        left: dict[tuple[int, ...], Array] = {(): tensor}
         for axis in reversed(range(len(ordered))):  # so that kept axes gather at the end
             if ordered[axis] in self.lines:
                 left = {(ordered[axis], *on): rows for on, rows in left.items()}

@@ -17,13 +17,13 @@ sets,
     ⟨R_u, R_u⟩ = ⟨R, R⟩ − Σ_A ⟨R_A, R_A⟩,
 
 and likewise for queries. (What residual strategies leave out of a known set is added again, as plain sums of
-products over its cells.) Rows are constant on classes of values. Where nothing is known but the total, ν
-gives all classes of an attribute the same weight: rare combinations of values stay visible beside the total.
+products over its cells.) Rows are constant on classes of values. Where nothing is known but the total, any
+centres will do: those that give all classes of an attribute the same weight (`class_centres`) keep rare
+combinations of values visible beside the total.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.centre import Centre
+from querysmasher.planning.centre import Centre, Centres
 from querysmasher.planning.estimator.least_squares import Weights, eliminated
 from querysmasher.planning.estimator.lifting import along
 from querysmasher.planning.estimator.residual import Residuals
@@ -40,6 +40,7 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.split import PlacedFamily, split_axis
 from querysmasher.planning.strategies import Strategy
+from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
 
 Place = tuple[int, ...]
@@ -83,11 +84,21 @@ class _Part:
     """What the residual strategies leave out of R_A; None if that is nothing."""
 
 
+def class_centres(schema: Schema, wholes: Sequence[Whole]) -> Centres:
+    """Return centres that weigh all classes of values alike that some rows distinguish."""
+    maps: list[list[Integers]] = [[np.zeros(n, dtype=np.int64)] for n in schema.sizes]
+    for whole in wholes:
+        for attribute, classes in zip(whole.attributes, whole.maps, strict=True):
+            maps[attribute].append(classes)
+    joint = (np.unique(np.stack(own), axis=1, return_inverse=True)[1].ravel() for own in maps)
+    return tuple(Centre(1 / (np.bincount(own)[own] * (int(own.max()) + 1))) for own in joint)
+
+
 class WholeRows:
     """All rows that are measured whole, and what residual measurements know of them."""
 
     def __init__(self, residual: Residuals, wholes: Sequence[Whole]) -> None:
-        """Take the rows, and what predicts from residual measurements."""
+        """Take the rows, and what predicts from residual measurements around the centres ν."""
         self.residual, self.wholes = residual, wholes
         stops = np.cumsum([len(whole.rows) for whole in wholes]).tolist()
         self.slices = [slice(stop - len(own.rows), stop) for stop, own in zip(stops, wholes, strict=True)]
@@ -95,24 +106,12 @@ class WholeRows:
         self.noise = np.concatenate([np.full(len(whole.rows), whole.variance) for whole in wholes])
         self._means: dict[tuple[int, Place], Array] = {}
 
-    @cached_property
-    def measure(self) -> tuple[Array, ...]:
-        """ν: the weight of every value, by attribute."""
-        if any(self.residual.measured):
-            return tuple(centre.weights for centre in self.residual.centres)
-        found: list[list[Integers]] = [[np.zeros(n, dtype=np.int64)] for n in self.residual.schema.sizes]
-        for whole in self.wholes:
-            for attribute, own in zip(whole.attributes, whole.maps, strict=True):
-                found[attribute].append(own)
-        joint = (np.unique(np.stack(own), axis=1, return_inverse=True)[1].ravel() for own in found)
-        return tuple(1 / (np.bincount(own)[own] * (int(own.max()) + 1)) for own in joint)
-
     # --- inner products of rows ---
 
     def _masses(self, whole: Whole, attribute: int) -> Array:
         """Return the weight of every class of an attribute."""
         own = whole.maps[whole.attributes.index(attribute)]
-        return np.bincount(own, weights=self.measure[attribute]).astype(float)
+        return np.bincount(own, weights=self.residual.centres[attribute].weights).astype(float)
 
     def mean(self, number: int, kept: Place) -> Array:
         """Return the means of a measurement's rows over all attributes but some of its own, over classes."""
@@ -135,7 +134,7 @@ class WholeRows:
             own = first.maps[first.attributes.index(attribute)]
             there = second.maps[second.attributes.index(attribute)]
             common = np.zeros((mine.shape[axis], theirs.shape[axis]))
-            np.add.at(common, (own, there), self.measure[attribute])
+            np.add.at(common, (own, there), self.residual.centres[attribute].weights)
             theirs = np.moveaxis(np.tensordot(theirs, common, axes=(axis, 1)), -1, axis)
         return np.asarray(mine.reshape(len(mine), -1) @ theirs.reshape(len(theirs), -1).T)
 
@@ -178,7 +177,7 @@ class WholeRows:
     def _weighed(self, rows: Array, place: Place) -> Array:
         """Return rows over the values of a set times ν."""
         for axis, attribute in enumerate(place, start=rows.ndim - len(place)):
-            rows = rows * along(self.measure[attribute], axis, rows.ndim)
+            rows = rows * along(self.residual.centres[attribute].weights, axis, rows.ndim)
         return rows
 
     @cached_property
@@ -194,8 +193,8 @@ class WholeRows:
                     unknown[part.at, other.at] -= weighed @ theirs.T
                     spread[part.at, other.at] += part.covaried.reshape(flat.shape) @ theirs.T
                     if part.outside is not None and other.outside is not None:
-                        left, right = (p.outside.reshape(len(p.outside), -1) for p in (part, other))
-                        unknown[part.at, other.at] += left @ right.T
+                        left = part.outside.reshape(len(flat), -1)
+                        unknown[part.at, other.at] += left @ other.outside.reshape(len(theirs), -1).T
         return unknown, spread
 
     @property
@@ -388,8 +387,3 @@ def answer_gram(group: Group, tables: Array, *, weighted: bool) -> Array:
         left, right = (np.moveaxis(own, range(axes), ends) for own in (left, right))
     left, right = (own.reshape(own.shape[0], -1) for own in (left, right))
     return (group.weight if weighted else 1.0) * (left @ right.T)
-
-
-def cells_of(sizes: Sequence[int], places: Sequence[int]) -> int:
-    """Return the number of cells of a set."""
-    return math.prod(sizes[a] for a in places)

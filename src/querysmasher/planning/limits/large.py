@@ -23,8 +23,6 @@ class LargeLimits:
     """Number of low frequencies that adapt to unequal weights."""
     wave_entries: int = 10_000_000
     """Maximum number of entries of these, as rows over all values."""
-    written_values: int = 2_000
-    """Maximum number of values of an attribute whose V⁻¹ is written out for the variances of ranges."""
     exact_range_work: float = 5e7
     """Maximum of values × distinct ends of ranges whose variances are computed one by one, exactly."""
     quick_values: int = 20_000

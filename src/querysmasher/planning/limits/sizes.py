@@ -43,25 +43,14 @@ class SizeLimits:
     """The same for tables alone, and for any queries that are planned whole before anything is split."""
     beside_work: float = 2e9
     """The same for queries measured whole beside tables that are split."""
-    beside_entries: int = 30_000_000
-    """Maximum number of entries of such queries over the coarse cells of their attributes."""
     cluster_cells: int = 200_000
     """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
     counted_cells: int = 30_000_000
     """Maximum number of cells of its attributes, whose counts are written out, unless one query has more."""
     beside_rows: int = 2_000
     """Maximum number of such queries in all."""
-    most_unsplit: int = 40
-    """Maximum number of attribute sets on which queries are measured whole beside others."""
-    split_entries: int = 20_000
-    """Maximum of cells × queries of queries that are tried split although they can be measured whole."""
-    splits_well: float = 1.1
-    """Queries beside tables are split if that costs less than this multiple of measuring them whole: tables
-    share the cost of what queries leave on their sets."""
-    split_gain: float = 1.04
-    """Splitting is tried if it may lower the error of queries measured whole beside tables by this factor."""
     tried_cells: int = 1_000
-    """Maximum number of cells of a set on which both tables and other queries leave something, to try it."""
+    """Maximum number of cells of a set of tables on which other queries leave something, to split those."""
     recentred: float = 0.8
     """Fraction of the error around uniform centres below which the best centres hardly ever lie."""
     worst_queries: int = 100_000_000
@@ -82,8 +71,6 @@ class SizeLimits:
     """Maximum number of queries of a stored workload whose loss is recomputed when the plan is loaded."""
     checked_groups: int = 100
     """The same of groups."""
-    mixture_steps: int = 10
-    """Number of shares of the budget that are tried for queries measured whole beside split ones."""
     worthwhile: float = 0.99
     """A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
     coarse_tolerance: int = 16

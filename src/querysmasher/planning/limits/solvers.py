@@ -17,8 +17,6 @@ class SolverLimits:
     """Maximum number of cells for which the interior-point method sums its Hessian in double precision."""
     lattice_entries: int = 5_000_000
     """Maximum number of entries of integer rows that are decomposed in one piece."""
-    covariance_cells: int = 4_000
-    """Maximum number of coarse cells whose covariances are written out."""
     light_cells: int = 300
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
@@ -57,8 +55,6 @@ class SolverLimits:
     """Distance from the optimum of its class at which that search ends, as a fraction of the RMSE."""
     tree_exponent: float = 1e-3
     """It also ends if steps of a smaller exponent still raise the loss."""
-    tree_powers: int = 8
-    """Number of steps of the power method in the bound of a tree."""
     tree_raises: int = 12
     """Maximum number of steps that raise that bound."""
     tree_closeness: int = 10
@@ -71,7 +67,7 @@ class SolverLimits:
     """Maximum number of steps of the interior-point method."""
     interior_patience: int = 15
     """After this many, three times the usual number, the weights are too close to zero to continue."""
-    plain_steps: int = 500
+    plain_steps: int = 60
     """Maximum number of further steps if scales are far apart, where other methods may stall."""
     axis_gap: float = 1e-3
     """Gap to which the weights of one axis are found in a bound; any weights bound the loss."""

@@ -15,7 +15,7 @@ class StrategyLimits:
     """Minimum number of bits per block; with fewer, rounding would be coarse."""
     ordinary_ratio: float = 32.0
     """Maximum ratio of row lengths at which rounding all rows alike loses next to nothing."""
-    good_loss: float = 1.1
+    good_loss: float = 1.005
     """Factor by which rounding multiplies a variance above which more bits are tried."""
     most_loss: float = 4.0
     """The same above which a plan is refused."""

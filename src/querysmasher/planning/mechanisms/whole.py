@@ -13,30 +13,28 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.cells import MergedRows, are_given, merge
-from querysmasher.planning.grading import FAR, are_far_apart, graded_root, is_graded, lengths
+from querysmasher.planning.cells import MergedRows, are_given, merge, work_of
+from querysmasher.planning.grading import FAR, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
 from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solution import Solution
+from querysmasher.planning.solvers.bounds import independent_root, root_diagonal
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
 from querysmasher.planning.strategies import MergedStrategy
 from querysmasher.workload.groups import Group
-
-RANK = 1e-12
-"""Eigenvalues of the queries' Gram matrix below this fraction of the largest are rounding errors."""
 
 
 def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
     """Measure the whole workload on all attributes it asks about."""
     (one,) = task.sets
     with one_core():
-        merged = merge(task.workload.schema, task.workload.groups, one.attributes)
         most, count = limits(), task.workload.query_count
         work = _most_work(task.workload.groups)
-        if merged is None or whole_work(merged) > work:
+        merged = merge(task.workload.schema, task.workload.groups, one.attributes, work)
+        if merged is None:
             msg = (
                 f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
                 f"{most.merged_cells:,} cells that they distinguish, with {work:.0e} cells × "
@@ -55,9 +53,8 @@ def _most_work(groups: Iterable[Group]) -> float:
 
 
 def whole_work(merged: MergedRows) -> float:
-    """Return columns × queries², or columns³ if that is less: the work of one step."""
-    queries, columns = merged.rows.shape
-    return float(columns * min(queries, columns) ** 2)
+    """Return the work of one step of a solver."""
+    return work_of(*merged.rows.shape)
 
 
 def root_of(merged: MergedRows) -> Array:
@@ -66,31 +63,6 @@ def root_of(merged: MergedRows) -> Array:
     They are orthogonal, unless the queries are far apart in size.
     """
     return independent_root(merged.rows * np.sqrt(merged.weights)[:, None])
-
-
-def independent_root(rows: Array) -> Array:
-    """Return independent rows with the same Gram matrix, orthogonal unless the rows are far apart in size."""
-    if are_far_apart(rows):
-        return graded_root(rows)
-    few = len(rows) <= rows.shape[1]
-    values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
-    sure = values > RANK * values[-1]
-    return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
-
-
-def root_diagonal(root: Array) -> Array | None:
-    """Return the diagonal s of the square root of the Gram matrix, if the rows of `root` are orthogonal.
-
-    No mechanism of unit cost has a loss below Σs² (mathematics: the nuclear norm of W P^½ is at least the
-    trace of S P^½, and the best weights p of the cells are proportional to s²).
-    """
-    return None if is_graded(root) else (1 / lengths(root)) @ root**2
-
-
-def least_root(root: Array) -> float:
-    """Return a lower bound of the root loss at unit cost: zero, if one square root does not tell."""
-    diagonal = root_diagonal(root)
-    return 0.0 if diagonal is None else float(np.linalg.norm(diagonal))
 
 
 def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None) -> Solution:

@@ -18,17 +18,18 @@ import numpy as np
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import PlanError, Remedy, not_one_of
 from querysmasher.formatting import number
+from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
+from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.limits import limits
 from querysmasher.planning.nothing import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
 from querysmasher.planning.objectives.rounded import at_cost, missed_by
-from querysmasher.planning.objectives.search import Replan, Search, Wholes, gap_of
+from querysmasher.planning.objectives.search import Replan, Search, Wholes
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.unsplit import merged_groups
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.privacy.rates import readable
 from querysmasher.workload.target import Target
@@ -103,11 +104,11 @@ def plan_worst(workload: Workload, aims: Array, replan: Replan) -> tuple[Plan, M
     search = Search(workload, aims, replan, mean=False)
     best = search.run()
     assert best is not None  # noqa: S101 - without caps, every plan will do
-    plan = replace(best.plan, workload=workload, objective="worst")
+    plan = replace(best.plan, workload=workload)
     value = best.value
     if plan.estimator.whole is not None:  # combined answers are better
         value = max(one.std / aim for one, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
-    return replace(plan, gap=gap_of(value, search.bound)), best.multipliers
+    return replace(plan, certificate=Certificate(value, search.bound, "worst")), best.multipliers
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +139,8 @@ def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
         plan = _beside_others(workload, plan, fresh(unit, plan.centres, whole))
         cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
     plan = at_cost(plan, cost)
-    gap = max(0.0, math.sqrt(plan.budget.privacy_cost / least) - 1)
-    return Least(replace(plan, gap=gap, objective=LEAST), multipliers, whole, aimed_cost)
+    certificate = Certificate(plan.budget.privacy_cost, least, LEAST)
+    return Least(replace(plan, certificate=certificate), multipliers, whole, aimed_cost)
 
 
 def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
@@ -186,9 +187,10 @@ def plan_within(workload: Workload, budget: Budget, fresh: Fresh, least: Least |
     replan = fresh(budget, None, whole)
     search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
     best = search.run(multipliers)
-    found = None if best is None else replace(best.plan, workload=workload, gap=search.gap)
-    if found is not None and found.estimator.whole is not None:  # combined answers are better
-        found = replace(found, gap=gap_of(found.weighted_loss, search.bound))
+    found = None
+    if best is not None:
+        certificate = Certificate(best.plan.weighted_loss, search.bound)
+        found = replace(best.plan, workload=workload, certificate=certificate)
     if least is None:
         return found
     known = replace(at_cost(least.plan, budget.privacy_cost * (1 - 1e-12)), budget=budget, workload=workload)
@@ -196,7 +198,7 @@ def plan_within(workload: Workload, budget: Budget, fresh: Fresh, least: Least |
         return found
     free = fresh(budget, known.centres, whole)(workload)
     bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
-    return replace(known, gap=gap_of(known.weighted_loss, bound), objective="mean")
+    return replace(known, certificate=Certificate(known.weighted_loss, bound))
 
 
 def shared_anew(plan: Plan, factor: float) -> Plan | None:

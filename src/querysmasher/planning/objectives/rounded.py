@@ -68,5 +68,6 @@ def at_measured_cost(plan: Plan, max_records: int) -> Plan:
         if ratio <= MET:
             break
         cost = plan.budget.privacy_cost
-        plan = replace(at_cost(plan, cost * (ratio * (1 + 1e-9)) ** 2), gap=(1 + plan.gap) * ratio - 1)
+        more = cost * (ratio * (1 + 1e-9)) ** 2
+        plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
     return plan

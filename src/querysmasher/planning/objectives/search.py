@@ -24,10 +24,10 @@ from typing import Protocol
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
-from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
+from querysmasher.planning.candidates import Cluster, Planned, Unsplit, beside, merged_groups, without
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
-from querysmasher.planning.mixture import Unsplit, beside
 from querysmasher.planning.objectives.joining import merged, spread
 from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
@@ -39,7 +39,6 @@ from querysmasher.planning.objectives.multipliers import (
 from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.unsplit import Planned, merged_groups, solve_unsplit, without
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 
@@ -74,7 +73,7 @@ class Replan:
     """
 
     arranged: Callable[[Workload, Planned], Plan]
-    planned: Callable[[Workload, Sequence[Unsplit]], Plan]
+    planned: Callable[[Workload, Sequence[Unsplit]], Plan | PlanError]
     split: Split
     budget: Budget
     tolerance: float
@@ -90,7 +89,7 @@ class Replan:
         if not self.whole:
             return replace(self.split(workload, self.centres, tolerance), tolerance=self.tolerance)
         unsplit = [
-            solve_unsplit(merged, places, tolerance, progress=False, alpha=alpha)
+            Cluster(places, merged, alpha).solved(tolerance, progress=False)
             for places, alpha in self.whole
             if (merged := merged_groups(workload, places, math.inf)) is not None
         ]
@@ -100,9 +99,9 @@ class Replan:
 
     def _first(self, workload: Workload) -> Plan:
         made: dict[int, Wholes] = {}
-        plans = []
+        plans: list[Plan | PlanError] = []
 
-        def planned(unsplit: Sequence[Unsplit]) -> Plan:
+        def planned(unsplit: Sequence[Unsplit]) -> Plan | PlanError:
             plans.append(self.planned(workload, unsplit))
             made[id(plans[-1])] = [(own.places, own.alpha) for own in unsplit]
             return plans[-1]

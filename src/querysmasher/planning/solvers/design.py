@@ -34,8 +34,8 @@ Progress = Callable[[float], None]
 """Receives the gap after every step."""
 
 
-FAINT_WEIGHT = 1e-8
-"""Weights below this fraction of the largest lose digits in a Gram matrix scaled by their roots."""
+ROUGH = 1e-4
+"""Roots of weights or of eigenvalues below this fraction of the largest lose digits in a Gram matrix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,8 +125,10 @@ def evaluator(R: Array) -> Callable[[Array], Design]:
     gram = R.T @ R
 
     def at(p: Array) -> Design:
-        if p.min() < FAINT_WEIGHT * p.max():
-            return Design.at(R, p, graded=False)
-        return Design.of_gram(gram, rank, p)
+        if p.min() > ROUGH**2 * p.max():
+            design = Design.of_gram(gram, rank, p)
+            if design.roots[0] > ROUGH * design.roots[-1]:
+                return design
+        return Design.at(R, p, graded=False)
 
     return at

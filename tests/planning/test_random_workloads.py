@@ -1,0 +1,292 @@
+"""Random workloads with weights from 1e-8 to 1e8 and rows from 1e-3 to 1e6, against dense references.
+
+`python -m tests.planning.test_random_workloads 2000` checks as many, from seed 0 or from the one given next.
+"""
+
+import math
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pandas as pd
+import pytest
+
+import querysmasher as qs
+from querysmasher.errors import PlanError
+from tests.planning.test_estimator import PUBLIC, whole_domain
+from tests.reference import query_rows, split_map, subsets
+
+CLOSE = 1e-4
+"""Maximum relative error of a variance."""
+
+ROUNDED, MOST_ROUNDED = 1.003**2, 4.0
+"""Factor by which measuring in integers may raise the weighted loss; where rows take all bits, more."""
+
+LONG = 10
+"""Seconds after which a seed is printed."""
+
+ALL_BITS = 32
+"""Strategies with entries of more bits leave no room for more."""
+
+
+# --- what is asked ---
+
+
+def _power(random, low, high):
+    return float(10 ** random.uniform(low, high))
+
+
+def _rows(random, cells):
+    """Some rows over the cells, of any magnitude."""
+    count = int(random.integers(1, 4))
+    kind = random.choice(["integers", "decimals", "indicators", "near total"])
+    if kind == "integers":
+        rows = random.integers(-3, 10, (count, cells)).astype(float)
+    elif kind == "decimals":
+        rows = np.round(random.normal(size=(count, cells)), int(random.integers(1, 4)))
+    elif kind == "near total":
+        rows = 1000.0 + random.integers(0, 3, (count, cells))
+    else:
+        rows = (random.random((count, cells)) < 0.4).astype(float)
+    rows[0, 0] += not rows[0].any()
+    if random.random() < 0.5:
+        return rows * 10.0 ** random.integers(-3, 7)
+    return np.round(rows * _power(random, -3, 6), 3) + (np.abs(rows).sum(axis=1) == 0)[:, None]
+
+
+def _part(random, schema):
+    names = list(schema.names)
+    random.shuffle(names)
+    few = names[: int(random.integers(1, min(3, len(names)) + 1))]
+    sizes = [schema[n].size for n in few]
+    kind = random.choice(
+        ["marginals", "product", "product", "linear", "linear", "affine", "difference", "ranges"]
+    )
+    if kind == "affine" and len(few) > 1:
+        return qs.affine(schema, *few[:2])
+    if kind == "difference" and len(few) > 1:
+        return qs.abs_difference(schema, *few[:2])
+    if kind == "linear":
+        own = None if random.random() < 0.7 else 1.0
+        rows = _rows(random, math.prod(sizes))
+        own = None if own is None else [_power(random, -8, 8) for _ in rows]
+        return qs.linear(schema, few, rows, weights=own)
+    if kind == "ranges":
+        low = random.integers(0, sizes[0], 3)
+        high = [int(random.integers(start, sizes[0])) for start in low]
+        first = qs.ranges(schema, few[0], low.tolist(), high)
+        return qs.queries(schema, {few[0]: first, **dict.fromkeys(few[1:], "prefix")})
+    if kind == "product":
+        kinds = ["identity", "prefix", "range", "circular"]
+        return qs.queries(schema, {name: str(random.choice(kinds)) for name in few})
+    return qs.marginals(schema, int(random.integers(0, min(3, len(names)) + 1)))
+
+
+def drawn(seed):
+    """A workload and a budget."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(2, 6, int(random.integers(1, 4)))
+    schema = qs.Schema.of({f"a{i}": int(n) for i, n in enumerate(sizes)})
+    wide = random.random() < 0.6
+    workload = None
+    for _ in range(int(random.integers(1, 5))):
+        part = _part(random, schema) * (_power(random, -8, 8) if wide else 1.0)
+        workload = part if workload is None else workload + part
+    neighbours = "replace_one" if random.random() < 0.2 else "add_remove"
+    return workload, qs.PrivacyCost(1.0, neighbours=neighbours)
+
+
+# --- dense references ---
+
+
+def are_variances(found, plan, queries):
+    """Whether these are the variances of the best linear unbiased estimates: quickly, else with 60 digits."""
+    rows, noise = whole_domain(plan)
+    public = PUBLIC if plan.budget.unit.total_is_public else 0.0
+    if public and is_whole(plan):  # which makes no use of a total that is public
+        rows, noise, public = rows[:-1], noise[:-1], 0.0
+    close = 1e3 * public * (queries**2).sum(axis=1)
+    quick = ((queries @ np.linalg.pinv(rows / np.sqrt(noise)[:, None], rcond=1e-11)) ** 2).sum(axis=1)
+    if np.all(np.abs(found - quick) <= CLOSE * quick + close):
+        return True
+    exact = exact_variances(rows, noise, queries)
+    return bool(np.all(np.abs(found - exact) <= CLOSE * exact + close))
+
+
+def is_whole(plan):
+    """Whether all queries are measured together, as they are."""
+    return len(plan.whole) == len(plan.workload.groups) and len(plan.measured) == 1
+
+
+def exact_variances(rows, noise, queries):
+    """The variances with 60 digits.
+
+    Adding 1e-30 of the largest precision to every direction changes no variance of what is measured.
+    """
+    with mpmath.workdps(60):
+        scaled = mpmath.matrix((rows / np.sqrt(noise)[:, None]).tolist())
+        precision = scaled.T * scaled
+        faint = max(precision[i, i] for i in range(precision.rows)) * mpmath.mpf(10) ** -30
+        for i in range(precision.rows):
+            precision[i, i] += faint
+        factor = mpmath.mp.cholesky(precision)
+        found = []
+        for query in queries:
+            image = []
+            for i, entry in enumerate(query.tolist()):
+                known = mpmath.fsum(factor[i, j] * image[j] for j in range(i))
+                image.append((entry - known) / factor[i, i])
+            found.append(float(mpmath.fsum(x * x for x in image)))
+    return np.array(found)
+
+
+def root_bounds(rows):
+    """Lower and upper bounds of the least √(loss) at unit cost for rows of weight 1, by plain iteration."""
+    rows = rows[np.abs(rows).max(axis=1) > 0]
+    lengths = np.linalg.norm(rows, axis=1)
+    faint = lengths < 1e-7 * lengths.max(initial=0.0)
+    extra = float(np.abs(rows[faint]).max(axis=1, initial=0.0).sum())  # each measured by itself
+    rows = rows[~faint]
+    _, values, turn = np.linalg.svd(rows, full_matrices=False)
+    root = (values[:, None] * turn)[values > 1e-9 * values[0]]
+    extra += float(np.abs(rows - rows @ np.linalg.pinv(root) @ root).max(axis=1).sum())
+    p = np.full(rows.shape[1], 1 / rows.shape[1])
+    low, high = 0.0, math.inf
+    for _ in range(400):
+        left, s, _ = np.linalg.svd(root * np.sqrt(p), full_matrices=False)
+        image = left.T @ root
+        leverages = (image**2 / s[:, None]).sum(axis=0)
+        low, high = max(low, s.sum()), min(high, math.sqrt(s.sum() * leverages.max()))
+        if high < low * (1 + 1e-5):
+            break
+        p = np.maximum(p * (leverages / s.sum()) ** 2, 1e-30)
+        p /= p.sum()
+    return low, high + extra
+
+
+def bounds(plan):
+    """Lower and upper bounds of the least weighted loss of plans of the same kind, or None."""
+    queries, weights = query_rows(plan.workload)
+    queries = queries * np.sqrt(weights)[:, None]
+    unit, schema = plan.budget.unit, plan.workload.schema
+    if is_whole(plan):
+        found = [root_bounds(queries)] if not unit.total_is_public else []
+    elif plan.whole:
+        found = []
+    else:
+        found = []
+        for kept in subsets(range(len(schema))):
+            part = queries @ split_map(schema, plan.centres, kept)
+            part = part[np.linalg.norm(part, axis=1) > 1e-9 * np.linalg.norm(queries, axis=1)]
+            if len(part) and (kept or not unit.total_is_public):
+                change = math.sqrt(unit.squared_change(total=not kept))
+                found.append(tuple(change * b for b in root_bounds(part)))
+    return [sum(own) ** 2 / plan.budget.privacy_cost for own in zip(*found, strict=True)] if found else None
+
+
+# --- checks ---
+
+
+def check(seed):
+    """Plan and check everything; return what happened: "planned", or "refused" with a reason."""
+    workload, budget = drawn(seed)
+    try:
+        plan = qs.plan(workload, budget)
+    except PlanError as error:
+        return f"refused: {str(error).split(';')[0][:60]}"
+    found = plan.variances(workload)
+    queries, weights = query_rows(workload)
+    assert are_variances(found, plan, queries), "variances"
+    assert math.isclose(weights @ found, plan.weighted_loss, rel_tol=CLOSE), "loss"
+    known = bounds(plan)
+    if known is not None:
+        low, high = known
+        assert plan.weighted_loss >= low * (1 - 1e-6), "better than possible"
+        assert plan.weighted_loss <= high * (1 + plan.gap) ** 2 * (1 + 1e-6), "false certificate"
+    assert plan.gap <= 0.2, "gap"
+    assert repr(plan)
+    assert math.isclose(plan.worst_std**2, found.max(), rel_tol=1e-6), "worst"
+    with tempfile.TemporaryDirectory() as folder:
+        plan.save(Path(folder, "a.plan"))
+        again = qs.Plan.load(Path(folder, "a.plan"))
+    np.testing.assert_array_equal(again.variances(workload), found, "loaded")
+    factor = float(10 ** np.random.default_rng(seed + 1).uniform(-6, 6))
+    scaled = qs.plan(factor * workload, budget)
+    np.testing.assert_allclose(scaled.variances(workload), found, rtol=1e-6, err_msg="scaled")
+    assert math.isclose(scaled.weighted_loss, factor * plan.weighted_loss, rel_tol=1e-9), "scaled loss"
+    table = {name: [0] for name in workload.schema.names}
+    release = qs.measure(plan, pd.DataFrame(table), seed=0)
+    grown = weights @ release.answer(workload).std ** 2 / (weights @ found)
+    bits = max(strategy.bits for strategy in release.plan.strategies)
+    assert grown <= (ROUNDED if bits <= ALL_BITS else MOST_ROUNDED), f"measured {grown}, {bits} bits"
+    return "planned"
+
+
+LOST = (3, 39, 95, 96, 492, 856, 1320, 1388, 1669)
+"""Seeds of which something was lost: digits of rows, bits of lattices, or the unit of weights."""
+
+
+@pytest.mark.parametrize("seed", [*range(12), *LOST])
+def test_random_workloads(seed):
+    check(seed)
+
+
+@pytest.mark.parametrize("seed", [None, *range(4)])
+def test_rows_far_larger_than_the_tables_beside_them_are_answered(seed, tmp_path):
+    """Decomposed by their Gram matrix, tables would be lost beside a row of thousands."""
+    schema = qs.Schema.of(a=2, b=2, c=2)
+    row = [1000, 2000, 3000, 4000] if seed is None else np.random.default_rng(seed).integers(1e3, 1e4, 4)
+    workload = qs.linear(schema, ("a", "b"), [row]) + qs.marginals(schema, 2)
+    plan = qs.plan(workload, qs.PrivacyCost(1.0))
+    found = plan.variances(workload)
+    assert are_variances(found, plan, query_rows(workload)[0])
+    assert repr(plan)
+    assert plan.worst == pytest.approx(math.sqrt(found.max()))
+    assert plan.report(tmp_path / "plan.html").exists()
+    plan.save(tmp_path / "a.plan")
+    np.testing.assert_array_equal(qs.Plan.load(tmp_path / "a.plan").variances(workload), found)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1 / 234937.86, 3e-9, 7e7])
+def test_the_unit_of_weights_changes_no_plan_and_no_certificate(factor):
+    schema = qs.Schema.of(a=2, b=5, c=2)
+    some = qs.ranges(schema, "b", [0, 0, 2], [1, 2, 3])
+    workload = (
+        0.041284782403292586 * qs.marginals(schema, 0)
+        + 0.003597711699221843 * qs.abs_difference(schema, "a", "c")
+        + 234937.8637854737 * qs.queries(schema, b=some, c="prefix", a="prefix")
+    )
+    plan = qs.plan(workload, qs.PrivacyCost(1.0))
+    scaled = qs.plan(factor * workload, qs.PrivacyCost(1.0))
+    np.testing.assert_allclose(scaled.variances(workload), plan.variances(workload), rtol=1e-9)
+    assert scaled.weighted_loss == pytest.approx(factor * plan.weighted_loss, rel=1e-9)
+    low, high = bounds(scaled)
+    assert low * (1 - 1e-6) <= scaled.weighted_loss <= high * (1 + scaled.gap) ** 2 * (1 + 1e-6)
+    assert scaled.gap <= 1e-3
+
+
+def main(count, first=0):
+    """Check many workloads; return what happened, and how often."""
+    counts = Counter()
+    for seed in range(first, first + count):
+        begun = time.perf_counter()
+        try:
+            outcome = check(seed)
+        except Exception as error:  # noqa: BLE001 - counted
+            outcome = f"FAILED: {type(error).__name__} {str(error).strip().splitlines()[0][:60]}"
+        took = time.perf_counter() - begun
+        counts[outcome] += 1
+        if outcome.startswith("FAILED") or took > LONG:
+            sys.stdout.write(f"{seed}: {outcome}, {took:.0f} s\n")
+            sys.stdout.flush()
+    return counts
+
+
+if __name__ == "__main__":
+    found = main(*map(int, sys.argv[1:]))
+    sys.stdout.writelines(f"{count:6d}  {outcome}\n" for outcome, count in found.most_common())
+    sys.exit(any(outcome.startswith("FAILED") for outcome in found))
