@@ -87,6 +87,16 @@ def test_a_budget_that_does_not_suffice():
     assert scaled.worst > 1
 
 
+def test_targets_of_all_queries_are_missed_by_the_same_factor():
+    """Nothing is left over for queries without targets, of which there are none."""
+    workload = qs.queries(SCHEMA, a="prefix", b="identity").within(1) + qs.queries(
+        SCHEMA, b="identity"
+    ).within(1)
+    scaled = implicitly(qs.plan, workload, COST, insufficient="scale")
+    least = implicitly(qs.least_budget, workload)
+    assert scaled.worst == pytest.approx(np.sqrt(least.budget.privacy_cost), rel=0.01)
+
+
 def test_too_many_queries_are_refused_before_any_work():
     schema = qs.Schema.of(a=20_000)
     with pytest.raises(TooLargeError, match="limited to 5,000,000 queries per group"):

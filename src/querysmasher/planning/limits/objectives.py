@@ -11,10 +11,14 @@ class ObjectiveLimits:
 
     objective_gap: float = 3.5
     """The search ends at this certified gap, in tolerances."""
-    objective_steps: int = 40
+    objective_steps: int = 60
     """Maximum number of plans with other weights."""
+    promised_gap: float = 0.01
+    """The gap that is promised: a search with a larger one goes on for longer."""
     objective_patience: int = 4
     """Number of plans in a row that hardly narrow the gap, after which the search ends."""
+    last_patience: int = 12
+    """The same where the gap is larger than promised."""
     objective_narrowing: float = 0.95
     """Fraction of the gap that such a plan leaves at least."""
     centre_steps: int = 6

@@ -18,8 +18,10 @@ import numpy as np
 from querysmasher.arrays import Array, in_order, one_core
 from querysmasher.errors import PlanError, Remedy, not_one_of
 from querysmasher.formatting import number
+from querysmasher.planning.candidates import merged_groups
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.certificate import Certificate
+from querysmasher.planning.limits import limits
 from querysmasher.planning.nothing import is_nothing_to_measure, is_public, nothing_to_measure
 from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
@@ -129,7 +131,10 @@ def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
     cost = aimed_cost = unit.privacy_cost * factor**2 * (1 + 1e-12)
     least = cost / (1 + plan.gap) ** 2
     places = [place for place, group in enumerate(workload) if group.target is not None]
-    whole = [(tuple(places[place] for place in own), alpha) for own, alpha in replan.whole or ()]
+    whole: Wholes = [(tuple(places[place] for place in own), alpha) for own, alpha in replan.whole or ()]
+    every = range(len(workload.groups))
+    if plan.estimator.single is not None and merged_groups(workload, every, limits().quick_whole_work):
+        whole = [(tuple(every), None)]
     if len(aimed.groups) < len(workload.groups):
         plan = _beside_others(workload, plan, fresh(unit, plan.centres, whole))
         cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
@@ -229,10 +234,10 @@ def insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanErr
         return PlanError(msg)
     factor = math.sqrt(least.aimed_cost / given)
     certain = math.sqrt((least.plan.least_cost or 0.0) / given)
+    proven = f"; no plan of its kind misses by less than {certain:.4g}" if certain > 1 else ""
     problem = (
         "budget: it does not suffice for the targets, which the best plan misses by a factor of "
-        f"{_factor(factor)}{f'; no plan of its kind misses by less than {certain:.4g}' if certain > 1 else ''}. "
-        f"Planned without targets, {_listed(missed)}. "
+        f"{_factor(factor)}{proven}. Planned without targets, {_listed(missed)}. "
     )
     looser = "looser targets, or {}insufficient{}'scale' to miss all by this factor"
     if cost > MOST_COST:

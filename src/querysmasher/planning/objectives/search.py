@@ -28,7 +28,6 @@ from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.candidates import Cluster, Planned, Unsplit, beside, merged_groups, without
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
-from querysmasher.planning.nothing import is_nothing_to_measure
 from querysmasher.planning.objectives.joining import merged, spread
 from querysmasher.planning.objectives.multipliers import (
     MOST_STEP,
@@ -95,17 +94,8 @@ class Replan:
             if (merged := merged_groups(workload, places, math.inf)) is not None
         ]
         rest = without(workload, unsplit)
-        split = None if rest is None else self._split(rest, tolerance)
+        split = None if rest is None else self.split(rest, self.centres, tolerance)
         return beside(split, unsplit, workload, self.budget, self.tolerance, combined=False)
-
-    def _split(self, workload: Workload, tolerance: float) -> Plan | None:
-        """Plan groups beside whole ones; return None if these ask for nothing that is not public."""
-        try:
-            return self.split(workload, self.centres, tolerance)
-        except PlanError as error:
-            if is_nothing_to_measure(error):
-                return None
-            raise
 
     def _first(self, workload: Workload) -> Plan:
         made: dict[int, Wholes] = {}
@@ -134,7 +124,6 @@ class Trial:
     multipliers: Multipliers
     table: VarianceTable
     losses: Array
-    bound: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +140,7 @@ class Search:
 
     def __init__(self, workload: Workload, aims: Array, replan: Replan, *, mean: bool) -> None:
         """Take the target of every group; for a `mean`, infinite ones of groups without any."""
-        self.asked, self.aims, self.replan, self.mean = workload, aims, replan, mean
+        self.aims, self.replan, self.mean = aims, replan, mean
         self.squares = np.where(np.isfinite(aims), aims, 1.0) ** 2
         self.goal = limits().objective_gap * replan.tolerance
         self.best: Best | None = None
@@ -159,6 +148,8 @@ class Search:
         """The fraction of target² that multipliers aim at, where plans miss their targets by a hair."""
         self._bounds: dict[Hashable, float] = {}
         """The best lower bound of plans around each choice of centres."""
+        self._top: Multipliers | None = None
+        """The multipliers that proved the last of these."""
         self._floor, self._weight, self._missed = FLOOR, 0.0, math.inf
         self._use(merged(workload, aimed=True) if mean else workload)
 
@@ -215,10 +206,13 @@ class Search:
                 continue
             finer = self.workload if self.mean else merged(self.workload)
             if finer is self.workload:
-                break
+                if self.gap <= limits().promised_gap or stalled >= limits().last_patience:
+                    break
+                continue
             self._use(finer)
-            even = Multipliers.even(finer, self.scopes, self._top.groups)
-            multipliers, narrowest, stalled = spread(self._top, even), math.inf, 0
+            top = self._top or trial.multipliers
+            multipliers = spread(top, Multipliers.even(finer, self.scopes, top.groups))
+            narrowest, stalled = math.inf, 0
         return self.best
 
     def _first(self, start: Multipliers | None) -> Multipliers:
@@ -231,10 +225,7 @@ class Search:
             return first
         plan = self.replan(self.workload)
         first = replace(first, groups=first.groups * (FIRST_SHARE * plan.weighted_loss))
-        table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
-        return self._of_best_sum(
-            first, Trial(plan, first, table, class_losses(self.workload, table, self.scopes))
-        )
+        return self._of_best_sum(first, self._tabulated(plan, first))
 
     def _tried(self, multipliers: Multipliers) -> Trial:
         """Plan with some multipliers, and keep the bound that this proves."""
@@ -244,12 +235,16 @@ class Search:
         bound = plan.weighted_loss / (1 + plan.gap) ** 2 - (total if self.mean else 0.0)
         if bound > self.bound_at(plan.centres):
             self._bounds[plan.centres], self._top = bound, multipliers
+        trial = self._tabulated(plan, multipliers)
+        if self.mean:
+            self._weight = total / float(trial.losses @ trial.table.variances)
+        return trial
+
+    def _tabulated(self, plan: Plan, multipliers: Multipliers) -> Trial:
+        """Return a plan with its variances and losses."""
         with one_core():
             table = VarianceTable(replace(plan, workload=self.workload), self.scopes.of_group)
-            losses = class_losses(self.workload, table, self.scopes)
-        if self.mean:
-            self._weight = total / float(losses @ table.variances)
-        return Trial(plan, multipliers, table, losses, bound)
+            return Trial(plan, multipliers, table, class_losses(self.workload, table, self.scopes))
 
     def _keep(self, trial: Trial) -> None:
         """Share the budget of a plan anew, and keep it if it is the best."""
@@ -274,28 +269,23 @@ class Search:
         return np.array([self.aims[entry.members[0]] for entry in table.entries])
 
     def _stepped(self, trial: Trial) -> Multipliers:
-        """Return the next multipliers: rows follow their expected variance, groups their largest one.
-
-        A group whose expected variance is small may hold a query that is far too large, with a multiplier
-        close to none: by the largest, such a group is not given up.
-        """
+        """Return the next multipliers, which follow the expected variances of groups and of their rows."""
         table, multipliers = trial.table, trial.multipliers
-        weights = np.array(
-            [(multipliers.groups / self.squares)[list(e.members)].sum() for e in table.entries]
-        )
-        by_group = np.ones(len(self.aims))
-        for number, entry in enumerate(table.entries):
-            if weights[number] > 0:
-                largest = table.near_largest(number, table.variances, 0.0, 1)[0]
-                by_group[list(entry.members)] = largest
-        by_group = by_group / self.squares
-        if not self.mean:
-            by_group = by_group / float(multipliers.groups @ by_group)
         by_column = multipliers.by_column(table)
-        by_row = multipliers.row_slopes(table, table.slopes(by_column, weights, table.variances))
+        by_group = np.ones(len(self.aims))
+        for value, entry in zip(table.expected(by_column, table.variances), table.entries, strict=True):
+            by_group[list(entry.members)] = value
+        by_group /= self.squares
+        by_group /= self.level if self.mean else float(multipliers.groups @ by_group)
+        slopes = table.slopes(by_column, self._weights(multipliers, table), table.variances)
         floor = self._floor * min(1.0, 3 / (1 + self._weight))
-        moved = multipliers.stepped(by_group / self.level, by_row, floor)
+        moved = multipliers.stepped(by_group, multipliers.row_slopes(table, slopes), floor)
         return self._of_best_sum(moved, trial)
+
+    def _weights(self, multipliers: Multipliers, table: VarianceTable) -> Array:
+        """Return the weight of every entry: the sum of its groups' multipliers, relative to target²."""
+        relative = multipliers.groups / self.squares
+        return np.array([relative[list(entry.members)].sum() for entry in table.entries])
 
     def _of_best_sum(self, multipliers: Multipliers, trial: Trial) -> Multipliers:
         """Return a multiple: one in all for the largest ratio, or that of the highest bound for targets."""
@@ -305,8 +295,7 @@ class Search:
             return replace(multipliers, groups=groups / total)
         if len(table.sets) == 1:  # there is nothing to share
             return multipliers
-        weights = np.array([(groups / self.squares)[list(entry.members)].sum() for entry in table.entries])
-        added = weights @ table.coefficients(multipliers.by_column(table)) / total
+        added = self._weights(multipliers, table) @ table.coefficients(multipliers.by_column(table)) / total
         best = best_sum(added, trial.losses, table, trial.plan.budget.privacy_cost)
         change = min(max(math.log(best / last) / 2, -MOST_STEP), MOST_STEP)
         return replace(multipliers, groups=groups * (last * math.exp(change) / total))

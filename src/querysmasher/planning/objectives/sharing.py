@@ -1,4 +1,4 @@
-"""Share the budget anew, with the strategies fixed: the least largest error, or the least mean within targets.
+"""Share the budget anew, with the strategies fixed: for the least largest error, or the mean within targets.
 
 With x_k the noise variance of the attribute sets of class k, a query has the variance V = Σ_k a_k x_k
 relative to its target², the loss is L = Σ_k ℓ_k x_k, and the cost is C = Σ_k s_k / x_k. Their logarithms are

@@ -175,7 +175,9 @@ class VarianceTable:
             )
             return Entry(group, members, (every,), terms)
         listed = [(m, list(tied(m, shares))) for m, shares in self.estimator.residual.shares(group)]
-        clusters = _joined(len(group.families), [one.places for _, own in listed for one in own])
+        clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
+        if listed:
+            clusters = _joined(len(group.families), [one.places for _, own in listed for one in own])
         terms = tuple(
             (self._class_of[id(m)], tuple(self._joint(own, cluster, group, scopes) for cluster in clusters))
             for m, own in listed
@@ -294,8 +296,6 @@ class VarianceTable:
 
     def _front(self, entry: Entry, place: int, slack: float) -> tuple[Integers, Array]:
         columns = [own[place] for _, own in entry.terms]
-        if not columns:  # all queries are zero
-            return np.zeros(1, dtype=np.intp), np.zeros((1, 0))
         distinct, alone = tuple(sorted(set(columns))), len(entry.clusters) == 1
         key = distinct, alone or slack
         if key not in self._fronts:
