@@ -9,8 +9,8 @@ from typing import Any
 
 from querysmasher.arrays import one_core
 from querysmasher.comparing import check_error_share, compare, compared_sets
-from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
+from querysmasher.data.table import check_source, open_table
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy, as_given, explained
 from querysmasher.journal import Journal
 from querysmasher.planning.integer import integer_plan

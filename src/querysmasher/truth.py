@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.data import open_table
+from querysmasher.data.table import open_table
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group

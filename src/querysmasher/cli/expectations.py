@@ -16,8 +16,7 @@ from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.dropped import SHARE
 from querysmasher.privacy.rates import readable
 from querysmasher.progress import Bar
-from querysmasher.release.summary import noise_factor
-from querysmasher.report.expectations import Expectation, together
+from querysmasher.report.expectations import Expectation, noise_factor, together
 from querysmasher.report.guarantees import delta_of, promise
 from querysmasher.report.left_out import Counted
 from querysmasher.report.words import ways_words

@@ -4,7 +4,14 @@ Nothing here is private by itself: the counts are for `privacy/measurement` only
 Arrow rows -> small integer codes -> dense tables of counts.
 """
 
-from querysmasher.data.counter import Limits
-from querysmasher.data.table import check_source, open_table
+from importlib import import_module
 
-__all__ = ["Limits", "check_source", "open_table"]
+_HOMES = {"Limits": "counter", "check_source": "table", "open_table": "table"}
+
+
+def __getattr__(name: str) -> object:
+    """Load the readers of tables when they are first used: a plan needs none, and they load slowly."""
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

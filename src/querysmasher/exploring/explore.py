@@ -6,8 +6,8 @@ from typing import Any
 
 from querysmasher.arrays import one_core
 from querysmasher.comparing import check_error_share
-from querysmasher.data import check_source, open_table
 from querysmasher.data.foreign import quietly
+from querysmasher.data.table import check_source, open_table
 from querysmasher.errors import BudgetError, explained
 from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.course import Course

@@ -142,7 +142,11 @@ class _Rounder:
             numbers = [self._number(measured, axes, solution, own) for axes, solution in measured.blocks]
             if not self._fit(numbers, room, most):
                 continue
-            precise = [self._precise(measured, axes, n, own, room) for axes, n in measured.blocks]
+            left = room - sum(map(self._bits.__getitem__, numbers))
+            precise = [
+                self._precise(measured, axes, solution, own, left + self._bits[number])
+                for (axes, solution), number in zip(measured.blocks, numbers, strict=True)
+            ]
             found = [n for n in precise if n is not None]
             if found == numbers or (len(found) == len(precise) and self._fit(found, room, most)):
                 if own < limits().few_bits:

@@ -8,10 +8,10 @@ from typing import Any
 
 from querysmasher.planning.planned import Planned
 from querysmasher.privacy.digests import plan_digest
-from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.dropped import rest
 from querysmasher.release.release import Release
 from querysmasher.release.released import Released
+from querysmasher.report.expectations import noise_factor
 
 VERSION = "querysmasher"
 """The key of the version that wrote a summary; all others follow from the release."""
@@ -48,11 +48,6 @@ def planned_summary(plan: Planned, release: Released) -> dict[str, Any]:
     left *= rest(allowed, release.counted.dropped) / allowed
     factor = noise_factor(plan, release.noise.distribution) / math.sqrt(left)
     return {"expected_error": plan.rmse * factor, "gap": plan.gap}
-
-
-def noise_factor(plan: Planned, noise: Distribution) -> float:
-    """Return the ratio of errors under a noise to those under the default noise."""
-    return math.sqrt(plan.budget.privacy_cost / noise.allowed_cost(plan.budget))
 
 
 def exploration_summary(release: Release) -> dict[str, Any]:

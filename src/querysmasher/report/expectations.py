@@ -12,6 +12,7 @@ from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, error, settled, share
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.planned import Extreme, Planned
+from querysmasher.privacy.distributions import Distribution
 from querysmasher.report.guarantees import promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.workload.groups import Group
@@ -31,6 +32,11 @@ MET = 1e-6
 
 HEADER = ("group", "queries", "expected error", "largest error", "budget share")
 """The columns of the table, under which `Expectation.cells` stand."""
+
+
+def noise_factor(plan: Planned, noise: Distribution) -> float:
+    """Return the ratio of errors under a noise to those under the default noise."""
+    return math.sqrt(plan.budget.privacy_cost / noise.allowed_cost(plan.budget))
 
 
 @dataclass(frozen=True)
