@@ -47,10 +47,8 @@ NOTHING = 1e-9
 class BasisStrategy(Strategy):
     """A strategy that is diagonal in a product basis."""
 
-    @property
-    @abstractmethod
-    def precisions(self) -> Array:
-        """h, zero where nothing is measured."""
+    weights: Array
+    """h, zero where nothing is measured."""
 
     @abstractmethod
     def _analysed(self, rows: Array, lead: int) -> Array:
@@ -66,13 +64,12 @@ class BasisStrategy(Strategy):
 
     @property
     def rank(self) -> int:
-        return int(np.count_nonzero(self.precisions))
+        return int(np.count_nonzero(self.weights))
 
     @cached_property
     def _inverse(self) -> Array:
         """1/h, zero where nothing is measured."""
-        h = self.precisions
-        return np.divide(1, h, out=np.zeros(h.shape), where=h > 0)
+        return np.divide(1, self.weights, out=np.zeros(self.weights.shape), where=self.weights > 0)
 
     def transform(self, rows: Array) -> Array:
         lead = rows.ndim - len(self.shape)
@@ -115,10 +112,6 @@ class DiagonalStrategy(BasisStrategy):
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return tuple(b.shape[1] for b in self.bases)
 
-    @property
-    def precisions(self) -> Array:
-        return self.weights
-
     @cached_property
     def inverses(self) -> tuple[Array, ...]:
         """The pseudo-inverse of every axis's basis."""
@@ -143,7 +136,7 @@ class DiagonalStrategy(BasisStrategy):
         return math.sqrt(float(squares.max() / squares.min())) if squares.all() else math.inf
 
     def written_out(self) -> Array:
-        product = reduce(_kron, self.bases, np.ones((1, 1)))
+        product = reduce(lambda one, two: np.asarray(np.kron(one, two)), self.bases)
         return np.asarray(np.sqrt(self.weights).reshape(-1, 1) * product)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
@@ -210,7 +203,7 @@ class FourierStrategy(BasisStrategy):
         return self.spectrum.shape
 
     @property
-    def precisions(self) -> Array:
+    def weights(self) -> Array:  # type: ignore[override]
         return self.spectrum
 
     def _analysed(self, rows: Array, lead: int) -> Array:
@@ -263,10 +256,6 @@ class FourierStrategy(BasisStrategy):
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(np.ptp(centre.weights) <= CLOSE * centre.weights[0] for centre in centres)
-
-
-def _kron(one: Array, two: Array) -> Array:
-    return np.asarray(np.kron(one, two), dtype=float)
 
 
 def _round_bases(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: int) -> IntegerStrategy:

@@ -176,10 +176,32 @@ class TreeStrategy(OnForest, AxisStrategy):
         found = groups_as_nodes(self.nodes, of_leaves, size)
         result = np.where(found >= 0, self.node_variances[found], 0.0)
         if np.any(found < 0):
-            own, below, _ = self._variances
-            other = found[of_leaves] < 0
-            result += group_variances(self.nodes, self.precisions, own, below, of_leaves, other, size)
+            result += self._group_variances(of_leaves, found[of_leaves] < 0, size)
         return result
+
+    def _group_variances(self, of_leaves: Integers, chosen: NDArray[np.bool_], size: int) -> Array:
+        """Return the variances of the counts of groups of the chosen leaves, zero for groups without any."""
+        nodes, (own, below, _) = self.nodes, self._variances
+        group_of = np.full(len(nodes), -1)
+        group_of[nodes.leaves[chosen]] = of_leaves[chosen]
+        place, group = np.empty(0, np.int64), np.empty(0, np.int64)
+        total, square = np.empty(0), np.empty(0)
+        for level in reversed(nodes.levels):
+            here = level.start + np.flatnonzero(group_of[level] >= 0)
+            place, group = np.append(place, here), np.append(group, group_of[here])
+            total, square = np.append(total, own[here]), np.append(square, own[here])
+            if not level.start or not place.size:
+                continue
+            up = nodes.parents[place]
+            order = np.lexsort((group, up))
+            up, group, total, square = up[order], group[order], total[order], square[order]
+            starts = np.flatnonzero(np.append(True, (up[1:] != up[:-1]) | (group[1:] != group[:-1])))
+            place, group = up[starts], group[starts]
+            sums = np.add.reduceat(total, starts)
+            share = 1 / (1 + self.precisions[place] * below[place])
+            square = np.add.reduceat(square, starts) - self.precisions[place] * share * sums**2
+            total = sums * share
+        return np.bincount(group, square, minlength=size).astype(float)
 
     def _of_leaves(self, groups: Integers) -> Integers | None:
         """Return the group of every leaf; None if a group separates values that the strategy does not."""
@@ -292,45 +314,3 @@ def parts_of_groups(nodes: Nodes, of_leaves: Integers) -> Integers:
         up = nodes.parents[level]
         top[level] = np.where(group[up] >= 0, top[up], top[level])
     return top[nodes.leaves]
-
-
-def group_variances(
-    nodes: Nodes,
-    precisions: Array,
-    own: Array,
-    below: Array,
-    of_leaves: Integers,
-    chosen: NDArray[np.bool_],
-    size: int,
-) -> Array:
-    """Return the variance of the count of every group of the chosen leaves, zero for groups without any.
-
-    `own` and `below` are P and u of the nodes.
-    """
-    depth_of = np.empty(len(nodes), dtype=np.int64)
-    for depth, level in enumerate(nodes.levels):
-        depth_of[level] = depth
-    leaves, groups = nodes.leaves[chosen], of_leaves[chosen]
-    place = np.empty(0, np.int64)
-    group = np.empty(0, np.int64)
-    total, square = np.empty(0), np.empty(0)
-    for depth in range(len(nodes.levels) - 1, -1, -1):
-        here = depth_of[leaves] == depth
-        place = np.concatenate([place, leaves[here]])
-        group = np.concatenate([group, groups[here]])
-        total = np.concatenate([total, own[leaves[here]]])
-        square = np.concatenate([square, own[leaves[here]]])
-        if not depth:
-            break
-        up = nodes.parents[place]
-        order = np.lexsort((group, up))
-        up, group, total, square = up[order], group[order], total[order], square[order]
-        starts = np.flatnonzero(np.append(True, (up[1:] != up[:-1]) | (group[1:] != group[:-1])))
-        if not up.size:
-            continue
-        place, group = up[starts], group[starts]
-        sums = np.add.reduceat(total, starts)
-        share = 1 / (1 + precisions[place] * below[place])
-        square = np.add.reduceat(square, starts) - precisions[place] * share * sums**2
-        total = sums * share
-    return np.bincount(group, square, minlength=size).astype(float)
