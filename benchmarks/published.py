@@ -76,8 +76,8 @@ def published(quick):
         " (dpcomp-org/hdmm): `hderror.csv`, of which the best of three templates is shown, and `oned.csv`, of"
         " which the best strategy is shown: that of its convex optimisation, or wavelets for prefixes of"
         " 2,048 values, where this has not converged. All are root mean squared errors at privacy cost 1"
-        " under Gaussian noise. *bound* is the published lower bound by singular values. *seconds* of processor, on"
-        " one core.",
+        " under Gaussian noise. *bound* is the published lower bound by singular values. *seconds* of"
+        " processor, on one core.",
         ("workload", "queries", "HDMM", "ours", "of HDMM", "bound", "gap", "seconds"),
         "no error is above HDMM's or below the bound, and the census is planned to 2% in 15 seconds",
     )
