@@ -36,6 +36,7 @@ SECTIONS = {
     "coverage": ["coverage.coverage"],
     "estimates": ["estimates.estimates", "sums.sums"],
     "exploring": ["exploring.exploring"],
+    "published": ["published.published"],
     "peers": ["peers.peers"],
     "measuring": ["measuring.measuring"],
     "spark": ["spark.spark"],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning import cells as module
-from querysmasher.planning.cells import merge
+from querysmasher.planning.cells import merge, work_of
 from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import Partition
 from querysmasher.workload.groups import Group
@@ -172,3 +172,14 @@ def test_the_attributes_must_include_those_of_the_groups(refuses):
     schema = qs.Schema.of(a=3, b=2)
     with refuses(PlanError, ValueError, "attributes"):
         merge(schema, qs.marginals(schema, 2).groups, (0,))
+
+
+def test_queries_that_take_too_much_work_are_refused_before_they_are_written_out():
+    schema = qs.Schema.of(a=100, b=60)
+    groups = qs.queries(schema, a="prefix", b="prefix").groups
+    queries = 100 * 60
+    tracemalloc.start()
+    assert merge(schema, groups, [0, 1], work_of(queries, queries) - 1) is None
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < queries**2 * 8 / 2

@@ -63,10 +63,11 @@ def plan(
     """
     from querysmasher.cli.estimate import estimate
     from querysmasher.cli.expectations import Expectations
-    from querysmasher.cli.folder import check_free
 
     read = opened(spec)
     if save is not None:
+        from querysmasher.cli.folder import check_free
+
         check_archive_name(save)
         check_free(save, force)
     guess = estimate(read.workload, read.searches_centres)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from querysmasher.comparing import check_error_share
 from querysmasher.errors import SpecError
-from querysmasher.exploring.explore import explore
-from querysmasher.measuring import measure
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.scrubbing import scrubbed
-from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.spec.ledger import LedgerPlace
 from querysmasher.spec.model import MeasureSection, PlanSection
@@ -23,6 +20,9 @@ from querysmasher.spec.publication import AboutSection, EstimateSection, OutputS
 from querysmasher.spec.source import Source
 from querysmasher.spec.workloads import Entry
 from querysmasher.workload.workload import Workload
+
+if TYPE_CHECKING:
+    from querysmasher.release.release import Release
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,8 @@ class Spec:
         self, planned: Plan, data: Any, *, seed: int | None = None, progress: bool | None = None
     ) -> Release:
         """Measure as planned; this spends the budget, and records it in the ledger of [budget]."""
+        from querysmasher.measuring import measure  # noqa: PLC0415 - loads slowly, and no plan needs it
+
         return measure(
             planned,
             data,
@@ -146,6 +148,8 @@ class Spec:
     @scrubbed
     def explore(self, data: Any, *, seed: int | None = None, progress: bool | None = None) -> Release:
         """Explore a table; this spends the budget, and records it in the ledger of [budget]."""
+        from querysmasher.exploring.explore import explore  # noqa: PLC0415 - loads slowly, and no plan needs it
+
         own = self.estimate
         return explore(
             self.workload,

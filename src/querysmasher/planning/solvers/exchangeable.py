@@ -101,7 +101,7 @@ def _pieces(block: Block, labels: Sequence[Integers], kinds: NDArray[np.intp]) -
             ordered = sorted(term.pieces, key=lambda piece: piece.axes)
             grams = [within[piece][chosen[axis]] for axis, piece in enumerate(ordered)]
             if all(own.any() for own in grams):
-                gram = gram + term.coefficient * reduce(np.kron, grams)
+                gram = gram + term.coefficient * reduce(_kron, grams)
         found.append((gram, [own[place] for own, place in zip(spaces, chosen, strict=True)]))
     largest = max(float(np.trace(gram)) for gram, _ in found)
     for gram, own in found:
@@ -109,6 +109,10 @@ def _pieces(block: Block, labels: Sequence[Integers], kinds: NDArray[np.intp]) -
             root = square_root(gram, RANK)
             on = kinds[tuple(space.classes for space in own)].ravel()
             yield _Piece(root, on, math.prod(space.copies for space in own), is_graded(root))
+
+
+def _kron(left: Array, right: Array) -> Array:
+    return np.asarray(np.kron(left, right), dtype=float)
 
 
 def _spaces(labels: Integers) -> Iterator[_Space]:
