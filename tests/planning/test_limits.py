@@ -58,7 +58,7 @@ INTEGERS = """
 """What exact integers and exact noise allow, and the default of a public argument."""
 
 FORMULAS = """
-    column_digest MULTIPLIERS SHIFTS
+    cells MULTIPLIERS SHIFTS
     trees/merging OF_CHILDREN
     lines/path STEP REACH
     objectives/insufficient MOST_NAMED
