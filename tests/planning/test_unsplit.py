@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from tests.builders import COST, cps
+from tests.builders import COST, cps, plan_split
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import schemas, workloads
@@ -118,13 +118,14 @@ def test_the_tables_of_the_paper_are_never_whole():
 
 
 @pytest.mark.slow
-def test_pairs_of_many_attributes_are_split():
-    """Whole pairs would be far worse: each would have its own share of the budget."""
+def test_pairs_of_many_attributes_are_no_worse_than_split():
+    """Pairs that are measured whole one by one would be far worse; clusters of pairs are not."""
     schema = qs.Schema.of({f"x{i}": 5 for i in range(12)})
     names = schema.names
     workload = sum(qs.affine(schema, a, b) for i, a in enumerate(names) for b in names[i + 1 :])
     plan = qs.plan(workload, COST)
-    assert not any(s.strategy.whole for s in plan.solutions)
+    assert plan.weighted_loss <= plan_split(workload).weighted_loss * (1 + 1e-6)
+    assert len([m for m in plan.measured if m.whole]) < 12
 
 
 @pytest.mark.slow

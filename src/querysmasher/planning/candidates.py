@@ -29,7 +29,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.allocation import allocated
 from querysmasher.planning.bounds import Place, least_clustered, split_groups, split_roots
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes
-from querysmasher.planning.centre import uniform
+from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
@@ -53,34 +53,14 @@ GRID = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Unsplit:
-    """Groups of a workload that are measured together, as they are, by the optimal strategy."""
-
-    places: tuple[int, ...]
-    """Indexes of the groups in the workload."""
-    merged: MergedRows
-    """Their queries, less the multiples α of the total, on the distinct columns of their cells."""
-    solution: Solution
-    alpha: Array | None = None
-
-    @property
-    def total_loss(self) -> float:
-        """The loss per variance of the total, from which queries that are centred follow."""
-        return 0.0 if self.alpha is None else float(self.merged.weights @ self.alpha**2)
-
-
-Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
-"""Plans the workload with some groups whole and the others split; returns why that cannot be measured."""
-
-
-@dataclass(frozen=True, eq=False)
 class Cluster:
     """Queries that may be measured together, each less a multiple α of the total."""
 
     places: tuple[int, ...]
     """Indexes of their groups in the workload."""
     merged: MergedRows
-    alpha: Array | None = None
+    """The queries on the distinct columns of their cells."""
+    alpha: Array | None
 
     @cached_property
     def shifted(self) -> MergedRows:
@@ -98,14 +78,25 @@ class Cluster:
 
     @property
     def total_loss(self) -> float:
-        """The loss per variance of the total."""
+        """The loss per variance of the total, from which queries that are centred follow."""
         return 0.0 if self.alpha is None else float(self.merged.weights @ self.alpha**2)
 
     def solved(self, tolerance: float, progress: bool | None = None) -> Unsplit:
         """Return the optimum for these queries alone."""
         with working(self.merged, progress):
             solution = solve_whole(self.shifted, tolerance, vars(self).get("root"))  # if it is known
-        return Unsplit(self.places, self.shifted, solution, self.alpha)
+        return Unsplit(self.places, self.merged, self.alpha, solution)
+
+
+@dataclass(frozen=True, eq=False)
+class Unsplit(Cluster):
+    """A cluster that is measured as it is, by the optimal strategy."""
+
+    solution: Solution
+
+
+Planned = Callable[[Sequence[Unsplit]], Plan | PlanError]
+"""Plans the workload with some groups whole and the others split; returns why that cannot be measured."""
 
 
 def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -> MergedRows | None:
@@ -171,8 +162,11 @@ def best_candidate(
     for candidate in _candidates(workload, budget.unit, centred, lines):
         if best is not None and candidate.bound(best) >= math.sqrt(limits().worthwhile) * root_loss(best):
             continue
+        clusters = candidate.clusters()
+        if not clusters and candidate.handicap > 1:
+            continue  # its queries are too many to be measured whole
         coarse = tolerance * candidate.coarseness
-        made = planned([cluster.solved(coarse, progress) for cluster in candidate.clusters()])
+        made = planned([cluster.solved(coarse, progress) for cluster in clusters])
         if isinstance(made, PlanError):
             refusals[candidate.handicap] = made
             continue
@@ -201,7 +195,7 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: Place) -> 
         given, merged = [], None
     every = None
     if merged is not None:
-        cluster = Cluster(tuple(range(count)), merged)
+        cluster = Cluster(tuple(range(count)), merged, None)
         every = Candidate(
             lambda: [cluster],
             lambda _: math.sqrt(unit.squared_change()) * least_root(cluster.root),
@@ -228,10 +222,22 @@ def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred:
     places = [] if maps is None else grown(schema, groups, maps)
     if maps is None or not places:
         return [nothing]
-    change = math.sqrt(unit.squared_change())
-    parts = cache(lambda centres: split_groups(centres, schema, groups, maps))
     rest = [group for i, group in enumerate(workload) if i not in {given[j] for own in places for j in own}]
     centred = len(places) > 1 and (not rest or (centred and _know_total(rest)))
+    change = math.sqrt(unit.squared_change())
+
+    @cache
+    def roots(centres: Centres) -> dict[Place, float]:
+        """Return what the given queries lose at least on every set if they are split."""
+        found = split_roots(split_groups(centres, schema, groups, maps))
+        return {
+            place: root * math.sqrt(unit.squared_change(total=not place)) for place, root in found.items()
+        }
+
+    def known(best: Plan) -> dict[Place, float]:
+        """Return what a plan loses on every set that it splits."""
+        factors = ((m, math.sqrt(unit.squared_change(total=not m.attributes))) for m in best.measured)
+        return {m.attributes: m.root_loss * factor for m, factor in factors if not m.whole}
 
     @cache
     def clusters() -> list[Cluster]:
@@ -244,33 +250,38 @@ def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred:
         return found if sum(min(own.merged.rows.shape) for own in found) <= limits().beside_rows else []
 
     def bound_whole(best: Plan | None) -> float:
-        least = change * least_clustered(maps, places, parts(uniform(schema)))  # before any cluster is merged
-        if best is None or least >= root_loss(best):
-            return least
+        if best is None:  # before any cluster is merged
+            parts = split_groups(uniform(schema), schema, groups, maps)
+            return change * least_clustered(maps, places, parts)
         total = math.sqrt(unit.squared_change(total=True) * sum(own.total_loss for own in clusters()))
-        return (
-            total + change * math.fsum(least_root(own.root) for own in clusters()) if clusters() else math.inf
-        )
+        own = roots(best.centres)
+        tables = (max(root**2 - own.get(place, 0.0) ** 2, 0.0) for place, root in known(best).items())
+        lost = math.fsum(map(math.sqrt, tables)) if rest else 0.0
+        return lost + total + change * math.fsum(least_root(own.root) for own in clusters())
 
     def bound_split(best: Plan | None) -> float:
-        tables = {} if best is None or not rest else {m.attributes: m for m in best.measured if not m.whole}
-        wide = (
-            math.prod(schema.sizes[a] for a in own) for own in tables if any(set(own) <= set(m) for m in maps)
-        )
-        if max(wide, default=0) > limits().tried_cells:
-            return math.inf  # takes long
-        around = best.centres if best is not None and tables else uniform(schema)
-        roots = split_roots(parts(around))
-        found = math.fsum(
-            math.sqrt(unit.squared_change(total=not own))
-            * math.hypot(roots.get(own, 0.0), tables[own].root_loss if own in tables else 0.0)
-            for own in {*roots, *tables}
-        )
-        return found if tables else limits().recentred * found
+        if best is None or not rest:
+            return limits().recentred * math.fsum(roots(uniform(schema)).values())
+        own, tables = roots(best.centres), known(best)
+        return math.fsum(math.hypot(own.get(place, 0.0), tables.get(place, 0.0)) for place in {*own, *tables})
 
     some = Candidate(clusters, bound_whole, 1 / limits().worthwhile, limits().coarse_tolerance)
     split = replace(nothing, bound=bound_split)
-    return [some, split] if rest else sorted((split, some), key=lambda candidate: candidate.bound(None))
+    if _shared_cells(schema, rest, maps) > limits().tried_cells:
+        return [some, replace(nothing, bound=lambda best: 0.0 if best is None else math.inf)]  # takes long
+    if rest and len(places) == 1:
+        return [some, split]
+    return sorted((split, some), key=lambda candidate: candidate.bound(None))
+
+
+def _shared_cells(schema: Schema, tables: Sequence[Group], maps: Sequence[Mapping[int, Integers]]) -> float:
+    """Return the largest number of cells of a set on which both tables and given queries leave something."""
+    asked = np.zeros((2, max(len(tables), len(maps)), len(schema)))
+    for number, group in enumerate(tables):
+        asked[0, number, schema.positions(group.attributes)] = 1.0
+    for number, classes in enumerate(maps):
+        asked[1, number, list(classes)] = 1.0
+    return float(np.exp(((asked[0] * np.log(schema.sizes)) @ asked[1].T).max())) if tables else 0.0
 
 
 def _is_few(group: Group) -> bool:
@@ -424,11 +435,10 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
     if split:
         losses += [m.variance * m.root_loss**2 for m in plan.measured if not m.whole]
         losses += [-own.total_loss * variance for own in unsplit]
-        grams = (plan.estimator.known_gram(group) for group in split if rows.corrects_known)
-        losses += [-float(np.sum(rows.weights.root * (gram @ rows.weights.root))) for gram in grams]
+        losses += [-plan.estimator.gain(group, weighted=True) for group in split]
     for own, at in zip(unsplit, rows.slices, strict=True):
         queries = np.zeros((len(own.merged.rows), rows.count))
-        queries[:, at] = own.solution.strategy.combinations(own.merged.rows)
+        queries[:, at] = own.solution.strategy.combinations(own.shifted.rows)
         alpha = np.zeros(len(queries)) if own.alpha is None else own.alpha
         known = queries @ rows.spread + np.outer(alpha, covariances)
         variances = np.einsum("ij,ij->i", known, queries)

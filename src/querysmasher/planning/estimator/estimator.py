@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from querysmasher.planning.estimator.whole import (
     Place,
     Whole,
     WholeRows,
-    answer_gram,
+    answer_squares,
     answered,
     class_centres,
 )
@@ -156,10 +157,12 @@ class Estimator:
             return self.residual.total(group)
         if self.whole is None or not self.residual.knows(group):
             return float(self.variances(group).sum())
-        gains = (
-            np.trace(answer_gram(group, own, weighted=False)) for own in self._tables(group, self._gains)
-        )
-        return self.residual.total(group) - float(sum(gains))
+        return self.residual.total(group) - self.gain(group, weighted=False)
+
+    def gain(self, group: Group, *, weighted: bool) -> float:
+        """Return by how much rows measured whole lower the loss of a group of which residuals know all."""
+        tables = self._tables(group, self._gains)
+        return math.fsum(answer_squares(group, own, weighted=weighted) for own in tables)
 
     def check(self, group: Group) -> None:
         """Refuse a group that has queries outside what is measured."""
@@ -230,7 +233,7 @@ class Estimator:
             result[part.at] += part.covaried if covaried else part.rows
         return result
 
-    @property
+    @cached_property
     def _gains(self) -> dict[Place, Array]:
         """The known parts, combined so that each by itself lowers the variance of a query that is known."""
         if not self.whole_rows.corrects_known:
@@ -260,13 +263,6 @@ class Estimator:
             some = slice(start, min(start + step, count))
             own = {place: part[some] for place, part in parts.items() if set(place) <= set(places)}
             yield lifted(own.get, places, self.schema.sizes, self.residual.centre, (some.stop - start,))
-
-    def known_gram(self, group: Group) -> Array:
-        """Return the sum of weight × (c outer c) over the group's queries, of which all is known."""
-        places = set(self.schema.positions(group.attributes))
-        known = {own: rows for own, rows in self.covaried().items() if set(own) <= places}
-        (tables,) = self._tables(group, known, most=self.whole_rows.count)
-        return answer_gram(group, tables, weighted=True)
 
     # --- tables ---
 

@@ -368,8 +368,8 @@ def answered(group: Group, tables: Array) -> Array:
     return np.moveaxis(result, 0, -1)
 
 
-def answer_gram(group: Group, tables: Array, *, weighted: bool) -> Array:
-    """Return Σ_q (q·T) outer (q·T) over the group's queries, for tables T along the first axis."""
+def answer_squares(group: Group, tables: Array, *, weighted: bool) -> float:
+    """Return Σ (q·T)² over the group's queries q and the tables T along the first axis."""
     left = right = np.moveaxis(tables, 0, -1)
     for _, family in group.parts():
         axes = len(family.shape)
@@ -385,5 +385,4 @@ def answer_gram(group: Group, tables: Array, *, weighted: bool) -> Array:
             axes = 1
         ends = range(left.ndim - axes, left.ndim)
         left, right = (np.moveaxis(own, range(axes), ends) for own in (left, right))
-    left, right = (own.reshape(own.shape[0], -1) for own in (left, right))
-    return (group.weight if weighted else 1.0) * (left @ right.T)
+    return (group.weight if weighted else 1.0) * float(np.vdot(left, right))
