@@ -345,5 +345,5 @@ def test_queries_that_rounding_loses_on_the_way_end_the_search_not_the_plan():
     aimed = 0.1 * qs.queries(schema, c="range", a="prefix").within(1)
     workload = qs.linear(schema, ["b", "c", "a"], rows) + aimed
     plan = qs.plan(workload, COST, insufficient="scale")
-    assert plan.gap <= 0.01
+    assert plan.gap <= 0.02
     assert np.isfinite(plan.variances(workload)).all()

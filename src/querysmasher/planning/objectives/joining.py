@@ -112,7 +112,8 @@ def _merged(group: Group, own: Sequence[int], scopes: Scopes) -> Group:
     matrix, weights = np.ones((1, 1)), np.ones(1)
     for _, family in free:
         matrix = np.asarray(np.kron(matrix, family.matrix()), dtype=float)
-        weights = np.kron(weights, np.ones(family.rows) if family.weights is None else family.weights)
+        own_weights = np.ones(family.rows) if family.weights is None else family.weights
+        weights = np.multiply.outer(weights, own_weights).ravel()
     together = Rows(tuple(n for _, family in free for n in family.shape), matrix, weights)
     rest = [part for part in parts if part not in free]
     families: list[Family] = [together, *(family for _, family in rest)]

@@ -229,14 +229,17 @@ class Multipliers:
 
         The rows' are relative to their mean; `floor` is their least, as a fraction of the average.
         """
-        moved, *pace = _grown(self.groups, np.log(np.maximum(by_group, 1e-300)), self.rates[0], self.last[0])
+        moved, rate, logs = _grown(
+            self.groups, np.log(np.maximum(by_group, 1e-300)), self.rates[0], self.last[0]
+        )
         groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
         rows, paces = list(self.rows), list(zip(self.rates, self.last, strict=True))
-        paces[0] = pace
+        paces[0] = rate, logs
         for number, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True)):
             if not scope.fixed and values.any():
                 logs = np.log(np.maximum(values, 1e-300) / float(u @ values))
-                moved, *paces[number + 1] = _grown(u, logs, *paces[number + 1])
+                moved, *pace = _grown(u, logs, *paces[number + 1])
+                paces[number + 1] = pace[0], pace[1]
                 moved = np.maximum(moved / moved.sum(), floor / len(u))
                 moved = by_length(moved) if scope.by_length else moved
                 rows[number] = moved / moved.sum()

@@ -213,7 +213,8 @@ class _Smooth:
             value += math.log(float(loss.sum()) * total)
             loss = loss / loss.sum()
         cost, queries, terms = cost / total, queries / queries.sum(), each / values[:, None]
-        mean = np.bincount(self.classes.ravel(), (queries[:, None] * terms).ravel(), len(x) + 1)[:-1]
+        products = (queries[:, None] * terms).ravel()
+        mean = np.bincount(self.classes.ravel(), products, len(x) + 1)[:-1].astype(float)
         gradient = loss - float(self.losses is not None) * cost + self.weight * part * (mean - cost)
         return _Point(x, value, gradient, loss, cost, queries, terms, mean, self.weight * part, part)
 

@@ -169,11 +169,11 @@ class VarianceTable:
         if members[0] in self._whole:
             every = tuple(range(len(group.families)))
             squares = self._alone(self._whole[members[0]], group)
-            terms = tuple(
+            alone = tuple(
                 (number, (self._column((members[0], number), own, scopes),))
                 for number, own in squares.items()
             )
-            return Entry(group, members, (every,), terms)
+            return Entry(group, members, (every,), alone)
         listed = [(m, list(tied(m, shares))) for m, shares in self.estimator.residual.shares(group)]
         clusters: Clusters = ()  # if nothing is measured of the queries, which are zero or public
         if listed:
