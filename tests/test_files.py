@@ -249,6 +249,7 @@ def test_an_array_is_no_larger_than_its_file(written, content, refuses):
     with refuses(FileError, ValueError, "thing.qs"):
         read_archive(written, "thing")
 
+
 @pytest.mark.parametrize(
     "text",
     [
