@@ -334,13 +334,13 @@ def number(text):
 
 def alike(row, wanted):
     """Whether a row is the same but for rounding: by a millionth of a standard error, or of a record."""
-    unit = wanted.get("std", 1.0)
     units = {"std": wanted.get("std"), "cv": wanted.get("cv")}
+    error = wanted.get("std")
+    unit = error if isinstance(error, float) else 1.0
     return row.keys() == wanted.keys() and all(
         row[key] == value
         or (
-            isinstance(value, float)
-            and isinstance(row[key], float)
+            type(value) is type(row[key]) is float
             and math.isclose(row[key], value, rel_tol=1e-10, abs_tol=1.001e-6 * units.get(key, unit))
         )
         for key, value in wanted.items()
