@@ -250,6 +250,23 @@ def test_an_array_is_no_larger_than_its_file(written, content, refuses):
         read_archive(written, "thing")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'descr': '<f8', 'shape': (((50,)}",  # a bracket that is not closed
+        "{'descr': '<,f8', 'fortran_order': False, 'shape': (50,)}",  # no type
+        "x\n  y\n z",
+        "(" * 300,
+    ],
+)
+def test_a_header_that_is_no_python_is_refused(written, text, refuses):
+    header = text.encode() + b"\n"
+    magic = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    rewritten(written, **{"0.npy": magic + header + bytes(400)})
+    with refuses(FileError, ValueError, "thing.qs"):
+        read_archive(written, "thing")
+
+
 def peak_of_reading(path):
     """The most memory that Python and NumPy take while a file is read and refused, in MB."""
     tracemalloc.start()

@@ -3,6 +3,7 @@
 import json
 import math
 import zlib
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -14,13 +15,17 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.arrays import first_largest, in_order
 from querysmasher.comparison.compare import Row
+from querysmasher.comparison.hdmm import Errors
+from querysmasher.comparison.rehearsal import Rehearsed, rehearse
 from querysmasher.formatting import decimal, figure, number, settled, shortened
+from querysmasher.planning import solvers
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limits import limited
 from querysmasher.planning.objectives.objective import _listed
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.strategies import has_own_centre
 from querysmasher.report.plan_data import shares, tenths
+from querysmasher.report.plan_errors import error_data
 from querysmasher.workload.target import Target
 from tests.statistics.dense import Dense
 
@@ -164,6 +169,29 @@ def test_equal_mechanisms_are_both_best_and_stay_in_order():
     assert json.dumps(found.chart().to_dict()).count("(best)") == len(rows)
 
 
+def test_of_templates_that_lose_the_same_the_first_is_named():
+    for off in (1e-14, -1e-14):
+        errors = {
+            "kronecker": Errors(6.0, 1.0),
+            "union": Errors(5.0, 1.0),
+            "marginals": Errors(5 + 5 * off, 1.0),
+        }
+        with mock.patch(
+            "querysmasher.comparison.compare.hdmm", side_effect=lambda _, name, e=errors: e[name]
+        ):
+            (row,) = qs.compare(qs.marginals(small(), 1), qs.zCDP(0.02), ["hdmm"]).rows
+        assert "union" in row.note
+
+
+def test_ways_that_are_equally_good_on_a_rehearsal_stay_in_order():
+    rows = [Rehearsed(name, name, 0.1 * (1 + off), 1.0) for name, off in NEARLY]
+    rows.insert(0, Rehearsed("worse", "worse", 0.2, 1.0))
+    table = pa.table({a.name: [a.values[0]] for a in small()})
+    with mock.patch("querysmasher.comparison.rehearsal._row", side_effect=rows):
+        found = rehearse(qs.marginals(small(), 1), table, qs.zCDP(0.02))
+    assert [row.name for row in found.rows] == [*(name for name, _ in NEARLY), "worse"]
+
+
 def test_a_value_with_exactly_the_share_asked_for_is_the_quantile():
     schema = qs.Schema([qs.Ordinal("age", range(4)), qs.Binned("pay", edges=[0, 1, 2])])
     cells = np.array([[10, 20], [5, 15], [25, 5], [10, 10]])
@@ -187,7 +215,56 @@ def test_pages_are_the_same_to_the_letter(on, tmp_path):
     assert len(seen) == 1
 
 
+def test_of_groups_with_equal_errors_the_first_are_on_a_page(monkeypatch):
+    monkeypatch.setattr("querysmasher.report.plan_errors.GROUPS", 3)
+    plan = qs.plan(qs.marginals(qs.Schema.of(dict.fromkeys("abcdef", 4)), 1), qs.zCDP(0.02))
+    for processor in PROCESSORS:
+        errors = altered(np.full(6, plan.rmse), processor)
+        groups = [replace(row, rmse=rmse) for row, rmse in zip(plan.summary(), errors, strict=True)]
+        data, _ = error_data(plan, groups, [], plan.rmse, None)
+        assert [row["label"] for row in data["groups"]] == ["a = x", "b = x", "c = x"]
+
+
 @pytest.mark.parametrize("parts", [[1 / 3] * 3, [0.1625, 0.3375, 0.5], [0.00125] * 4 + [0.995]])
 def test_shares_are_rounded_alike(parts):
     seen = {tuple(tenths(list(altered(np.array(parts), processor)))) for processor in PROCESSORS}
     assert len(seen) == 1
+
+
+def test_of_integers_that_lose_the_same_the_first_are_measured(monkeypatch):
+    """So many attributes leave few bits each, in which rows of integers can be rounded in several ways."""
+    schema = qs.Schema.of(a=4, b=4, c=4, d=4)
+    table = pa.table({name: [0, 1, 1, 3] for name in schema.names})
+    plan, solve, seen = qs.plan(qs.marginals(schema, 4), qs.zCDP(0.1)), np.linalg.solve, []
+    for processor in PROCESSORS[:2]:
+        monkeypatch.setattr(np.linalg, "solve", lambda *given, p=processor: altered(solve(*given), p))
+        seen.append(qs.measure(plan, table, seed=1, max_records=2**40).answer().values)
+    np.testing.assert_allclose(seen, seen[:1] * len(seen), rtol=1e-6, atol=1e-6)
+
+
+def test_of_methods_that_reach_the_same_the_first_counts(monkeypatch):
+    """No workload is known on which both do so; here one returns what the other found."""
+    schema, found, structured = qs.Schema.of(a=4, b=5), [], solvers.solve_structured
+    asked = qs.queries(schema, a="prefix", b="prefix") + qs.queries(schema, a="range", b="range")
+    monkeypatch.setattr(
+        solvers, "solve_structured", lambda *given: found.append(structured(*given)) or found[-1]
+    )
+    for off in (1e-14, -1e-14):
+        monkeypatch.setattr(
+            solvers,
+            "solve_fourier",
+            lambda _, off=off: replace(found[-1], reached=found[-1].reached * (1 + off), method="fourier"),
+        )
+        with limited(dense_cells=1, joint_dense_cells=1):
+            assert list(qs.plan(asked, qs.zCDP(0.1), centering="uniform").fallbacks) == ["structured"]
+
+
+def test_notes_stand_in_the_order_of_what_they_are_about():
+    """And not in that of a set of words, which differs from process to process."""
+    plan = qs.plan(qs.queries(qs.Schema.of(a=4, b=5), a="identity", b="identity"), qs.zCDP(0.1))
+    (pair,) = (own for own in plan.measured if len(own.blocks) == 2)
+    for methods in (("structured", "fourier"), ("fourier", "structured")):
+        solutions = list(plan.solutions)
+        for (_, place), method in zip(pair.blocks, methods, strict=True):
+            solutions[place] = replace(solutions[place], method=method)
+        assert tuple(replace(plan, measured=(pair,), solutions=tuple(solutions)).fallbacks) == methods

@@ -63,7 +63,8 @@ MANIFEST_ROOM = 1000
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
-    tokenize.TokenError,  # in the header of an array
+    tokenize.TokenError,  # in the header of an array, as the next
+    SyntaxError,
     LookupError,
     ValueError,
     TypeError,

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import querysmasher as qs
+from querysmasher.comparison.compare import Comparison
 from tests.cli.conftest import PEOPLE, SPEC
 
 
@@ -33,6 +34,11 @@ def test_the_plan_makes_the_same_promise(run, spec):
     said = "one person (a value of 'household'), of which at most 2 are counted"
     assert said in run("plan").words
     assert said in run("plan", "--json").json["guarantee"]
+
+
+def test_so_does_a_comparison(run, spec, monkeypatch):
+    monkeypatch.setattr(qs, "compare", lambda workload, budget, **_: Comparison(workload, budget, (), "mean"))
+    assert "one person (a value of 'household'), of which at most 2 are counted" in run("compare").words
 
 
 def test_a_missing_column_is_told_by_check_and_release(run, spec, folder):

@@ -11,6 +11,7 @@ from querysmasher.cli import expectations
 from querysmasher.formatting import number
 from querysmasher.spec import read_spec
 from tests.cli.conftest import SPEC
+from tests.spec.files import WORKLOAD
 
 
 def estimate(workload, searches_centres=False):
@@ -224,3 +225,22 @@ def test_other_words_are_rounded_up(run, folder):
     given = qs.zCDP(0.3333333333)
     for budget in (qs.zCDP(0.3334), qs.GaussianDP(0.8165), qs.ApproxDP(3.886, 1e-6), qs.PrivacyCost(0.6667)):
         assert given.privacy_cost <= budget.privacy_cost <= 1.001 * given.privacy_cost
+
+
+@pytest.mark.slow
+def test_what_is_said_of_the_share_of_the_budget_is_true(run, folder):
+    said = (
+        "The budget share is what is spent on exactly the attributes of a row: rows on the same attributes "
+        "show the same share, unless their queries are measured as they are."
+    )
+    table = '[[workload]]\nkind = "queries"\nfamilies = {{sex = "identity", age = "{}"}}\n'
+    where = '[[workload]]\nkind = "where"\npredicate = "sex == \'F\' and age {}"\n'
+    split = [table.format("prefix"), table.format("range")]
+    whole = [where.format(">= 3"), where.format("<= 8")]
+    for asked, are_split in ((split, True), (whole, False)):
+        (folder / "release.toml").write_text(SPEC.replace(WORKLOAD, "\n" + "".join(asked)))
+        assert said in run("plan").words
+        first, second = (group["budget_share"] for group in run("plan", "--json").json["groups"])
+        own = read_spec("release.toml").plan().budget_shares()["sex", "age"]
+        assert first == pytest.approx(own if are_split else own - second)
+        assert second == pytest.approx(own if are_split else own - first)

@@ -4,6 +4,7 @@ import pytest
 from rich.cells import cell_len
 
 import querysmasher as qs
+from querysmasher import demo
 from querysmasher.cli import output
 from tests.cli.conftest import PEOPLE, SPEC
 from tests.test_text import acts
@@ -66,6 +67,19 @@ WIDTHS = [60, 80, 100, 200, None]
 def width(request, monkeypatch):
     monkeypatch.setattr(output, "_width", lambda: request.param)
     return request.param
+
+
+def test_the_demo_fits_the_terminal(monkeypatch, tmp_path, capsys):
+    """And is as wide as its tables need in a pipe."""
+    long = "words " * 40
+    monkeypatch.setattr(demo, "plan_without_data", lambda console: console.print(long))
+    monkeypatch.setattr(demo, "release_a_table", lambda *_: {"pages": {}})
+    monkeypatch.setenv("COLUMNS", "60")
+    for on_terminal, width in ((True, 60), (False, 110)):
+        monkeypatch.setattr("sys.stdout.isatty", lambda on_terminal=on_terminal: on_terminal)
+        demo.run_demo(tmp_path)
+        first = capsys.readouterr().out.splitlines()[0]
+        assert width - len("words ") < len(first) <= width
 
 
 def test_a_terminal_has_a_width_and_a_pipe_has_none(monkeypatch, capsys):

@@ -16,7 +16,7 @@ import pytest
 import querysmasher as qs
 from querysmasher import extras
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.release.comparing import difference
+from querysmasher.release.comparing import close, difference
 from querysmasher.release.description import document
 from querysmasher.release.formats import WRITERS
 from querysmasher.release.verify import FAILED, OK, OPEN
@@ -216,6 +216,16 @@ def another_machine(monkeypatch):
             yield
 
     return rounding
+
+
+@pytest.mark.parametrize(("off", "same"), [(1e-13, True), (2e-9, False), (9e-7, False)])
+def test_a_count_of_millions_may_differ_by_rounding_but_by_no_record(tmp_path, off, same):
+    count = 330_000_000.0
+    given, expected = tmp_path / "given.csv", tmp_path / "expected.csv"
+    given.write_text(f"value,std\n{count * (1 + off)!r},10.0\n")
+    expected.write_text(f"value,std\n{count!r},10.0\n")
+    assert (difference(given, expected) == "") == same
+    assert close({"records": [count * (1 + off)]}, {"records": [count]}) == same
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ a block, the rule of James and Stein,
 
 has an expected squared error, weighted by l, smaller than that of e on every table, provided that the noise
 of the target is independent of that of y (Bock 1975). Answers are then reconstructed as a release
-reconstructs them.
+reconstructs them. Queries that are measured as they are, not split, share their noise with the tables that a
+target would be made of: they are not shrunk.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ class ShrunkStore:
         if attribute not in self._singles:
             release, single = self._release, self._model.single(attribute)
             numbers = [i for i, m in enumerate(release.plan.measured) if m.attributes == (attribute,)]
-            if len(numbers) == 1 and release.estimator.is_split:
+            if len(numbers) == 1:
                 reconstruction = Reconstruction(
                     release.plan, release.centres, self, release.public_total, release.estimator
                 )
@@ -222,7 +223,10 @@ class Shrunken:
 
     def _reconstruction(self, group: Group) -> Reconstruction:
         """Return what answers a group; groups that ask for the same of each attribute share it."""
-        release, wanted = self._release, self._wanted(group)
+        release = self._release
+        if not release.estimator.is_split:
+            return release.reconstruction
+        wanted = self._wanted(group)
         for asked, found in self._known:
             if all(_key(own) == _key(asked.get(a, own)) for a, own in wanted.items()):
                 asked.update(wanted)
@@ -234,12 +238,11 @@ class Shrunken:
 
     def _wanted(self, group: Group) -> dict[int, Family | None]:
         """Return the family of each attribute of a group, or None where it is not to be written out."""
-        split = self._release.estimator.is_split
         found: dict[int, Family | None] = {}
         for names, family in group.parts():
             small = len(names) == 1 and max(family.rows, family.cells) * family.cells <= LARGEST
             for a in self._release.plan.schema.positions(names):
-                found[a] = family if split and small else None
+                found[a] = family if small else None
         return found
 
     def answer(self, group: Group) -> Array | None:

@@ -37,8 +37,11 @@ WRITER = "software"
 CLOSE = 1e-6
 """Maximum difference of two numbers that are the same but for rounding, on another machine.
 
-It is relative to the number, and for values and ends of intervals to the standard error if that is larger.
+It is relative to the standard error; for errors, to themselves.
 """
+
+EXACT = 1e-10
+"""The same, relative to the number: a millionth of a large count could be many standard errors."""
 
 NOTHING = 1e-9
 """Maximum difference of two numbers that should both be zero, in records or as shares."""
@@ -142,7 +145,7 @@ def close(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(close, one, other))
     if type(one) is type(other) is float:
-        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=NOTHING)
+        return math.isclose(one, other, rel_tol=EXACT, abs_tol=NOTHING)
     return type(one) is type(other) and bool(one == other)
 
 
@@ -222,8 +225,8 @@ def _close(column: str, found: Array, expected: Columns, reach: float) -> Any:
     none = [1.0] * len(wanted)  # estimates have no errors: one record
     value, std = (_floats(expected.get(other, none)) for other in ("value", "std"))
     with np.errstate(all="ignore"):
-        unit = np.abs(wanted) if column in ("std", "cv") else np.maximum(np.abs(wanted), np.abs(std))
-        near = np.abs(found - wanted) <= CLOSE * unit
+        most = CLOSE * np.abs(wanted if column in ("std", "cv") else std) + EXACT * np.abs(wanted)
+        near = np.abs(found - wanted) <= most
         if column in ROUNDED:
             exact, border = {
                 "low": (value - reach * std, np.maximum(found, wanted)),
@@ -231,7 +234,7 @@ def _close(column: str, found: Array, expected: Columns, reach: float) -> Any:
                 "cv": (std / np.abs(value), (found + wanted) / 2),
             }[column]
             step = ROUNDED[column] * (np.abs(exact) if column == "cv" else std)
-            at_border = np.abs(exact - border) <= CLOSE * np.maximum(unit, step)
+            at_border = np.abs(exact - border) <= most + CLOSE * step
             near |= (np.abs(found - wanted) <= 2 * step) & at_border
     return near | (np.isnan(found) & np.isnan(wanted)) | (found == wanted)
 
