@@ -25,8 +25,6 @@ class LargeLimits:
     """Maximum number of entries of these, as rows over all values."""
     exact_range_work: float = 5e7
     """Maximum of values × distinct ends of ranges whose variances are computed one by one, exactly."""
-    quick_values: int = 20_000
-    """Maximum number of values of an attribute that is planned quickly; beyond, fewer plans are tried."""
     path_steps: int = 4
     """Number of steps towards the lower bound of weighted prefixes."""
     forest_gap: float = 1e-3

@@ -36,7 +36,7 @@ from querysmasher.planning.objectives.multipliers import (
     best_sum,
     class_losses,
 )
-from querysmasher.planning.objectives.sharing import Sharing, with_noise
+from querysmasher.planning.objectives.sharing import MOST_WEIGHT, Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget
@@ -47,9 +47,6 @@ FLOOR, MOST_FLOOR = 1e-3, 0.03
 
 PRECISION = 0.5
 """Tolerance of the plans with other weights, in tolerances, if nothing is subtracted from their bounds."""
-
-MOST_WEIGHT = 1e6
-"""Maximum sum of the multipliers of targets, relative to the loss: beyond, the budget does not suffice."""
 
 FIRST_SHARE = 0.1
 """The sum of the first multipliers of targets, relative to the loss."""

@@ -36,7 +36,8 @@ FIRST_POWER, GROWTH = 100.0, 4.0
 """The first τ, and its growth."""
 
 MOST_WEIGHT = 1e6
-"""Maximum weight of the penalty: beyond, the loss is lost in rounding errors."""
+"""Maximum weight of the penalty, and of multipliers of targets, relative to the loss: beyond, it is lost in
+rounding errors."""
 
 
 class Sharing:

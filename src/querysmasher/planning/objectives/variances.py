@@ -28,6 +28,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.estimator.shares import Tied, tied
+from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.planned import Extreme, Planned
@@ -192,8 +193,8 @@ class VarianceTable:
         try:
             estimator.check(group)
         except OutsideMeasuredSpaceError:
-            totals = [m for m in self._plan.measured if not m.attributes]
-            estimator = self._of([*totals, measured])
+            totals = self._of([m for m in self._plan.measured if not m.attributes])  # or it is public
+            estimator = Estimator(totals.residual, [Whole.of((measured,), totals.strategies)])
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
 
     def _joint(
