@@ -12,9 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import querysmasher as qs
-from querysmasher.planning.solvers.tree import solve_tree
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.planning.trees.nested import nested
+from querysmasher.planning.trees.solving import solve_tree
 from querysmasher.workload.family import Family
 
 IMAGES = Path(__file__).parent / "images"

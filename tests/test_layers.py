@@ -259,7 +259,9 @@ def asked_by_kind(sources):
 def test_objects_are_asked_and_not_told_apart_by_their_kinds():
     sources = package_sources()
     assert asked_by_kind(sources) == [
-        "planning/strategies/matrix_axis: Matrix",  # a strategy knows its own counterpart in integers
+        "planning/strategies/__init__: Matrix",  # square ones bring a centre
+        "planning/strategies/dense: Merged",  # a strategy knows its own counterpart in integers
+        "planning/strategies/diagonal: Filter",
         "planning/strategies/mirrored: Mirrored",
         "planning/strategies/tree: Tree",
         "statistics/numeric: Ordinal",  # refuses others, and names their kind

@@ -17,8 +17,8 @@ from querysmasher.comparison.compare import Row
 from querysmasher.formatting import decimal, figure, number, settled, shortened
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.insufficient import _listed
-from querysmasher.planning.objectives.table import VarianceTable
+from querysmasher.planning.objectives.objective import _listed
+from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.strategies import has_own_centre
 from querysmasher.report.plan_data import shares, tenths
 from querysmasher.workload.target import Target

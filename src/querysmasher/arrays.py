@@ -82,34 +82,6 @@ def along_axes(tensor: Array, first: int, matrices: Sequence[Array]) -> Array:
     return tensor
 
 
-def quadratic_forms(
-    gram: Array, shape: Sequence[int], factors: Sequence[tuple[tuple[int, ...], Array]]
-) -> Array:
-    """Return q G qᵀ for all products q of one row per factor, without writing any of them out.
-
-    G is over cells with axes of this shape; each factor is over some of the axes, which it has after its
-    first. Together the factors are over every axis once. The result has one axis per factor.
-    """
-    result = gram.reshape(*shape, *shape)
-    left = list(range(len(shape)))  # axes of cells; axes of rows come last
-    for axes, tensor in factors:
-        rows = tensor.reshape(len(tensor), -1)
-        places = [left.index(axis) for axis in axes]
-        both = [*places, *(len(left) + place for place in places)]
-        moved = np.moveaxis(result, both, range(len(both)))
-        rest = moved.shape[len(both) :]
-        flat = moved.reshape(rows.shape[1], -1)
-        found = np.empty((len(rows), math.prod(rest)))
-        step = max(1, CHUNK // flat.shape[1])
-        for start in range(0, len(rows), step):
-            part = rows[start : start + step]
-            half = (part @ flat).reshape(len(part), rows.shape[1], -1)
-            found[start : start + step] = np.einsum("qc,qcr->qr", part, half)
-        left = [axis for axis in left if axis not in axes]
-        result = np.moveaxis(found.reshape(len(rows), *rest), 0, -1)
-    return result
-
-
 def square_root(gram: Array, cutoff: float) -> Array:
     """Return independent rows R with RᵀR = gram, omitting eigenvalues below `cutoff` × the largest."""
     values, vectors = np.linalg.eigh(gram)

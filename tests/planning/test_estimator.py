@@ -21,6 +21,8 @@ from tests.profiles import fewer
 from tests.reference import marginal_map, query_rows
 from tests.strategies import schemas, workloads
 
+pytestmark = pytest.mark.filterwarnings("ignore::querysmasher.errors.QuerySmasherWarning")  # any family
+
 PUBLIC = 1e-9
 """A noise variance that stands for none."""
 

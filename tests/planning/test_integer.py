@@ -128,7 +128,7 @@ def test_rows_rounded_around_any_centre(k, bits, seed):
     rows -= np.outer(rows @ k / (k @ k), k)
     if np.abs(rows).max() < 1e-6:
         return
-    found = round_rows(rows, k, bits)
+    found = round_rows(rows, [k], bits)
     assert found.dtype == np.int64
     assert not (found @ k).any()
     largest = int(np.abs(found).max())
@@ -155,7 +155,7 @@ def test_rows_rounded_around_the_uniform_centre_move_as_little_as_they_can(steps
     if not row.any():
         return
     rows = np.stack([row, row[::-1] / 2])
-    found = round_rows(rows, np.ones(len(row), dtype=np.int64), bits)
+    found = round_rows(rows, [np.ones(len(row), dtype=np.int64)], bits)
     expected = np.stack([repaired(r) for r in rows * ((2**bits - 1) / np.abs(row).max())])
     whole = expected / np.gcd.reduce(expected.astype(np.int64), axis=None)
     doubled = whole * 2.0 ** max(0, bits - int(np.abs(whole).max()).bit_length())

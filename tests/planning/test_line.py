@@ -93,9 +93,28 @@ def test_variances_of_many_ranges_follow_from_running_sums(ends, limit_planning)
     family = qs.ranges(schema, "a", first, last)
     expected = np.einsum("ij,ij->i", family.matrix(), family.matrix() @ np.linalg.inv(whole_gram(strategy)))
     balanced = family.matrix() - (family.matrix() @ strategy.centre)[:, None]
-    for dense, work in ((2_000, 1e9), (1, 1e9), (1, 0)):
-        limit_planning(written_values=dense, exact_range_work=work)
+    widest = int((last - first).max()) + 1
+    for work in (1e9, 400 * (widest - 1), 0):  # along the diagonals, end by end, by running sums
+        limit_planning(exact_range_work=work)
         np.testing.assert_allclose(strategy.whole_variances(family), expected, rtol=1e-7)
         np.testing.assert_allclose(
             strategy.query_variances(family), strategy.variances([((0,), balanced)]), rtol=1e-6
         )
+
+
+@pytest.mark.parametrize(("width", "smooth"), [(None, True), (30, False)])
+def test_filters_of_moving_sums_are_no_smooth_functions(width, smooth, limit_planning):
+    """Their ranges are taken end by end, or along diagonals: running sums would be wrong by a tenth."""
+    n = 2_000
+    schema = qs.Schema.of(a=n)
+    first = np.arange(0 if width is None else n - width + 1)
+    asked = "prefix" if width is None else qs.ranges(schema, "a", first, first + width - 1)
+    plan = qs.plan(qs.queries(schema, a=asked), qs.PrivacyCost(1.0))
+    (strategy,) = (s.strategy for s in plan.solutions if s.strategy.kind == "mirrored")
+    assert (strategy._fit.misfit < 0.01) == smooth
+    low, high = np.array([0, 5, 900, 1_900]), np.array([29, 34, 929, 1_999])
+    rows = ((np.arange(n) >= low[:, None]) & (np.arange(n) <= high[:, None])).astype(float)
+    expected = np.einsum("ij,ij->i", rows, strategy.covary_whole(rows))
+    for work in (1e9, 4 * 99, 0):
+        limit_planning(exact_range_work=work)
+        np.testing.assert_allclose(strategy.of_spans(low, high), expected, rtol=1e-6)

@@ -18,15 +18,15 @@ from querysmasher.planning.lattice import independent, integer_rows
 from querysmasher.planning.strategies import (
     DenseStrategy,
     MergedStrategy,
-    rounding,
     strategy_from_data,
     strategy_of_integers,
 )
-from querysmasher.planning.strategies import coarse as coarse_module
+from querysmasher.planning.strategies import dense as dense_module
 from querysmasher.planning.strategies import span as span_module
+from querysmasher.planning.strategies.rounding import LATTICE_BITS, reduced, round_on_lattice, scaled
 from querysmasher.planning.strategies.strategy import squared_lengths
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Matrix, Merged, factor_from_data
+from querysmasher.privacy.factors import Merged, factor_from_data
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from tests.privacy.test_factors import every_number
 from tests.profiles import fewer
@@ -91,7 +91,8 @@ def test_variances_and_membership_are_those_of_the_rows_written_out(strategy, da
     expected = ((queries @ inverse) ** 2).sum(axis=1)
     rest = ((queries - queries @ inverse @ dense) ** 2).sum(axis=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coarse_module, "CHUNK", chunk)
+        patch.setattr(span_module, "CHUNK", chunk)
+        patch.setattr(dense_module, "CHUNK", chunk)
         found = strategy.variances(factors)
         inside = strategy.contains(factors)
     assert found.shape == tuple(len(rows) for _, rows in factors)
@@ -111,7 +112,7 @@ def test_several_products_together_are_like_each_alone(strategy, data, chunk):
     asked.append([(tuple(range(len(strategy.shape))), strategy.written_out())])
     alone = [strategy.variances(factors) if strategy.contains(factors) else None for factors in asked]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coarse_module, "CHUNK", chunk)
+        patch.setattr(dense_module, "CHUNK", chunk)
         together = list(strategy.variances_if_contained(asked))
     assert together[-1] is not None
     for one, other in zip(alone, together, strict=True):
@@ -129,7 +130,8 @@ def over_cells(strategy):
 @settings(max_examples=60, deadline=None)
 @given(strategy=merged_strategies())
 def test_it_is_the_dense_strategy_of_its_rows(strategy):
-    dense = DenseStrategy(strategy.shape, rows_of(strategy))
+    lattice = None if strategy.lattice is None else strategy.lattice[:, strategy.partition.of_cells()]
+    dense = DenseStrategy(strategy.shape, rows_of(strategy), lattice)
     assert strategy.is_sound()
     assert strategy.rank == dense.rank
     assert np.array_equal(strategy.written_out(), dense.matrix)
@@ -187,16 +189,12 @@ def test_integer_rows_are_combinations_of_the_lattice(strategy, bits):
         assert loss == pytest.approx(found / strategy.leverage, rel=1e-6)
 
 
-def test_large_products_with_the_lattice_are_exact(monkeypatch):
+def test_large_products_with_a_lattice_are_exact():
     rng = np.random.default_rng(1)
-    lattice = rng.integers(-5, 6, (3, 8)) + 40 * np.eye(3, 8, dtype=np.int64)
-    strategy = MergedStrategy(
-        (8,), (np.arange(8),), np.arange(8), rng.standard_normal((3, 3)) @ lattice, lattice
-    )
-    floating = strategy.rounded([], 30).factors[0][1].matrix
-    monkeypatch.setattr(rounding, "integer_product", lambda left, right: left @ right)
-    assert np.array_equal(strategy.rounded([], 30).factors[0][1].matrix, floating)
-    assert np.linalg.matrix_rank(np.concatenate([lattice, floating / np.abs(floating).max()])) == 3
+    lattice = rng.integers(-(2**20), 2**20, (3, 8))
+    coefficients = rng.standard_normal((3, 3))
+    exact = scaled(coefficients, 30 + LATTICE_BITS).astype(object) @ lattice.astype(object)
+    assert np.array_equal(round_on_lattice(coefficients, lattice, 30), reduced(exact.astype(np.int64), 30))
 
 
 def test_rows_without_a_lattice_are_completed_to_all_columns(limit_planning, refuses):
@@ -231,24 +229,30 @@ def test_spans_of_rows_far_apart(data, tame, chunk):
         span = span_module.Span(rows * scales[:, None], roots)
         assert span.is_independent()
         found = span.coefficients(vectors)
-        outside = span.outside(vectors, found)
-        np.testing.assert_allclose(span.combinations(vectors / roots), found)
+        inside = span.inside(vectors)
+        images = data.draw(integer_arrays((2, count))).astype(float)
+        turned = span.transposed_coefficients(images * scales)
     np.testing.assert_allclose(found * scales, vectors @ inverse * scales, atol=1e-10)
-    np.testing.assert_allclose(outside, vectors - vectors @ inverse * scales @ (rows * roots), atol=1e-9)
+    np.testing.assert_allclose(turned, images @ (inverse * scales).T, atol=1e-10)
+    near = vectors @ inverse * scales @ (rows * roots)
+    np.testing.assert_allclose((inside**2).sum(axis=1), (near**2).sum(axis=1), atol=1e-9)
     twice = span_module.Span(np.concatenate([rows, rows[:1] * 3]), roots)
     assert not twice.is_independent()
     assert not span_module.Span(np.concatenate([rows, rows[:1] * 0]), roots).is_independent()
 
 
-def test_nearly_dependent_rows_are_corrected():
+@pytest.mark.parametrize("chunk", [1, 10**6])
+def test_nearly_dependent_rows_are_corrected(monkeypatch, chunk):
     """Condition number 10^6: without the correction, errors would be 10^12 times rounding."""
+    monkeypatch.setattr(span_module, "CHUNK", chunk)
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((3, 200))
     rows[2] = rows[0] + rows[1] + 1e-6 * rows[2]
     exact = rng.integers(-5, 6, (4, 3)).astype(float)
     span = span_module.Span(rows, np.ones(200))
     np.testing.assert_allclose(span.coefficients(exact @ rows), exact, atol=1e-8)
-    assert np.abs(span.outside(exact @ rows, span.coefficients(exact @ rows))).max() < 1e-12
+    inside, whole = (np.linalg.norm(own, axis=1) for own in (span.inside(exact @ rows), exact @ rows))
+    np.testing.assert_allclose(inside, whole, rtol=1e-13)
 
 
 def whole(workload, attributes):
@@ -317,16 +321,17 @@ def test_a_large_domain_is_not_written_out():
     tracemalloc.stop()
 
 
-def test_only_a_merged_factor_on_all_axes_in_order_is_taken_for_one():
+def test_only_a_merged_factor_on_all_axes_in_order_is_taken_for_one(refuses):
     maps, labels = (np.array([0, 1, 0]), np.array([0, 1])), np.array([[0, 1], [1, 0]])
     factor = Merged(maps, labels, np.array([[3, 1], [1, 2]]))
     one = IntegerStrategy((3, 2), (((0, 1), factor),))
     assert type(strategy_of_integers(one)) is MergedStrategy
-    assert MergedStrategy.of_integers(IntegerStrategy((3,), (((0,), Matrix(np.eye(3, dtype=int))),))) is None
-    flipped = IntegerStrategy((2, 3), (((1, 0), factor),))
-    assert MergedStrategy.of_integers(flipped) is None
-    noisy = IntegerStrategy((3, 2), (((0, 1), factor),), np.array([1, 2]))
-    assert MergedStrategy.of_integers(noisy) is None
+    for other in (
+        IntegerStrategy((2, 3), (((1, 0), factor),)),
+        IntegerStrategy((3, 2), (((0, 1), factor),), np.array([1, 2])),
+    ):
+        with refuses(PlanError, ValueError, "one per axis"):
+            strategy_of_integers(other)
 
 
 SOUND = MergedStrategy(
@@ -401,7 +406,7 @@ def test_what_no_merged_strategy_holds_is_refused(key, change):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_many_products_have_the_same_variances(data):
-    """Beyond twice as many products as coarse cells, variances come from the covariances of these."""
+    """More products than rows are not written out."""
     strategy = data.draw(merged_strategies())
     factors = data.draw(product_rows(strategy.shape))
     few = [np.vstack([rows, [1.0] * rows.shape[1]]) for _, rows in factors]

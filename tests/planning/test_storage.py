@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import HealthCheck, assume, given, settings
 
 import querysmasher as qs
 from querysmasher import files
-from querysmasher.errors import FileError
+from querysmasher.errors import FileError, PlanError
 from querysmasher.files import write_archive
+from querysmasher.planning.checking import check_plan
 from querysmasher.planning.storage import plan_to_data
 from tests.builders import COST, Trap, plan_uniform
 from tests.planning.test_plan import asks_something, budgets
@@ -297,3 +299,20 @@ def test_the_error_of_a_loaded_plan_is_that_of_its_parts(tmp_path):
     write_archive(tmp_path / "x.plan", "plan", data)
     again = qs.Plan.load(tmp_path / "x.plan")
     assert again.rmse == pytest.approx(2 * plan.rmse)
+
+
+def test_a_line_with_other_centres_on_another_set_is_refused():
+    """Both sets drop or keep the same line beside the same attributes, so they must split it alike."""
+    schema = qs.Schema.of(a=2_000, b=1_900)
+    plan = qs.plan(
+        qs.queries(schema, a="prefix", b="prefix") + qs.queries(schema, a="prefix"), qs.PrivacyCost(1.0)
+    )
+    check_plan(plan)
+    ((axes, number),) = next(m.blocks for m in plan.measured if m.attributes == (0,))
+    other = replace(plan.solutions[number], strategy=plan.solutions[number].strategy.scaled(1.0))
+    measured = tuple(
+        replace(m, blocks=((axes, len(plan.solutions)),)) if m.attributes == (0,) else m
+        for m in plan.measured
+    )
+    with pytest.raises(PlanError, match="several centres"):
+        check_plan(replace(plan, solutions=(*plan.solutions, other), measured=measured))

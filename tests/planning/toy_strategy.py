@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ class StepStrategy(Strategy):
     """A toy: the differences of consecutive values of one attribute."""
 
     kind = "steps"
+    stored: ClassVar = {"size": int}
 
     size: int
 
@@ -55,12 +57,9 @@ class StepStrategy(Strategy):
         matrix = -np.diff(np.eye(self.size, dtype=np.int64), axis=0) << bits - 1
         return IntegerStrategy(self.shape, (((0,), Matrix(matrix)),))
 
-    def rounding_loss(self, rounded):
-        return 1.0
-
     @classmethod
-    def of_integers(cls, strategy):
-        return None  # its rows become dense ones
+    def of_integers(cls, rounded):
+        raise NotImplementedError  # its rows become dense ones
 
     def is_sound(self):
         return self.size > 1
@@ -68,25 +67,17 @@ class StepStrategy(Strategy):
     def stands_on(self, centres):
         return all(centre.is_uniform for centre in centres)
 
-    def to_data(self):
-        return {"size": self.size}
-
-    @classmethod
-    def from_data(cls, data):
-        return cls(int(data["size"]))
-
 
 @dataclass(frozen=True, eq=False)
 class CountAxis(AxisStrategy):
     """A toy: the count of every value of one attribute, around a centre of its own, V = scale × I."""
 
     kind = "counts"
+    stored: ClassVar = {"size": int, "scale": float}
 
     size: int
     scale: float = 1.0
     moved = None
-
-    spread = 1.0
 
     @property
     def shape(self):
@@ -96,11 +87,11 @@ class CountAxis(AxisStrategy):
         return CountAxis(self.size, self.scale * factor)
 
     @property
-    def leverage(self):
-        return self.scale * (1 - 1 / self.size)
+    def squares(self):
+        return np.full(self.size, self.scale)
 
-    def written_out(self):
-        return math.sqrt(self.scale) * (np.eye(self.size) - 1 / self.size)
+    def whole_rows(self):
+        return math.sqrt(self.scale) * np.eye(self.size)
 
     def transform_whole(self, rows):
         return rows / math.sqrt(self.scale)
@@ -114,29 +105,13 @@ class CountAxis(AxisStrategy):
     def whole_variances(self, family):
         return (family.original.matrix() ** 2).sum(axis=1) / self.scale
 
-    def whole_loss(self, family, *, weighted=True):
-        weights = family.weights if weighted else None
-        variances = self.whole_variances(family)
-        return float(variances.sum() if weights is None else weights @ variances)
-
     def rounded(self, centres, bits):
         matrix = (self.size * np.eye(self.size, dtype=np.int64) - 1) << bits
-        matrix[0] -= 1  # independent rows
         return IntegerStrategy(self.shape, (((0,), Matrix(matrix)),))
 
-    def rounding_loss(self, rounded):
-        return 1.0
-
     @classmethod
-    def of_integers(cls, strategy):
-        return None  # its rows become those of a matrix
+    def of_integers(cls, rounded):
+        raise NotImplementedError  # its rows become those of a matrix
 
     def is_sound(self):
         return self.size > 1
-
-    def to_data(self):
-        return {"size": self.size, "scale": self.scale}
-
-    @classmethod
-    def from_data(cls, data):
-        return cls(int(data["size"]), float(data["scale"]))

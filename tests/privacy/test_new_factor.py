@@ -129,15 +129,6 @@ def test_a_new_kind_is_stored_and_loaded(tmp_path, monkeypatch, refuses):
 
 def test_what_a_new_kind_must_offer():
     """As few things as the toy has: the rest has a default."""
-    needed = {
-        "rows",
-        "cells",
-        "largest",
-        "squared_column",
-        "exact_answers",
-        "transposed",
-        "to_data",
-        "from_data",
-    }
+    needed = {"rows", "cells", "largest", "squared_column", "exact_answers", "transposed"}
     assert Factor.__abstractmethods__ == needed
     assert inspect.isabstract(Factor)

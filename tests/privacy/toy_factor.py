@@ -1,11 +1,13 @@
 """A toy kind of factor."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors import WORD, Factor
+from querysmasher.privacy.factors.factor import given
 
 
 @dataclass(frozen=True, eq=False)
@@ -13,6 +15,7 @@ class Differences(Factor):
     """A toy: `step` times the difference of every two cells that follow each other."""
 
     kind = "differences"
+    stored: ClassVar = {"size": given, "step": given}
 
     size: int
     step: int
@@ -47,10 +50,3 @@ class Differences(Factor):
     def transposed(self, answers):
         padded = np.pad(answers, [(1, 1), *[(0, 0)] * (answers.ndim - 1)])
         return self.step * np.diff(padded, axis=0)
-
-    def to_data(self):
-        return {"size": self.size, "step": self.step}
-
-    @classmethod
-    def from_data(cls, data):
-        return cls(data["size"], data["step"])

@@ -50,8 +50,7 @@ def compare(
     from querysmasher.cli.folder import check_free
     from querysmasher.comparison.chart import chart_format
     from querysmasher.comparison.compare import WEIGHTED
-    from querysmasher.planning.objectives.least import aimed_of
-    from querysmasher.planning.objectives.objective import check_objective
+    from querysmasher.planning.objectives.objective import aimed_of, check_objective
     from querysmasher.privacy.distributions import distribution_of
 
     read = opened(spec)

@@ -41,6 +41,7 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -103,8 +104,8 @@ def merged_groups(workload: Workload, places: Iterable[int], most_work: float) -
     groups = [workload.groups[place] for place in places]
     positions = workload.schema.positions
     attributes = sorted({a for group in groups for a in positions(group.attributes)}) or [0]
-    merged = merge(workload.schema, groups, attributes)
-    return None if merged is None or whole_work(merged) > most_work or not merged.rows.any() else merged
+    merged = merge(workload.schema, groups, attributes, most_work)
+    return None if merged is None or not merged.rows.any() else merged
 
 
 def without(workload: Workload, unsplit: Sequence[Unsplit]) -> Workload | None:
@@ -307,7 +308,11 @@ def _is_quick(workload: Workload) -> bool:
 
 def _know_total(groups: Iterable[Group]) -> bool:
     """Return whether the number of records follows from some groups."""
-    return any(all(np.any(f.answers(np.ones(f.shape))) for f in group.families) for group in groups)
+
+    def counts(family: Family) -> bool:
+        return family.closed_form or bool(np.any(family.answers(np.ones(family.shape))))
+
+    return any(all(map(counts, group.families)) for group in groups)
 
 
 # --- clusters ---

@@ -81,12 +81,20 @@ class _Columns:
         return float(np.abs(self.matrix).max())
 
 
-def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) -> MergedRows | None:
+def work_of(queries: int, columns: int) -> float:
+    """Return columns × queries², or columns³ if that is less: the work of one step of a solver."""
+    return float(columns * min(queries, columns) ** 2)
+
+
+def merge(
+    schema: Schema, groups: Sequence[Group], attributes: Sequence[int], most_work: float = math.inf
+) -> MergedRows | None:
     """Merge the cells of some attributes that the groups' queries do not distinguish.
 
     `attributes` are increasing indexes and include those of every group. Two cells have the same label if and
     only if every query has the same coefficient at both. Return None if the queries or the coarse cells are
-    too many (`PlanningLimits.merged_rows` and others), or coefficients overflow.
+    too many (`PlanningLimits.merged_rows` and others), or take more than `most_work`, or coefficients
+    overflow. Whether they are too many is known before any of them is written out.
     """
     axes = [_axes(schema, group, attributes) for group in groups]
     most, count = limits(), sum(math.prod(map(height, group.families)) for group in groups)
@@ -110,7 +118,8 @@ def merge(schema: Schema, groups: Sequence[Group], attributes: Sequence[int]) ->
     coarse = [list(_coarse(group, own, columns, firsts)) for group, own in zip(groups, axes, strict=True)]
     digest = _digest_of_cells(coarse, axes, shape, generator)
     labels, cells = numbered(digest)
-    if count * len(cells) > (most.given_entries if all(map(are_given, groups)) else most.merged_entries):
+    entries = most.given_entries if all(map(are_given, groups)) else most.merged_entries
+    if count * len(cells) > entries or work_of(count, len(cells)) > most_work:
         return None
     places = np.unravel_index(cells, shape) if shape else ()
     spanning = rows = _rows(coarse, axes, places, len(cells))

@@ -31,14 +31,15 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.roles import RoleFamily, Roles, few_roles
 from querysmasher.planning.solvers.circulant import is_circulant_gram
 from querysmasher.planning.solvers.design import Design
-from querysmasher.planning.solvers.fixed_point import fixed_point
+from querysmasher.planning.solvers.fixed_point import LEAST, fixed_point
+from querysmasher.planning.solvers.roots import RANK
 from querysmasher.planning.split import Kept, is_few
 from querysmasher.privacy.unit import Unit
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Workload
 
 HEAVIEST = 1e4
-"""Maximum weight of the total, relative to the queries' own: beyond, the centre hardly changes."""
+"""Maximum weight of the total relative to the queries, and of these to the total: more hardly matters."""
 
 CLOSE = 1e-5
 """Sweeps end when the error changes by less than this fraction."""
@@ -72,7 +73,7 @@ class CentreSearch:
                 shared[key] = even
                 if start is not None:
                     weights = even.weights + way * (best - even.weights)
-                    positive = np.maximum(weights, weights.max() / fine)
+                    positive = np.maximum(weights, 0.0)
                     shared[key] = replace(Centre.near(positive / positive.sum(), fine), start=start)
             result.append(shared[key])
         return tuple(result)
@@ -121,9 +122,8 @@ class _Axis:
         """wwᵀ."""
         return np.outer(self.centre, self.centre)
 
-    def measure(self, V: Array) -> None:
-        """Take another strategy, with V[j,j] = 1."""
-        inverse = np.linalg.inv(V)
+    def measure(self, inverse: Array) -> None:
+        """Take another strategy, given V⁻¹ for V with V[j,j] = 1."""
         ones = inverse.sum(axis=1)
         total = float(ones.sum())
         self.centre = ones / total
@@ -135,16 +135,17 @@ class _Axis:
             return
         w = self.centre
         m, loss, price = float(w @ kept @ w), float(np.vdot(kept, self.kept)), float(w @ dropped @ w)
-        most = HEAVIEST * float(kept.mean())
-        total = min(max((loss * (m / price) ** 2) - m, 0.0), most) if price > 0 and m > 0 else most
-        whole = kept + total
+        mean = float(np.trace(kept)) / self.size
+        total = (loss * (m / price) ** 2) - m if price > 0 and m > 0 else math.inf
+        whole = kept + min(max(total, mean / HEAVIEST), mean * HEAVIEST)
         start = np.full(self.size, 1.0 / self.size) if self.start is None else self.start
         gap = limits().search_gap if self.size <= limits().light_cells else limits().own_gap
-        design = fixed_point(lambda p: Design.of_gram(whole, self.size, p), start, gap, limits().own_steps)
-        V = (design.image.T / design.roots) @ design.image
-        scale = 1 / np.sqrt(np.diagonal(V))
-        self.measure(V * np.outer(scale, scale))
-        better = design.weights * (design.leverages / design.value) ** 2
+        values = np.linalg.eigvalsh(whole)
+        rank = int(np.count_nonzero(values > RANK * values[-1]))
+        design = fixed_point(lambda p: Design.of_gram(whole, rank, p), start, gap, limits().own_steps)
+        half = design.image * (design.weights * np.sqrt(design.leverages)) / design.roots[:, None] ** 1.5
+        self.measure(half.T @ half)
+        better = design.weights * np.maximum(design.leverages / design.value, LEAST) ** 2
         self.start = better / better.sum()
 
 

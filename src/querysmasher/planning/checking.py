@@ -74,6 +74,26 @@ def check_kinds(measured: Sequence[HasBlocks], strategies: Sequence[Strategy]) -
             residual.add(one.attributes)
     if not measured:
         _refuse("nothing is measured")
+    _check_lines(measured, strategies)
+
+
+def _check_lines(measured: Sequence[HasBlocks], strategies: Sequence[Strategy]) -> None:
+    """Refuse lines and trees whose centre is not one for all sets that share it, or that are not split."""
+    lines = [
+        (one.attributes[axes[0]], one.attributes, number)
+        for one in measured
+        for axes, number in one.blocks
+        if strategies[number].own_centre
+    ]
+    places = {attribute for attribute, *_ in lines}
+    known: dict[tuple[int, tuple[int, ...]], int] = {}
+    for attribute, attributes, number in lines:  # lines come last, in order: later ones do not matter
+        earlier = tuple(a for a in attributes if a != attribute and (a not in places or a < attribute))
+        if known.setdefault((attribute, earlier), number) != number:
+            _refuse("an attribute has several centres where it must have one")
+    for one in measured:
+        if any(strategies[number].whole for _, number in one.blocks) and places & set(one.attributes):
+            _refuse("queries about an attribute with centres of its own are not split")
 
 
 def _check_loss(plan: Planned) -> None:

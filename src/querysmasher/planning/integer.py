@@ -19,7 +19,6 @@ from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.strategies.rounding import are_independent
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -214,32 +213,33 @@ class _Rounder:
             if apart < math.inf
             else room + 1
         )
-        best: tuple[float, int] | None = None
+        found: list[tuple[float, int]] = []
         for own in range(more, room + 1, 2):
             try:
                 loss, number = self._loss(measured, axes, solution, own)
             except (PlanError, PrivacyError):  # too many bits
                 break
-            if best is None or loss < best[0]:
-                best = loss, number
-            if loss <= limits().good_loss or self._bits[number] > room:
+            fits = self._bits[number] <= room
+            if fits or not found:
+                found.append((loss, number))
+            if loss <= limits().good_loss or not fits:
                 break
-        return None if best is None or best[0] > limits().most_loss else best[1]
+        least = min(found, default=(math.inf, 0))[0]
+        if least > limits().most_loss:
+            return None
+        return next(number for loss, number in found if loss <= limits().good_loss * least)
 
     def _loss(self, measured: Measured, axes: tuple[int, ...], solution: int, bits: int) -> tuple[float, int]:
         """Return the factor by which rounding to `bits` multiplies variances, and the rounded strategy."""
         number = self._number(measured, axes, solution, bits)
         if number not in self._losses:
-            factors = [factor for _, factor in self.strategies[number].factors]
-            if not all(
-                f.rank < f.rows or f.stands_alone or are_independent(f.distinct_columns()) for f in factors
-            ):
+            planned, rounded = self.plan.solutions[solution].strategy, self.strategies[number]
+            if not planned.survives(rounded):
                 self._losses[number] = math.inf  # answers to lost queries would be arbitrary
             elif self._spread(solution) <= limits().ordinary_ratio:
                 self._losses[number] = 1.0  # or little more, as observed on all kinds of workloads
             else:
-                planned = self.plan.solutions[solution].strategy
-                self._losses[number] = planned.rounding_loss(self.strategies[number])
+                self._losses[number] = planned.rounding_loss(rounded)
         return self._losses[number], number
 
     def _spread(self, solution: int) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from querysmasher.errors import OutsideMeasuredSpaceError, PlanError
 from querysmasher.planning.around import plan_around_best, plan_at
@@ -12,21 +14,31 @@ from querysmasher.planning.candidates import Planned, Unsplit, beside, best_cand
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.integer import check_measurable, refusal
-from querysmasher.planning.large import within as large_within
-from querysmasher.planning.large import worst as large_worst
 from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives.again import Again, Fresh
-from querysmasher.planning.objectives.insufficient import InsufficientError
 from querysmasher.planning.objectives.joining import Joined
-from querysmasher.planning.objectives.least import at_cost, plan_least, with_cost
-from querysmasher.planning.objectives.objective import targets_of
-from querysmasher.planning.objectives.rounded import as_measured, at_measured_cost, missed_by, within_measured
-from querysmasher.planning.objectives.within import LeavesNothingError, plan_for, replace_targets
+from querysmasher.planning.objectives.objective import (
+    SCALED,
+    Fresh,
+    Least,
+    check_cost,
+    insufficient_budget,
+    missed_targets,
+    plan_least,
+    plan_within,
+    plan_worst,
+    replace_targets,
+    shared_anew,
+    targets_of,
+)
+from querysmasher.planning.objectives.rounded import MET, as_measured, at_measured_cost, missed_by, with_cost
+from querysmasher.planning.objectives.search import Replan, Wholes
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
+
+P = TypeVar("P", Plan, Plan | None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,119 +55,90 @@ class Making:
 
     def plan(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
         """Return the plan of least error."""
-        if objective == "mean" and not workload.has_targets:
-            joined = Joined.of(workload)
-            planned = partial(self._planned, joined.workload, budget)
-            return joined.restored(self._arranged(joined.workload, budget, planned))
-
-        if self.large:
-            return self._large(workload, budget, objective, insufficient)
-
-        def make(asked: Workload) -> Plan:
-            return self._measurable(
-                asked, lambda fixed: plan_for(objective, asked, self._fresh(budget, fixed), insufficient)
-            )
-
+        joined = Joined.of(workload)
+        asked = joined.workload
         if objective == "worst":
-            return make(workload)
+            aims = targets_of(asked)
+            plan = self._measurable(lambda fresh: plan_worst(asked, aims, fresh(budget, None))[0])
+        elif workload.has_targets:
+            plan = self._within(asked, budget, insufficient)
+        else:
+            plan = self._arranged(asked, budget, partial(self._planned, asked, budget))
+        return joined.restored(plan)
 
-        def again(asked: Workload, centres: Centres) -> Plan:
-            return plan_for(objective, asked, self._fresh(budget, centres), insufficient)
-
-        def certified(plan: Plan) -> Plan:
-            return self._whatever_targets(plan, budget)
-
-        try:
-            return within_measured(make(workload), self.max_records, again, certified)
-        except PlanError as refused:
-            try:
-                return self._least_scaled(workload, budget, refused)
-            except LeavesNothingError:
+    def _within(self, workload: Workload, budget: Budget, insufficient: str) -> Plan:
+        """Return the plan of least mean error that meets all targets, also as measured."""
+        free = self._fresh(budget, None)(workload)
+        missed = missed_targets(free)
+        if not missed and missed_by(as_measured(free, self.max_records)) <= MET:
+            return free
+        aimed, least = workload, None
+        best = self._measurable(lambda fresh: plan_within(aimed, budget, fresh))
+        if best is None or best.gap > limits().objective_gap * self.options.tolerance:
+            least = self._least(workload, with_cost(budget, 1.0))
+            cost = least.plan.budget.privacy_cost
+            if best is None and cost > budget.privacy_cost:
                 if insufficient == "refuse":
-                    raise
-            scaled = replace_targets(workload, 1 + limits().scaled_slack * self.options.tolerance)
-            return replace(make(scaled), workload=workload)
-
-    def _whatever_targets(self, plan: Plan, budget: Budget) -> Plan:
-        """Return a plan with a gap to the least mean error around its centres without any targets."""
-        free = self._fresh(budget, plan.centres)()(plan.workload)
-        return replace(plan, certificate=Certificate(plan.weighted_loss, free.certificate.bound))
-
-    def _least_scaled(self, workload: Workload, budget: Budget, refused: PlanError) -> Plan:
-        """Return the plan of least cost with all of a budget, if it costs no more: a budget that suffices.
-
-        Otherwise raise the refusal, with the least cost that meets the targets.
-        """
-        costs = []
-        options = [self.options]
-        if self.options.centering != "uniform":
-            options.append(replace(self.options, centering="uniform"))
-        for own in options:
-            try:  # at the cost at which `least_budget` searches, to find the very same plan
-                least = replace(self, options=own).least(workload, with_cost(budget, 1.0))
-            except PlanError:
-                continue
-            if least.budget.privacy_cost <= budget.privacy_cost:
-                plan = replace(at_cost(least, budget.privacy_cost * (1 - 1e-12)), budget=budget)
-                return self._whatever_targets(plan, budget)
-            costs.append(least.budget.privacy_cost)
-        if costs and isinstance(refused, InsufficientError):
-            refused = refused.costing(min(costs))
-        raise refused from None
+                    raise insufficient_budget(least, budget, missed)
+                slack = 1 + SCALED * self.options.tolerance
+                aimed = replace_targets(workload, math.sqrt(cost / budget.privacy_cost) * slack)
+            if cost <= budget.privacy_cost or best is None:
+                other = self._measurable(lambda fresh: plan_within(aimed, budget, fresh, least))
+                best = min(filter(None, (best, other)), key=lambda plan: plan.weighted_loss)
+        bound, factor = best.weighted_loss / (1 + best.gap) ** 2, 1.0
+        for _ in range(limits().rounding_rounds):
+            ratio = missed_by(as_measured(best, self.max_records))
+            if ratio <= MET:
+                break
+            factor *= ratio * (1 + 1e-9)
+            shared = shared_anew(best, factor)
+            if shared is None:
+                tighter = replace_targets(aimed, 1 / factor)
+                shared = plan_within(tighter, budget, self._around(best.centres), least)
+            best = replace(shared or best, workload=aimed)
+        # tighter targets have a higher bound, which does not hold for these
+        return replace(best, workload=workload, certificate=Certificate(best.weighted_loss, bound))
 
     def least(self, workload: Workload, budget: Budget) -> Plan:
         """Return the plan of least cost that meets all targets, for the neighbours of a budget."""
-        if self.large:
-            best = large_within.plan_least(
-                workload, budget, self._large_again(budget), self.options.tolerance
-            )
-            return at_measured_cost(best, self.max_records)
-        best = self._measurable(
-            workload,
-            lambda fixed: plan_least(workload, budget, lambda cost: self._fresh(cost, fixed)),
-        )
-        return at_measured_cost(best, self.max_records)
+        joined = Joined.of(workload)
+        least = self._least(joined.workload, budget)
+        check_cost(least.plan.budget.privacy_cost)
+        return joined.restored(least.plan)
 
-    def _large(self, workload: Workload, budget: Budget, objective: str, insufficient: str) -> Plan:
-        """Return the plan of least error where some attributes are not split."""
-        again, tolerance = self._large_again(budget), self.options.tolerance
-        if objective == "worst":
-            return large_worst.plan_worst(workload, targets_of(workload), again, tolerance).plan
-        free = self._large_again(budget)(workload, None)
-        if not workload.has_targets or missed_by(as_measured(free, self.max_records)) <= 1:
-            return free
-        best = large_within.plan_within(workload, again, tolerance, insufficient)
-        missed = missed_by(as_measured(best, self.max_records))
-        if not 1 < missed < limits().rounding_room or missed_by(best) > 1:
-            return best
-        tighter = replace_targets(workload, 1 / missed)
-        return replace(large_within.plan_within(tighter, again, tolerance, insufficient), workload=workload)
+    def _least(self, workload: Workload, budget: Budget) -> Least:
+        """Return the plan of least cost that meets all targets, also as measured."""
+        found: list[Least] = []
 
-    def _large_again(self, budget: Budget) -> large_worst.Replan:
-        """Return what plans with other weights where some attributes are not split."""
+        def make(fresh: Fresh) -> Plan:
+            found.append(plan_least(workload, budget, fresh))
+            return found[-1].plan
 
-        def again(asked: Workload, centres: Centres | None) -> Plan:
-            if centres is None:
-                return self._arranged(asked, budget, lambda _: self._planned(asked, budget, []))
-            return plan_at(centres, asked, budget, self.options, self.bases, self.progress, self.large)
+        plan = self._measurable(make)
+        return replace(found[-1], plan=at_measured_cost(plan, self.max_records))
 
-        return again
-
-    def _measurable(self, workload: Workload, make: Callable[[Centres | None], Plan]) -> Plan:
+    def _measurable(self, make: Callable[[Fresh], P]) -> P:
         """Return a plan, around uniform centres if it cannot be measured around others."""
-        best = make(None)
+        best = make(self._fresh)
+        if best is None:
+            return best
         try:
             check_measurable(best, self.max_records)
         except PlanError:
-            even = uniform(workload.schema)
+            even = uniform(best.workload.schema)
             if best.centres == even:
                 raise
-            best = make(even)  # whose rows are smaller integers
-            check_measurable(best, self.max_records)
+            best = make(self._around(even))  # whose rows are smaller integers
+            if best is not None:
+                check_measurable(best, self.max_records)
         return best
 
-    def _fresh(self, budget: Budget, fixed: Centres | None) -> Fresh:
-        """Return what starts planning with other weights."""
+    def _around(self, centres: Centres) -> Fresh:
+        """Return what starts planning around given centres only."""
+        return lambda budget, _, whole=None: self._fresh(budget, centres, whole)
+
+    def _fresh(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan:
+        """Return what plans with other weights, around the best centres or around given ones."""
 
         def split(asked: Workload, centres: Centres | None, tolerance: float, /) -> Plan:
             """Plan with all groups split, around given centres or the best ones."""
@@ -166,14 +149,15 @@ class Making:
                 )
             return plan_at(centres, asked, budget, options, self.bases, self.progress, self.large)
 
-        def fresh() -> Again:
-            arranged, planned = (
-                lambda asked, planned: self._arranged(asked, budget, planned, centred=False),
-                lambda asked, unsplit: self._planned(asked, budget, unsplit),
-            )
-            return Again(arranged, planned, split, budget, self.options.tolerance, fixed)
-
-        return fresh
+        return Replan(
+            lambda asked, planned: self._arranged(asked, budget, planned, centred=False),
+            lambda asked, unsplit: self._planned(asked, budget, unsplit),
+            split,
+            budget,
+            self.options.tolerance,
+            centres,
+            whole,
+        )
 
     def _arranged(
         self, workload: Workload, budget: Budget, planned: Planned, *, centred: bool = True

@@ -18,15 +18,14 @@ from querysmasher.errors import Explained, TooLargeError, explained
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.large.extremes import large_extremes
 from querysmasher.planning.limit import Limit, dimension, product_bound, root_loss_bound
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.methods import BlockMethod, methods_of
 from querysmasher.planning.objectives import LEAST
-from querysmasher.planning.objectives.extreme import Extreme
-from querysmasher.planning.objectives.extremes import extremes
+from querysmasher.planning.objectives.variances import extremes
+from querysmasher.planning.planned import Extreme
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget
@@ -152,8 +151,9 @@ class Plan(Explained):
     def extremes(self) -> tuple[Extreme, ...] | None:
         """The largest standard error of every group, and a query that has it; None if there are too many."""
         if any(solution.strategy.own_centre for solution in self.solutions):
-            found = large_extremes(self)
-            return None if found is None else tuple(found)
+            if any(group.rows > limits().large_worst_queries for group in self.workload):
+                return None
+            return tuple(extremes(self))
         families = (family for group in self.workload for family in group.families)
         if not all(family.fits_memory or family.is_tree for family in families):
             return None

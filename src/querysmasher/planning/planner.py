@@ -10,11 +10,10 @@ from querysmasher.errors import PlanError, as_given, explained
 from querysmasher.planning.asking import check_asked, check_scales, check_sizes, normalised
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
-from querysmasher.planning.large.asked import check_cells, large_attributes, searched_without_matrices
+from querysmasher.planning.lines.attributes import check_cells, large_attributes, searched_without_matrices
 from querysmasher.planning.making import Making
 from querysmasher.planning.mechanisms.basis import choose_bases
-from querysmasher.planning.objectives.least import check_aimed
-from querysmasher.planning.objectives.objective import check_objective
+from querysmasher.planning.objectives.objective import check_aimed, check_objective
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
@@ -163,7 +162,8 @@ def _making(
         raise PlanError(msg)
     large: tuple[int, ...] = ()
     if options.plans_large:
-        large = large_attributes(workload, mean=objective == "mean" and not workload.has_targets)
+        mean = objective == "mean" and not workload.has_targets and options.centering == "optimized"
+        large = large_attributes(workload, mean=mean)
     if objective != "mean" or workload.has_targets:
         large = searched_without_matrices(workload, large)
     check_sizes(workload, large)

@@ -72,10 +72,10 @@ def prune(
     schema = coarsening.original
     place = schema.position(coarsening.attribute)
     own = estimator.residual.line_strategies(place)
-    parts = _common_parts(own, coarsening.groups) if own else None
-    if parts is None:
-        return None
+    parts = _common_parts(own, coarsening.groups)
     size = int(parts.max()) + 1
+    if not own or size == len(parts):
+        return None
     strategies: list[Strategy] = list(estimator.strategies)
     numbers: dict[int, int] = {}
     measured: list[tuple[Measured, ...]] = []
@@ -85,11 +85,8 @@ def prune(
             blocks = []
             for axes, number in noise.blocks:
                 if attributes[axes[0]] == place and number not in numbers:
-                    small = _pruned(estimator.strategies[number], parts)
-                    if small is None:
-                        return None
                     numbers[number] = len(strategies)
-                    strategies.append(small)
+                    strategies.append(_pruned(estimator.strategies[number], parts))
                 blocks.append((axes, numbers[number] if attributes[axes[0]] == place else number))
             changed.append(replace(noise, blocks=tuple(blocks)))
         measured.append(tuple(changed))
@@ -104,20 +101,18 @@ def prune(
     )
 
 
-def _pruned(strategy: Strategy, parts: Integers) -> Strategy | None:
-    return strategy.pruned(parts) if has_own_centre(strategy) else None
+def _pruned(strategy: Strategy, parts: Integers) -> Strategy:
+    assert has_own_centre(strategy)  # noqa: S101 - as all strategies on this attribute
+    return strategy.pruned(parts)
 
 
-def _common_parts(strategies: Iterable[AxisStrategy], groups: Integers) -> Integers | None:
-    """Return the fewest nodes, in all strategies, of which groups of values consist; None without trees."""
+def _common_parts(strategies: Iterable[AxisStrategy], groups: Integers) -> Integers:
+    """Return the fewest nodes, in all strategies, of which groups of values consist."""
     parts, before = groups, 0
     while int(parts.max()) + 1 > before:
         before = int(parts.max()) + 1
         for strategy in strategies:
-            found = strategy.parts(parts)
-            if found is None:
-                return None
-            parts = found
+            parts = strategy.parts(parts)
     _, firsts = np.unique(parts, return_index=True)
     numbers = np.empty(firsts.size, dtype=np.int64)
     numbers[np.argsort(firsts)] = np.arange(firsts.size)

@@ -7,6 +7,7 @@ All marginals come from the same residuals, so they agree wherever they overlap.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -50,7 +51,7 @@ class Reconstruction:
         self._numbers: Mapping[tuple[int, ...], tuple[int, ...]] = {
             plan.measured[own[0]].attributes: own
             for own in repeats(plan)
-            if not _is_of_whole_queries(plan, plan.measured[own[0]])
+            if not self._is_whole_queries(plan.measured[own[0]])
         }
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
         self._size = 0
@@ -83,9 +84,13 @@ class Reconstruction:
             return self._of_single(attributes)
         return self.estimator.table(attributes, self.residual, self._whole_answers)
 
+    def _is_whole_queries(self, measured: IntegerMeasured) -> bool:
+        """Return whether a measurement is one of queries that are not split."""
+        return any(self.estimator.strategies[number].whole for _, number in measured.blocks)
+
     def _whole_answers(self) -> Array:
         """Return the answers to all queries that are not split."""
-        numbers = [i for i, m in enumerate(self.plan.measured) if _is_of_whole_queries(self.plan, m)]
+        numbers = [i for i, m in enumerate(self.plan.measured) if self._is_whole_queries(m)]
         return np.concatenate([self.store[number].astype(float) for number in numbers])
 
     def _of_single(self, attributes: tuple[int, ...]) -> Array:
@@ -104,9 +109,12 @@ class Reconstruction:
         """Estimated counts of all cells, from which answers to the only measurement's queries follow."""
         (measured,) = self.plan.measured
         ((_, number),) = measured.blocks
-        ((_, factor),) = self.plan.strategies[number].factors
         sizes = [self.plan.schema.sizes[a] for a in measured.attributes]
-        return factor.undone(self.store[0].astype(float)).reshape(sizes)
+        return self._undone(number, self.store[0].astype(float)).reshape(sizes)
+
+    def _undone(self, number: int, answers: Array) -> Array:
+        """Estimate cells, along the last axis, from answers to a strategy, along the first."""
+        return self.estimator.strategies[number].undone(self.plan.strategies[number], answers)
 
     def _check_complete(self, attributes: tuple[int, ...]) -> None:
         """Refuse a marginal of which some cells cannot be estimated."""
@@ -136,25 +144,22 @@ class Reconstruction:
     def _rebuild(self, numbers: tuple[int, ...]) -> Array:
         measured = self.plan.measured[numbers[0]]
         answers = combined_answers(self.plan, self.store, numbers)
-        strategies = [(axes, self.plan.strategies[n]) for axes, n in measured.blocks]
-        tensor = answers.reshape([rows for _, s in strategies for rows in s.rows])
+        strategies = [self.plan.strategies[number] for _, number in measured.blocks]
+        tensor = answers.reshape([math.prod(strategy.rows) for strategy in strategies])
         labels: list[int] = []  # the attribute's axis of every dimension reconstructed so far
-        for axes, strategy in strategies:
-            for own, factor in strategy.factors:
-                tensor = factor.undone(tensor)
-                tensor = tensor.reshape((*tensor.shape[:-1], *(strategy.shape[a] for a in own)))
-                labels += [axes[a] for a in own]
+        for (axes, number), strategy in zip(measured.blocks, strategies, strict=True):
+            tensor = self._undone(number, tensor)
+            tensor = tensor.reshape((*tensor.shape[:-1], *strategy.shape))
+            labels += axes
         residual = tensor.transpose([labels.index(a) for a in range(len(labels))])
         return np.ascontiguousarray(self._centred(residual, measured.attributes))
 
     def _centred(self, residual: Array, attributes: tuple[int, ...]) -> Array:
-        """Return C r, which sums to zero along every axis; with uniform centres r does already."""
+        """Return C r, which sums to zero along every axis: r does already unless a centre is not uniform."""
         for axis, attribute in enumerate(attributes):
-            line = self.estimator.residual.line(attribute, tuple(a for a in attributes if a != attribute))
-            if line is not None or not self.centres[attribute].is_uniform:
-                weights = self.centres[attribute].weights if line is None else line.balance
+            if not self.centres[attribute].is_uniform:
                 total = residual.sum(axis=axis, keepdims=True)
-                residual = residual - total * along(weights, axis, residual.ndim)
+                residual = residual - total * along(self.centres[attribute].weights, axis, residual.ndim)
         return residual
 
 
@@ -176,9 +181,3 @@ def summed(group: Group, table: Array) -> Array:
     for _, family in group.parts():  # each answers the first axes, and its queries go to the end
         table = np.moveaxis(family.answers(table), 0, -1)
     return table
-
-
-def _is_of_whole_queries(plan: IntegerPlan, measured: IntegerMeasured) -> bool:
-    """Return whether a measurement is one of queries that are not split."""
-    factors = (factor for _, number in measured.blocks for _, factor in plan.strategies[number].factors)
-    return any(factor.classes is not None for factor in factors)

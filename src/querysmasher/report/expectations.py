@@ -11,8 +11,7 @@ from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
 from querysmasher.formatting import count, error, settled, share
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.objectives.extreme import Extreme
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.planned import Extreme, Planned
 from querysmasher.report.guarantees import promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.workload.groups import Group

@@ -7,8 +7,7 @@ from typing import Any
 from querysmasher.arrays import in_order
 from querysmasher.formatting import count, shortened
 from querysmasher.html import Html, element, join, search_box
-from querysmasher.planning.objectives.extreme import Extreme
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.planned import Extreme, Planned
 from querysmasher.report.charts import error_curve, error_spread
 from querysmasher.report.expectations import Expectation, largest_errors
 from querysmasher.report.guarantees import delta_of, scientific

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning.objectives.extremes import extremes
+from querysmasher.planning.objectives.variances import extremes
 from tests.builders import COST, cps
 from tests.planning.objectives.targets import aimed
 from tests.planning.objectives.test_worst import UNITS, is_measured

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from querysmasher.planning.objectives.apart import ApartTable, CombinedTable, is_mixed
+from querysmasher.planning.objectives.extremes import own_table
 
 import querysmasher as qs
 from querysmasher.planning.limits import limited
-from querysmasher.planning.objectives.apart import ApartTable, CombinedTable, is_mixed
-from querysmasher.planning.objectives.extremes import own_table
 from tests.builders import COST
 from tests.planning.objectives.targets import aimed
 from tests.planning.test_mixture import BESIDE, mixed

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from querysmasher.planning.objectives.merging import merged_few
+from querysmasher.planning.objectives.spreading import plus, spread
 
 import querysmasher as qs
-from querysmasher.planning.objectives.merging import merged_few
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
-from querysmasher.planning.objectives.spreading import plus, spread
 from tests.builders import cube
 from tests.profiles import fewer
 from tests.reference import query_rows

@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import querysmasher as qs
-from querysmasher.planning.objectives.extremes import extremes
-from querysmasher.planning.objectives.front import front, peak, peaks
-from querysmasher.planning.objectives.merging import merged
+from querysmasher.planning.objectives.joining import merged
 from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
-from querysmasher.planning.objectives.sharing import largest_ratio, share
-from querysmasher.planning.objectives.table import VarianceTable
+from querysmasher.planning.objectives.variances import VarianceTable, extremes, front, peak, peaks
 from tests.builders import COST, cps, plan_uniform
 from tests.reference import query_rows, variances
 from tests.strategies import schemas, workloads

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning.objectives import rounded
-from querysmasher.planning.objectives.ascent import Height, raised
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
+from querysmasher.planning import making
 from tests.builders import COST
 from tests.planning.objectives.test_least import targeted
 from tests.planning.objectives.test_worst import is_measured
@@ -179,8 +177,8 @@ def test_what_rounding_takes_is_certified_against_the_targets_as_asked(monkeypat
     def rounded_coarsely(plan, _):
         return replace(plan, measured=tuple(replace(m, variance=1.004 * m.variance) for m in plan.measured))
 
-    monkeypatch.setattr(rounded, "as_measured", rounded_coarsely)
-    monkeypatch.setattr(rounded, "_shared_anew", lambda *_: None)
+    monkeypatch.setattr(making, "as_measured", rounded_coarsely)
+    monkeypatch.setattr(making, "shared_anew", lambda *_: None)
     cost = 1.05 * least_cost(HEADLINES, "uniform")
     plan = qs.plan(HEADLINES + DETAILS, qs.PrivacyCost(cost), centering="uniform")
     assert targeted(plan) == pytest.approx(1 / math.sqrt(1.004), rel=1e-4)
@@ -207,23 +205,3 @@ def test_a_budget_that_leaves_nothing_to_other_queries_is_refused_or_misses_by_a
     scaled = qs.plan(workload, COST, centering="uniform", insufficient="scale")
     assert 1 <= scaled.extremes[0].ratio <= 1.004
     assert scaled.workload == workload
-
-
-def test_an_ascent_finds_the_multipliers_of_a_known_optimum():
-    """Of three queries measured by themselves, the bound (Σ √(c μ))² - 1.1 Σ μ² is largest at known μ."""
-    workload = qs.queries(qs.Schema.of(a=3), a="prefix")
-    start = Multipliers.even(workload, Scopes.of(workload, own=True))
-    costs = np.array([1.0, 2.0, 0.5])
-
-    def at(multipliers):
-        amounts = multipliers.groups[0] * multipliers.rows[0]
-        root = float(np.sqrt(costs * amounts).sum())
-        slopes = root * np.sqrt(costs / amounts) - 2.2 * amounts
-        by_group = float(slopes @ multipliers.rows[0])
-        rows = multipliers.groups[0] * (slopes + 1)  # an ascent takes away what the sum costs
-        return Height(root**2 - 1.1 * float(amounts @ amounts), np.array([by_group]), [rows])
-
-    found = raised(start, at, 1.0, 60, 1e-14)
-    amounts = found.groups[0] * found.rows[0]
-    slopes = math.fsum(np.sqrt(costs * amounts)) * np.sqrt(costs / amounts)
-    np.testing.assert_allclose(slopes, 2.2 * amounts, rtol=1e-4)

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import PlanError
 from querysmasher.planning.solvers.optimize import solve_design
-from querysmasher.planning.solvers.tree import solve_tree
-from querysmasher.planning.trees import merging
-from querysmasher.planning.trees.merging import merge_alike
-from querysmasher.planning.trees.nested import nested, nests
-from querysmasher.planning.trees.passes import WeightedTree
-from querysmasher.planning.trees.solving import best_precisions, class_bound
+from querysmasher.planning.trees import passes
+from querysmasher.planning.trees.nested import nested
+from querysmasher.planning.trees.passes import WeightedTree, merge_alike
+from querysmasher.planning.trees.solving import best_precisions, solve_tree
 from querysmasher.privacy.factors import Nodes
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.tree import Hierarchy
@@ -129,16 +127,15 @@ def test_merging_alike_siblings_changes_nothing(tree):
     single = WeightedTree(asked.nodes, np.ones(len(asked.nodes)), asked.weights)
     assert alike.tree.counts[alike.node_of].size == len(asked.nodes)
     assert np.array_equal(np.bincount(alike.node_of), alike.tree.counts)
-    precisions, slopes = best_precisions(alike.tree)
+    precisions, _ = best_precisions(alike.tree)
     whole, _ = best_precisions(single)
     assert single.loss(precisions[alike.node_of]) == pytest.approx(alike.tree.loss(precisions))
     assert alike.tree.loss(precisions) == pytest.approx(single.loss(whole), rel=1e-4)
-    assert class_bound(alike.tree, alike.tree.loss(precisions), slopes) <= single.loss(whole) * (1 + 1e-9)
 
 
 def test_a_collision_of_words_is_noticed(monkeypatch):
     """Nothing is merged that is not alike, even if the words of different subtrees were equal."""
-    monkeypatch.setattr(merging, "_words", lambda nodes, _: np.zeros(len(nodes), dtype=np.uint64))
+    monkeypatch.setattr(passes, "_words", lambda nodes, _: np.zeros(len(nodes), dtype=np.uint64))
     nodes = Nodes(np.array([-1, 0, 0, 1, 1, 2, 2, 2]))
     alike = merge_alike(nodes, np.ones(8))
     assert len(alike.tree.nodes) == 8
@@ -158,9 +155,8 @@ def test_groups_with_the_same_values_are_one_node():
 def test_families_that_do_not_nest():
     schema = qs.Schema.of(x=4)
     one, other = (qs.hierarchy(schema, "x", level) for level in ([0, 0, 1, 1], [0, 1, 0, 1]))
-    assert nests([one, Identity((4,))])
-    assert not nests([one, other])
-    assert not nests([one, Prefix((4,))])
+    assert nested([one, Identity((4,))], [1.0, 1.0]) is not None
+    assert nested([one, Prefix((4,))], [1.0, 1.0]) is None
     assert nested([one, other], [1.0, 1.0]) is None
 
 
@@ -211,9 +207,8 @@ def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
     strategy = solve_tree(nested([tree], [1.0]), 1e-3).strategy
     groups = by_appearance(data.draw(st.lists(st.integers(0, 2), min_size=tree.cells, max_size=tree.cells)))
     parts = strategy.parts(groups)
-    if parts is None:
-        assert not strategy.is_complete
-        return
+    if parts.max() + 1 == len(parts) and not strategy.is_complete:
+        return  # the strategy does not separate what the groups do
     assert len({(p, g) for p, g in zip(parts, groups, strict=True)}) == parts.max() + 1
     small = strategy.pruned(parts)
     assert small.is_sound()
@@ -222,17 +217,3 @@ def test_a_pruned_strategy_knows_as_much_about_groups(tree, data):
     wide = strategy.variances([((0,), query[:, parts])])
     np.testing.assert_allclose(small.variances([((0,), query)]), wide, rtol=1e-9, atol=1e-12)
     assert small.total_variance == pytest.approx(strategy.total_variance)
-
-
-@fewer(50)
-@given(trees())
-def test_what_is_left_beside_the_total_is_bounded(tree):
-    """Against the least loss of the queries centred around any weights: here uniform ones."""
-    found = solve_tree(nested([tree], [1.0]), 1e-3)
-    rows = weighted_rows([tree], [1.0])
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    assert 0 <= found.rest <= found.bound
-    if np.abs(centred).max() > 1e-9:
-        assert found.rest <= dense_optimum(centred).upper * (1 + 1e-6)
-    else:
-        assert found.rest <= 1e-6 * found.bound

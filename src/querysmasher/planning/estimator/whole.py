@@ -24,7 +24,6 @@ combinations of values visible beside the total.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -387,8 +386,3 @@ def answer_squares(group: Group, tables: Array, *, weighted: bool) -> float:
         ends = range(left.ndim - axes, left.ndim)
         left, right = (np.moveaxis(own, range(axes), ends) for own in (left, right))
     return (group.weight if weighted else 1.0) * float(np.vdot(left, right))
-
-
-def cells_of(sizes: Sequence[int], places: Sequence[int]) -> int:
-    """Return the number of cells of a set."""
-    return math.prod(sizes[a] for a in places)

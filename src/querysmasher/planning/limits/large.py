@@ -23,8 +23,6 @@ class LargeLimits:
     """Number of low frequencies that adapt to unequal weights."""
     wave_entries: int = 10_000_000
     """Maximum number of entries of these, as rows over all values."""
-    written_values: int = 2_000
-    """Maximum number of values of an attribute whose V⁻¹ is written out for the variances of ranges."""
     exact_range_work: float = 5e7
     """Maximum of values × distinct ends of ranges whose variances are computed one by one, exactly."""
     quick_values: int = 20_000
@@ -37,17 +35,3 @@ class LargeLimits:
     """Number of rounds in which the diagonal and the low frequencies adapt to each other."""
     line_enough: float = 1.004
     """A strategy with a loss within this factor of its bound is good enough."""
-    large_worst_steps: int = 24
-    """Maximum number of plans towards the least largest error of very many queries."""
-    large_worst_fewer: int = 12
-    """The same where each takes longer."""
-    large_worst_patience: int = 8
-    """Number of such plans in a row that gain nothing, after which the search ends."""
-    large_worst_impatience: int = 3
-    """The same where each takes longer."""
-    large_worst_gap: float = 5e-3
-    """The search ends at this gap, or at the tolerance if that is wider."""
-    large_within_gap: float = 1.2
-    """The multiple of the multipliers of targets is known well enough within this factor."""
-    large_within_steps: int = 16
-    """Maximum number of plans towards targets on very many queries."""

@@ -17,8 +17,6 @@ class SolverLimits:
     """Maximum number of cells for which the interior-point method sums its Hessian in double precision."""
     lattice_entries: int = 5_000_000
     """Maximum number of entries of integer rows that are decomposed in one piece."""
-    covariance_cells: int = 4_000
-    """Maximum number of coarse cells whose covariances are written out."""
     light_cells: int = 300
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
@@ -57,8 +55,6 @@ class SolverLimits:
     """Distance from the optimum of its class at which that search ends, as a fraction of the RMSE."""
     tree_exponent: float = 1e-3
     """It also ends if steps of a smaller exponent still raise the loss."""
-    tree_powers: int = 8
-    """Number of steps of the power method in the bound of a tree."""
     tree_raises: int = 12
     """Maximum number of steps that raise that bound."""
     tree_closeness: int = 10

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.large.asked import is_implicit
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.attributes import is_implicit
 from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.lines.line import LineSolution, whole_loss
-from querysmasher.planning.solvers.tree import solve_tree
 from querysmasher.planning.trees.nested import is_nested, nested
+from querysmasher.planning.trees.solving import solve_tree
 
 
 def solve_forest(gram: LineGram, *, always: bool = False) -> LineSolution | None:

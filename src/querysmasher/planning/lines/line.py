@@ -19,7 +19,7 @@ diagonal determines D: a few rounds converge.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 
@@ -29,6 +29,7 @@ from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.lines.path import best_weights
+from querysmasher.planning.lines.windows import has_lengths, length_spectrum, window_bound
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.fixed_point import fixed_point
 from querysmasher.planning.strategies import AxisStrategy, MatrixAxis, MirroredStrategy
@@ -36,6 +37,9 @@ from querysmasher.privacy.factors import Reflection
 
 SLIGHT = 1e-10
 """Weight of every single value, relative to the mean: it makes all values known."""
+
+FAINT = 0.03
+"""Every frequency is measured at least this much, relative to the mean: ranges of one length miss some."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +102,8 @@ def _closed_forms(gram: LineGram) -> list[str]:
         found.append("range")
     if gram.circular or not (found or gram.others or gram.prefixes is not None):
         found.append("circular")
+    if any(has_lengths(family) for family, _ in gram.others):
+        found.append("cosine")
     return found
 
 
@@ -113,9 +119,12 @@ def _bases(gram: LineGram) -> list[str]:
 
 def _spectrum(gram: LineGram, ends: str) -> Array:
     """Return the eigenvalues of G in a basis, approximately unless it is diagonal there."""
-    weight, square = float(gram.boundaries.mean()), Reflection(ends, gram.size).second_differences
-    own = 0.0 if gram.values is None else float(gram.values.mean())
-    n = gram.size
+    n, square = gram.size, Reflection(ends, gram.size).second_differences
+    own: Array | float = 0.0 if gram.values is None else float(gram.values.mean())
+    if ends == "cosine":
+        windows = [one for one in gram.others if has_lengths(one[0])]
+        gram = replace(gram, others=tuple(one for one in gram.others if not has_lengths(one[0])))
+    weight = float(gram.boundaries.mean())
     if ends == "circular":
         result = np.empty(square.size)
         result[1:] = weight / square[1:] + own
@@ -125,6 +134,7 @@ def _spectrum(gram: LineGram, ends: str) -> Array:
     if ends == "cosine":
         square = square.copy()
         square[0] = square[min(1, n - 1)] or 1.0
+        own = own + length_spectrum(n, windows)
     return np.asarray(weight / square + own)
 
 
@@ -132,6 +142,12 @@ def _closed(gram: LineGram, ends: str) -> tuple[MirroredStrategy, float]:
     """Return the closed form in a basis, and a lower bound on the loss, zero if G is not diagonal there."""
     n = gram.size
     reflection = Reflection(ends, n)
+    if ends == "cosine":
+        windows = [one for one in gram.others if has_lengths(one[0])]
+        roots = np.sqrt(_spectrum(gram, ends))
+        roots = np.maximum(roots, FAINT * float(roots.mean()))
+        strategy = MirroredStrategy.normalised(ends, roots, np.zeros((0, n)))
+        return strategy, window_bound(n, windows, 0.0 if gram.values is None else float(gram.values.min()))
     pure = {"prefix": gram.prefixes is not None, "range": gram.ranges > 0, "circular": True}[ends]
     rest = LineGram(
         n,

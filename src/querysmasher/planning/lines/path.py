@@ -15,17 +15,10 @@ E = μ + t²P⁻¹ (diagonal) and R = (T + E⁻¹)⁻¹, of a tridiagonal matrix
 positive terms only. The diagonal of R follows from the pivots in both directions. The terms of rank three
 add (2/π) ∫ t²P^{-½}YCYᵀP^{-½} dt to the root, with Y = (G₀ + E)⁻¹Q = E⁻¹R(TQ) and C = (I + JQᵀY)⁻¹J. The
 trapezoidal rule in log t converges exponentially. p ← p·v with v_j = (H^½)_jj/p_j increases the bound.
-
-Several attributes share one total. In coordinates in which √p is the first, the Schur complement of the
-corner of H + t² is r = 1/(uᵀ(H + t²)⁻¹u) with u = √p, that is 1/(1ᵀ(G + t²P⁻¹)⁻¹1). The matrix of all
-attributes has one corner, and
-
-    tr M^½ = Σ_i tr H_i^½ + (1/π) ∫ log((t² + κ + Σ_i(r_i − t²)) / t²) − Σ_i log(r_i / t²) dt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -152,18 +145,6 @@ class Path:
         solved = lapack.dpttrs(*lapack.dpttrf(own, beside)[:2], image.T)[0].T
         return np.asarray(inverse * solved)
 
-    def corner(self, p: Array, t: float) -> float:
-        """Return r(t)."""
-        ones = np.ones((1, self.size))
-        every = ones if self.rows is None else np.concatenate([ones, self.rows])
-        inside = self._solved(p, t, every) @ every.T
-        if self.middle is None:
-            return 1 / float(inside[0, 0])
-        left = np.linalg.solve(
-            np.eye(len(self.middle)) + self.middle @ inside[1:, 1:], self.middle @ inside[1:, :1]
-        )
-        return 1 / float(inside[0, 0] - inside[0, 1:] @ left[:, 0])
-
 
 def best_weights(path: Path, start: Array, steps: int) -> tuple[Array, float]:
     """Return a distribution p, and tr H^½ at it: a lower bound on √loss."""
@@ -177,22 +158,3 @@ def best_weights(path: Path, start: Array, steps: int) -> tuple[Array, float]:
         p = p * (root / p) ** 1.5
         p /= p.sum()
     return best
-
-
-def joint_bound(paths: Sequence[Path], starts: Sequence[Array], total: float | None, steps: int) -> float:
-    """Return a lower bound on √loss of several attributes that share one total.
-
-    `total` is the weight of the total, or None if everyone knows it.
-    """
-    found = [best_weights(path, start, steps) for path, start in zip(paths, starts, strict=True)]
-    spans = [path.span(p) for path, (p, _) in zip(paths, found, strict=True)]
-    more = 0.0 if total is None else 0.5 * np.log1p(total)
-    correction = 0.0
-    for log in np.arange(min(low for low, _ in spans), max(high for _, high in spans) + more, STEP):
-        t = float(np.exp(log))
-        corners = np.array([path.corner(p, t) for path, (p, _) in zip(paths, found, strict=True)]) / t**2
-        every = 1.0 if total is None else 1 + total / t**2 + float((corners - 1).sum())
-        correction += t * (np.log(every) - float(np.log(corners).sum()))
-    correction *= STEP / np.pi
-    bound = sum(bound for _, bound in found) + correction * (SURE if correction > 0 else 1 / SURE)
-    return max(bound, 0.0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.cells import MergedRows, are_given, merge
+from querysmasher.planning.cells import MergedRows, are_given, merge, work_of
 from querysmasher.planning.grading import FAR, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
@@ -31,10 +31,10 @@ def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
     """Measure the whole workload on all attributes it asks about."""
     (one,) = task.sets
     with one_core():
-        merged = merge(task.workload.schema, task.workload.groups, one.attributes)
         most, count = limits(), task.workload.query_count
         work = _most_work(task.workload.groups)
-        if merged is None or whole_work(merged) > work:
+        merged = merge(task.workload.schema, task.workload.groups, one.attributes, work)
+        if merged is None:
             msg = (
                 f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
                 f"{most.merged_cells:,} cells that they distinguish, with {work:.0e} cells × "
@@ -53,9 +53,8 @@ def _most_work(groups: Iterable[Group]) -> float:
 
 
 def whole_work(merged: MergedRows) -> float:
-    """Return columns × queries², or columns³ if that is less: the work of one step."""
-    queries, columns = merged.rows.shape
-    return float(columns * min(queries, columns) ** 2)
+    """Return the work of one step of a solver."""
+    return work_of(*merged.rows.shape)
 
 
 def root_of(merged: MergedRows) -> Array:

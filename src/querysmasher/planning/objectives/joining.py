@@ -1,24 +1,34 @@
-"""Queries that are given one by one, joined: planned as one family, whatever their targets and weights.
+"""Workloads that say the same with fewer groups or families: for multipliers of all queries.
 
 A query q with target t and weight w is as far from its target as (s/t)·q is from s, and w·Var(q) is
 w·(t/s)²·Var((s/t)·q). So queries on the same attributes with different targets are rows of one family with
 the target s. A family has a multiplier for every row, and one Gram matrix however many rows it has.
+
+Families of one group, merged into one, have a multiplier for every query: that closes gaps which products of
+multipliers leave, at the price of the product structure.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
+from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
 from querysmasher.planning.plan import Plan
+from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.rows import Rows
 from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload
+
+FAR_APART = 100.0
+"""Maximum ratio of targets of queries that are joined: rows of one family stay comparable."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,16 +50,14 @@ class Joined:
                 bins[-1].append(place)
             else:
                 bins.append([place])
-        places = sorted(tuple(own) for bins in alike.values() for own in bins)
+        places = tuple(sorted(tuple(own) for bins in alike.values() for own in bins))
         if len(places) == len(workload.groups):
-            return cls(workload, workload, tuple(places))
+            return cls(workload, workload, places)
         groups = tuple(_joined([workload.groups[place] for place in own]) for own in places)
-        return cls(workload, Workload(workload.schema, groups), tuple(places))
+        return cls(workload, Workload(workload.schema, groups), places)
 
     def restored(self, plan: Plan) -> Plan:
         """Return a plan of the joined workload as one of the workload that was asked."""
-        if self.workload is self.asked:
-            return replace(plan, workload=self.asked)
         measured = tuple(
             replace(m, whole=tuple(sorted(own for place in m.whole for own in self.places[place])))
             for m in plan.measured
@@ -61,7 +69,7 @@ def _key(group: Group, place: int) -> Hashable:
     """Return what groups have in common that can be joined; a group of another kind only equals itself."""
     if len(group.families) != 1 or not group.families[0].is_written_out:
         return place
-    aim = None if group.target is None else round(np.log(group.target.std) / np.log(limits().joined_targets))
+    aim = None if group.target is None else round(np.log(group.target.std) / np.log(FAR_APART))
     return group.attributes, aim
 
 
@@ -76,5 +84,61 @@ def _joined(groups: list[Group]) -> Group:
     rows = np.concatenate([scale * g.families[0].matrix() for g, scale in zip(groups, scales, strict=True)])
     weights = np.concatenate([g.query_weights() / scale**2 for g, scale in zip(groups, scales, strict=True)])
     target = None if first.target is None else Target(first.target.std)
-    family = Rows(first.families[0].shape, rows, weights)
-    return Group(first.attributes, (family,), 1.0, target)
+    return Group(first.attributes, (Rows(first.families[0].shape, rows, weights),), 1.0, target)
+
+
+def merged(workload: Workload, *, aimed: bool = False) -> Workload:
+    """Return the workload with small families merged that need multipliers, if that is little work.
+
+    With `aimed`, only those of groups with targets.
+    """
+    scopes = Scopes.of(workload)
+    groups = tuple(
+        group if aimed and group.target is None else _merged(group, own, scopes)
+        for group, own in zip(workload, scopes.of_group, strict=True)
+    )
+    differ = {own: g for g, old, own in zip(groups, workload, scopes.of_group, strict=True) if g != old}
+    work = sum(max(family.cells for family in g.families) ** 3 for g in differ.values())
+    return Workload(workload.schema, groups) if differ and work <= limits().merged_work else workload
+
+
+def _merged(group: Group, own: Sequence[int], scopes: Scopes) -> Group:
+    """Return a group with its families merged that need multipliers, if they are small."""
+    parts = list(group.parts())
+    free = [part for part, s in zip(parts, own, strict=True) if not scopes.scopes[s].fixed]
+    rows, cells = (prod(getattr(family, name) for _, family in free) for name in ("rows", "cells"))
+    if len(free) < 2 or cells > limits().merged_values or rows * cells > limits().merged_numbers:
+        return group
+    matrix, weights = np.ones((1, 1)), np.ones(1)
+    for _, family in free:
+        matrix = np.asarray(np.kron(matrix, family.matrix()), dtype=float)
+        weights = np.kron(weights, np.ones(family.rows) if family.weights is None else family.weights)
+    together = Rows(tuple(n for _, family in free for n in family.shape), matrix, weights)
+    rest = [part for part in parts if part not in free]
+    families: list[Family] = [together, *(family for _, family in rest)]
+    names = tuple(name for attributes, _ in (*free, *rest) for name in attributes)
+    return replace(group, attributes=names, families=tuple(families))
+
+
+def spread(known: Multipliers, even: Multipliers) -> Multipliers:
+    """Return multipliers as those of a workload that merges some families, or also has other groups."""
+    every = len(known.groups) == len(even.groups)
+    places = [place for place, group in enumerate(even.workload) if every or group.target is not None]
+    groups, rows = np.zeros(len(even.groups)), list(even.rows)
+    groups[places] = known.groups
+    for place, group, own in zip(places, known.workload, known.scopes.of_group, strict=True):
+        by_names = {names: known.rows[s] for (names, _), s in zip(group.parts(), own, strict=True)}
+        parts = even.workload.groups[place].parts()
+        for (names, family), s in zip(parts, even.scopes.of_group[place], strict=True):
+            u = _product(by_names, names)
+            if len(u) == family.rows and not even.scopes.scopes[s].fixed:
+                rows[s] = u
+    return replace(even, groups=groups, rows=tuple(rows))
+
+
+def _product(known: dict[tuple[str, ...], Array], names: tuple[str, ...]) -> Array:
+    """Return the products of the values of families that together have these attributes, in order."""
+    product: Array = np.ones(1)
+    while names and (first := next((n for n in known if n and names[: len(n)] == n), None)):
+        product, names = np.multiply.outer(product, known[first]).ravel(), names[len(first) :]
+    return product if not names else np.empty(0)

@@ -1,4 +1,4 @@
-"""Multipliers: how much every query matters to the largest error.
+"""Multipliers: how much every query matters to the largest error, or to its target.
 
 The weights of queries must keep the product structure of the workload, or attribute sets stop being Kronecker
 products. A query of group g, with row qᵢ in its i-th family, has the multiplier λ_g Π u_i(q_i). Each u
@@ -8,8 +8,9 @@ value, on attributes that are asked nothing else, stay uniform; circular ranges 
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -19,18 +20,22 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives.table import VarianceTable
+from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.roles import attribute_roles
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.weighted import by_length, weighted
 from querysmasher.workload.workload import Workload
 
-FLOOR = 1e-3
-"""Multipliers are at least this fraction of the average: a plan says little about weightless queries."""
-
 MOST_STEP = 3.0
 """Maximum change of the logarithm of a multiplier in one step."""
+
+FIRST_RATE, LEAST_RATE, MOST_RATE = 3.0, 0.5, 8.0
+"""The power of its ratio by which a multiplier grows, at first, at least and at most: 2 is exact for a query
+that is measured by itself."""
+
+FASTER, SLOWER = 1.6, 0.5
+"""What multiplies this power where a ratio stays on the same side of its mean, and where it changes sides."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,6 @@ class Scope:
     by_length: bool
 
 
-Rate = Callable[[int, Scope, Array, Array], float]
-"""Returns by which power of their ratios the multipliers of a scope grow, given its number, the scope, its
-multipliers, and the logarithms of their ratios."""
-
-
 @dataclass(frozen=True, eq=False)
 class Scopes:
     """The scopes of a workload, and the scope of every family of every group."""
@@ -58,59 +58,53 @@ class Scopes:
     of_group: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, workload: Workload, *, own: bool, single: bool = False) -> Scopes:
-        """Find the scopes; with `own`, some groups have scopes of their own.
+    def of(cls, workload: Workload, *, fine: bool = True, added: bool = False) -> Scopes:
+        """Find the scopes; those of very many attributes that are only nearly alike are shared.
 
-        These are groups with a single family to weigh, as row weights on one axis just add up, and groups of
-        which no other has two attributes: they cost no product structure, but more solving. With `single`,
-        groups with several families to weigh stay uniform: their weights add to others of the same product
-        structure.
+        With `fine` ones, the uses of a family in groups of different kinds are told apart where that costs no
+        product structure, but more solving. If multipliers are `added` to weights, large groups with several
+        families to weigh stay uniform: the sum would be no product.
         """
-        found = cls._found(workload, own=own, single=single, coarse=False)
+        found = cls._of(workload, fine=fine, added=added, coarse=False)
         if len(found.scopes) > limits().most_scopes:
-            return cls._found(workload, own=own, single=single, coarse=True)
+            return cls._of(workload, fine=fine, added=added, coarse=True)
         return found
 
     @classmethod
-    def _found(cls, workload: Workload, *, own: bool, single: bool, coarse: bool) -> Scopes:
+    def _of(cls, workload: Workload, *, fine: bool, added: bool, coarse: bool) -> Scopes:
         """Find the scopes, with attributes alike that are asked the same, or only nearly if `coarse`.
 
-        Then all attributes are alike to families on several of them, whose blocks are the heavy ones.
+        Then all attributes are alike to families on several of them, whose blocks are the heavy ones. A group
+        with a single family to weigh has a scope of its kind, as row weights on one axis just add up; so does
+        a group of which no other has two attributes.
         """
-        alone = _alone(workload) if own and len(workload.groups) <= limits().own_groups else set()
-        alike = _alike_attributes(workload)
+        alone, alike = _alone(workload), _alike_attributes(workload)
         aims = [g.target.std if g.target is not None else 1.0 for g in workload]
         plain = tuple(replace(g, weight=aim) for g, aim in zip(workload, aims, strict=True))
         roles = attribute_roles(Workload(workload.schema, plain), coarse=coarse)
-        position = workload.schema.position
         numbers: dict[Hashable, int] = {}
         scopes: list[Scope] = []
         of_group = []
         for index, (group, aim) in enumerate(zip(workload, aims, strict=True)):
-            keys: list[Hashable] = [
-                (family.key, () if coarse and len(names) > 1 else tuple(roles[position(n)] for n in names))
-                for names, family in group.parts()
-            ]
-            even = [len(names) == 1 and names[0] in alike for names, _ in group.parts()]
-            fixed = [
-                family.rows == 1 or (same and not family.has_lengths)
-                for family, same in zip(group.families, even, strict=True)
-            ]
-            if (
-                single
-                and fixed.count(False) > 1
-                and prod(f.cells for f in group.families) > limits().tied_cells
-            ):
-                fixed = [True] * len(fixed)
-            if own and (fixed.count(False) == 1 or index in alone):
+            keys: list[Hashable] = []
+            kinds = []
+            for names, family in group.parts():
+                places = () if coarse and len(names) > 1 else workload.schema.positions(names)
+                same = len(names) == 1 and names[0] in alike
+                keys.append((family.key, tuple(roles[place] for place in places)))
+                kinds.append((family.rows == 1 or (same and not family.has_lengths), same))
+            free = sum(not fixed for fixed, _ in kinds)
+            if added and free > 1 and prod(f.cells for f in group.families) > limits().added_cells:
+                kinds = [(True, same) for _, same in kinds]
+            if fine and (free == 1 or index in alone):
                 keys = [(key, aim, tuple(sorted(map(repr, keys)))) for key in keys]
-            found = []
-            for key, family, still, same in zip(keys, group.families, fixed, even, strict=True):
-                if (key, still, same) not in numbers:
-                    numbers[key, still, same] = len(scopes)
-                    scopes.append(Scope(family, still, same and not still))
-                found.append(numbers[key, still, same])
-            of_group.append(tuple(found))
+            own = []
+            for key, (fixed, same), family in zip(keys, kinds, group.families, strict=True):
+                number = numbers.setdefault((key, fixed, same), len(scopes))
+                if number == len(scopes):
+                    scopes.append(Scope(family, fixed, same and not fixed))
+                own.append(number)
+            of_group.append(tuple(own))
         return cls(tuple(scopes), tuple(of_group))
 
 
@@ -133,29 +127,66 @@ def _alike_attributes(workload: Workload) -> set[str]:
 
 @dataclass(frozen=True, eq=False)
 class Multipliers:
-    """λ of every group and u of every scope, each with the sum one."""
+    """λ of every group and u of every scope, which sums to one."""
 
     workload: Workload
     scopes: Scopes
     groups: Array
     rows: tuple[Array, ...]
+    rates: tuple[Array, ...]
+    """By which power of its ratio each λ grows, and each u."""
+    last: tuple[Array, ...]
+    """The logarithms of the ratios by which they grew."""
 
     @classmethod
-    def even(cls, workload: Workload, scopes: Scopes) -> Multipliers:
-        """Return the multipliers that weigh all groups alike, and all queries of a group."""
-        groups = np.full(len(workload.groups), 1.0 / len(workload.groups))
-        rows = tuple(np.full(s.family.rows, 1.0 / s.family.rows) for s in scopes.scopes)
-        return cls(workload, scopes, groups, rows)
-
-    def weighted(self, aims: Array) -> Workload:
-        """Return the workload in which every query has its multiplier / target² as weight, if that is any."""
-        amounts = (self.groups / aims**2).tolist()
-        groups = tuple(
-            self._repeated(group, own, weight)
-            for group, own, weight in zip(self.workload, self.scopes.of_group, amounts, strict=True)
-            if weight > 0
+    def even(cls, workload: Workload, scopes: Scopes, groups: Array) -> Multipliers:
+        """Return the multipliers that weigh all queries of a group alike."""
+        counts = [scope.family.rows for scope in scopes.scopes]
+        rows = tuple(np.full(n, 1.0 / n) for n in counts)
+        rates, last = (
+            tuple(np.full(n, value) for n in (len(groups), *counts)) for value in (FIRST_RATE, 0.0)
         )
-        return Workload(self.workload.schema, groups)
+        return cls(workload, scopes, groups, rows, rates, last)
+
+    # --- workloads with multipliers as weights ---
+
+    def weighted(self, squares: Array) -> Workload:
+        """Return the workload in which every query has its multiplier / target² as weight."""
+        amounts = zip(self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True)
+        return Workload(self.workload.schema, tuple(self._priced(*own) for own in amounts))
+
+    def added(self, squares: Array) -> Workload:
+        """Return the workload in which every query has its own weight plus its multiplier / target².
+
+        Both are products over the families. Their sum is one again where the multipliers vary along one
+        family and the weights of the others are even; otherwise the group is repeated at the end, with the
+        multipliers as weights.
+        """
+        groups, further = [], []
+        for group, own, weight in zip(
+            self.workload, self.scopes.of_group, (self.groups / squares).tolist(), strict=True
+        ):
+            plain = replace(group, target=None)
+            free = {place for place, s in enumerate(own) if not self.scopes.scopes[s].fixed}
+            along = free | {
+                place for place, family in enumerate(group.families) if family.weights is not None
+            }
+            if not weight > 0:
+                groups.append(plain)
+            elif not along:
+                groups.append(replace(plain, weight=group.weight + weight / group.rows))
+            elif len(along) == 1:
+                (place,) = along
+                family, u = group.families[place], self.rows[own[place]]
+                weights = np.ones(len(u)) if family.weights is None else family.weights
+                total = weights + weight / group.weight / group.rows * u * len(u)
+                families = list(group.families)
+                families[place] = weighted(family, total)
+                groups.append(replace(plain, families=tuple(families)))
+            else:
+                groups.append(plain)
+                further.append(self._priced(group, own, weight))
+        return Workload(self.workload.schema, (*groups, *further))
 
     @cached_property
     def _families(self) -> list[Family]:
@@ -167,126 +198,99 @@ class Multipliers:
             for scope, u in zip(self.scopes.scopes, self.rows, strict=True)
         ]
 
-    def _repeated(self, group: Group, own: tuple[int, ...], weight: float) -> Group:
+    def _priced(self, group: Group, own: tuple[int, ...], weight: float) -> Group:
         """Return a group with its multipliers, which sum to `weight`, as weights."""
         families = tuple(self._families[s] for s in own)
         return replace(group, families=families, weight=weight / group.rows, target=None)
 
-    def added(self, aims: Array) -> Workload:
-        """Return the workload in which every query has its own weight plus its multiplier / target².
-
-        Both are products over the families. Their sum is one again where the multipliers vary along one
-        family and the weights of the others are even; otherwise the group is repeated at the end, with the
-        multipliers as weights.
-        """
-        groups, further = [], []
-        for group, own, weight in zip(
-            self.workload, self.scopes.of_group, (self.groups / aims**2).tolist(), strict=True
-        ):
-            free = [place for place, s in enumerate(own) if not self.scopes.scopes[s].fixed]
-            uneven = [place for place, family in enumerate(group.families) if family.weights is not None]
-            if weight <= 0:
-                groups.append(replace(group, target=None))
-            elif not free and not uneven:
-                groups.append(replace(group, weight=group.weight + weight / group.rows, target=None))
-            elif len(along := {*free, *uneven}) == 1:
-                place = along.pop()
-                family, u = group.families[place], self.rows[own[place]]
-                plain = np.ones(len(u)) if family.weights is None else family.weights
-                total = plain + weight / group.weight / group.rows * u * len(u)
-                families = list(group.families)
-                families[place] = weighted(family, total)
-                groups.append(replace(group, families=tuple(families), target=None))
-            else:
-                groups.append(replace(group, target=None))
-                further.append(self._repeated(group, own, weight))
-        return Workload(self.workload.schema, (*groups, *further))
-
-    def floored(self, floor: float = FLOOR) -> Multipliers:
-        """Return the multipliers of rows with a floor under them, as a fraction of the average."""
-        return replace(self, rows=tuple(_moved(u, np.zeros(len(u)), floor) for u in self.rows))
+    # --- expectations ---
 
     def by_column(self, table: VarianceTable) -> Array:
         """Return the expectation of every column of a table under these multipliers."""
-        known: dict[tuple[int, ...], Array] = {}
-        result = np.empty(len(table.columns))
-        for number, (column, kind) in enumerate(zip(table.columns, table.kinds, strict=True)):
-            if kind not in known:
-                known[kind] = self._joint(kind)
-            result[number] = known[kind] @ column
-        return result
-
-    def _joint(self, kind: tuple[int, ...]) -> Array:
-        """Return the product of multipliers of several scopes, for all combinations of their rows."""
-        result = np.ones(1)
-        for scope in kind:
-            result = np.multiply.outer(result, self.rows[scope]).ravel()
-        return result
-
-    def stepped(
-        self,
-        by_group: Array,
-        table: VarianceTable,
-        slopes: Array,
-        rate: Rate,
-        group_rate: float,
-        floor: float = FLOOR,
-        group_floor: float = FLOOR,
-    ) -> Multipliers:
-        """Return multipliers that weigh more where variances are large.
-
-        `by_group` is the variance that each group is judged by, relative to its target², `slopes` the
-        derivative of the total with respect to the expectation of every column, `rate` says by which power of
-        the ratio the multipliers of rows grow, and `floor` is their least, as a fraction of the average;
-        `group_floor` is that of groups.
-        """
-        groups = _moved(self.groups, group_rate * _relative(self.groups, by_group), group_floor)
-        rows = tuple(
-            u if scope.fixed or not total.any() else _stepped(number, scope, u, total, rate, floor)
-            for number, (u, total, scope) in enumerate(
-                zip(self.rows, self.row_slopes(table, slopes), self.scopes.scopes, strict=True)
-            )
-        )
-        return replace(self, groups=groups, rows=rows)
+        return expectations(table, self.rows)
 
     def row_slopes(self, table: VarianceTable, slopes: Array) -> list[Array]:
-        """Return the derivative of the total with respect to the multipliers of every scope's rows."""
+        """Return the derivative of a total by the multipliers of rows, given those by expectations."""
         sums = [np.zeros(len(u)) for u in self.rows]
         for slope, column, kind in zip(slopes.tolist(), table.columns, table.kinds, strict=True):
-            if slope > 0:
-                self._add_marginals(slope, column, kind, sums)
+            tensor = column.reshape([len(self.rows[s]) for s in kind])
+            for axis, scope in enumerate(kind if slope > 0 else ()):
+                if not self.scopes.scopes[scope].fixed:
+                    own = np.moveaxis(tensor, axis, 0)
+                    for other in (s for i, s in reversed(list(enumerate(kind))) if i != axis):
+                        own = own @ self.rows[other]
+                    sums[scope] += slope * own
         return sums
 
-    def _add_marginals(self, slope: float, column: Array, kind: tuple[int, ...], sums: list[Array]) -> None:
-        """Add a column's share to the derivative with respect to the multipliers of each of its scopes."""
-        if len(kind) == 1:
-            sums[kind[0]] += slope * column
-            return
-        tensor = column.reshape([len(self.rows[s]) for s in kind])
-        for axis, scope in enumerate(kind):
-            if not self.scopes.scopes[scope].fixed:
-                own = np.moveaxis(tensor, axis, 0)
-                for other in (s for i, s in reversed(list(enumerate(kind))) if i != axis):
-                    own = own @ self.rows[other]
-                sums[scope] += slope * own
+    # --- the next multipliers ---
+
+    def stepped(self, by_group: Array, by_row: Sequence[Array], floor: float) -> Multipliers:
+        """Return multipliers that grow with ratios of variance to target², of groups and of scopes' rows.
+
+        The rows' are relative to their mean; `floor` is their least, as a fraction of the average.
+        """
+        moved, *pace = _grown(self.groups, np.log(np.maximum(by_group, 1e-300)), self.rates[0], self.last[0])
+        groups = np.where(self.groups > 0, np.maximum(moved, floor * moved.mean()), 0.0)
+        rows, paces = list(self.rows), list(zip(self.rates, self.last, strict=True))
+        paces[0] = pace
+        for number, (scope, u, values) in enumerate(zip(self.scopes.scopes, self.rows, by_row, strict=True)):
+            if not scope.fixed and values.any():
+                logs = np.log(np.maximum(values, 1e-300) / float(u @ values))
+                moved, *paces[number + 1] = _grown(u, logs, *paces[number + 1])
+                moved = np.maximum(moved / moved.sum(), floor / len(u))
+                moved = by_length(moved) if scope.by_length else moved
+                rows[number] = moved / moved.sum()
+        rates, last = map(tuple, zip(*paces, strict=True))
+        return replace(self, groups=groups, rows=tuple(rows), rates=rates, last=last)
 
 
-def _stepped(number: int, scope: Scope, u: Array, values: Array, rate: Rate, floor: float) -> Array:
-    """Return the next multipliers of the rows of a scope."""
-    logs = _relative(u, values)
-    moved = _moved(u, rate(number, scope, u, logs) * logs, floor)
-    if scope.by_length:
-        moved = by_length(moved)
-    return np.asarray(moved / moved.sum())
+def _grown(u: Array, logs: Array, rates: Array, last: Array) -> tuple[Array, Array, Array]:
+    """Return multipliers that grow by powers of ratios, given their logarithms; these powers; the logarithms.
+
+    The powers are larger where a ratio stays on the same side of one, and smaller where it changes sides.
+    """
+    turned = np.sign(logs * last)
+    factors = np.where(turned > 0, FASTER, np.where(turned < 0, SLOWER, 1.0))
+    rates = np.clip(rates * factors, LEAST_RATE, MOST_RATE)
+    return u * np.exp(np.clip(rates * logs, -MOST_STEP, MOST_STEP)), rates, logs
 
 
-def _relative(u: Array, values: Array) -> Array:
-    """Return the logarithms of values relative to their mean."""
-    return np.asarray(np.log(np.maximum(values, 1e-300) / float(u @ values)))
+def expectations(table: VarianceTable, rows: Sequence[Array]) -> Array:
+    """Return the sum of every column of a table, weighed by the rows of its scopes."""
+    known: dict[tuple[int, ...], Array] = {}
+    result = np.empty(len(table.columns))
+    for number, (column, kind) in enumerate(zip(table.columns, table.kinds, strict=True)):
+        if kind not in known:
+            weights = np.ones(1)
+            for scope in kind:
+                weights = np.multiply.outer(weights, rows[scope]).ravel()
+            known[kind] = weights
+        result[number] = known[kind] @ column
+    return result
 
 
-def _moved(u: Array, steps: Array, floor: float = FLOOR) -> Array:
-    """Change the logarithms by steps, and keep a floor under the result."""
-    moved = u * np.exp(np.clip(steps, -MOST_STEP, MOST_STEP))
-    moved = np.maximum(moved / moved.sum(), floor / len(u))
-    return np.asarray(moved / moved.sum())
+def class_losses(workload: Workload, table: VarianceTable, scopes: Scopes) -> Array:
+    """Return Σ weight × variance over all queries, at σ² = 1 on the sets of one class, for every class."""
+    weights = np.array([sum(workload.groups[g].weight for g in entry.members) for entry in table.entries])
+    families = [scope.family for scope in scopes.scopes]
+    rows = [np.ones(f.rows) if f.weights is None else f.weights for f in families]
+    return np.asarray(weights @ table.coefficients(expectations(table, rows)))
+
+
+def best_sum(added: Array, losses: Array, table: VarianceTable, privacy_cost: float) -> float:
+    """Return the sum s of the multipliers at which the bound is highest, if strategies stayed the same.
+
+    It is then (Σ_k √(c_k (ℓ_k + s b_k)))² / budget - s, with ℓ_k the loss of class k and s·b_k, the `added`
+    one, that of the multipliers: concave in s.
+    """
+
+    def slope(log_sum: float) -> float:
+        roots = np.sqrt(np.maximum(table.spent * (losses + math.exp(log_sum) * added), 1e-300))
+        return float(roots.sum() * (table.spent * added / roots).sum()) / privacy_cost - 1
+
+    loss = math.log(float(losses @ table.variances))
+    low, high = loss - 14.0, loss + 14.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
+    return math.exp(low)

@@ -1,26 +1,63 @@
-"""What a plan minimises, and how: every objective plans the same queries with other weights."""
+"""What a plan minimises: the largest error, the mean error within targets, or the cost that meets these.
+
+Variances are inversely proportional to the cost. So the least cost that meets all targets is the square of
+the least largest ratio of standard error to target at cost one: one search finds and certifies it. It also
+says whether a budget suffices for the targets.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from querysmasher.arrays import Array
-from querysmasher.errors import PlanError, not_one_of
+from querysmasher.arrays import Array, in_order, one_core
+from querysmasher.errors import PlanError, Remedy, not_one_of
+from querysmasher.formatting import number
+from querysmasher.planning.centre import Centres
 from querysmasher.planning.certificate import Certificate
-from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
-from querysmasher.planning.objectives.again import Fresh, kind_of
-from querysmasher.planning.objectives.apart import is_mixed
-from querysmasher.planning.objectives.combining import combined
-from querysmasher.planning.objectives.finish import with_noise
-from querysmasher.planning.objectives.multipliers import Multipliers, Scopes
-from querysmasher.planning.objectives.sharing import largest_ratio, share
-from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.planning.objectives.worst import Search
+from querysmasher.planning.nothing import is_nothing_to_measure, is_public, nothing_to_measure
+from querysmasher.planning.objectives import INSUFFICIENT, LEAST, OBJECTIVES
+from querysmasher.planning.objectives.multipliers import Multipliers, Scopes, class_losses
+from querysmasher.planning.objectives.rounded import at_cost, missed_by
+from querysmasher.planning.objectives.search import Replan, Search, Wholes
+from querysmasher.planning.objectives.sharing import Sharing, with_noise
+from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import Budget, PrivacyCost
+from querysmasher.privacy.rates import readable
+from querysmasher.workload.target import Target
 from querysmasher.workload.workload import Workload
+
+MET = 1 + 1e-9
+"""A target is met by a plan that ignores it if no standard error exceeds it by more than this factor."""
+
+MOST_NAMED = 4
+"""Maximum number of groups that an error names."""
+
+PRINTED = 1 + 1e-5
+"""Factor by which a cost is larger when it is printed: another plan may cost a little more."""
+
+MOST_COST = 1e6
+"""Maximum privacy cost that planning chooses itself: beyond, there is nothing left to protect."""
+
+SCALED, FREE = 3.0, 5.0
+"""In tolerances: how far scaled targets exceed the least possible ones, and what queries without targets may
+add to the least cost."""
+
+
+class Fresh(Protocol):
+    """Starts planning under a budget, around given centres or the best ones, with given whole groups."""
+
+    def __call__(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan: ...
+
+
+Missed = Sequence[tuple[str, float, Target]]
+"""Groups that miss their target: their name, largest standard error and target."""
 
 
 def check_objective(objective: object, insufficient: object) -> None:
@@ -34,49 +71,208 @@ def check_objective(objective: object, insufficient: object) -> None:
             raise PlanError(msg)
 
 
-def plan_worst(workload: Workload, aims: Array, fresh: Fresh) -> Plan:
-    """Return the plan whose largest standard error, relative to its group's aim, is least."""
-    return search_worst(workload, aims, fresh)[0]
+def check_aimed(workload: Workload) -> None:
+    """Refuse a workload without any target."""
+    if not workload.has_targets:
+        msg = "workload: expected an accuracy target on some of its queries; state it by workload.within(50)"
+        raise PlanError(msg)
 
 
-def search_worst(workload: Workload, aims: Array, fresh: Fresh) -> tuple[Plan, Multipliers]:
-    """Return the same plan, and the multipliers that it was found with."""
-    again = fresh()
-    search = Search(workload, aims, again, again.tolerance)
+def aimed_of(workload: Workload) -> Workload:
+    """Return the queries of a workload that have targets."""
+    return Workload(workload.schema, tuple(g for g in workload if g.target is not None))
+
+
+def targets_of(workload: Workload, default: float = 1.0) -> Array:
+    """Return the target of every group, and a default where there is none."""
+    return np.array([default if g.target is None else g.target.std for g in workload])
+
+
+def replace_targets(workload: Workload, factor: float) -> Workload:
+    """Return the workload with multiples of its targets, as standard errors."""
+    groups = (g if g.target is None else replace(g, target=Target(g.target.std * factor)) for g in workload)
+    return Workload(workload.schema, tuple(groups))
+
+
+# --- the largest error, and the least cost ---
+
+
+def plan_worst(workload: Workload, aims: Array, replan: Replan) -> tuple[Plan, Multipliers]:
+    """Return the plan whose largest standard error relative to aims is least, and its multipliers."""
+    search = Search(workload, aims, replan, mean=False)
     best = search.run()
-    assert best.shares is not None  # noqa: S101 - only trials with shares are kept
-    scopes = best.multipliers.scopes
-    asked = best.multipliers.workload
-    plan = with_noise(best.plan, asked, best.table, scopes, best.shares.variances)
-    gap = search.gap
-    if is_mixed(plan):
-        plan, gap = _combined_worst(plan, aims, scopes, search)
-    return replace(
-        plan, workload=workload, certificate=Certificate((1 + gap) ** 2, 1.0, "worst")
-    ), best.multipliers
+    assert best is not None  # noqa: S101 - without caps, every plan will do
+    plan = replace(best.plan, workload=workload)
+    value = best.value
+    if plan.estimator.whole is not None:  # combined answers are better
+        value = max(one.std / aim for one, aim in zip(plan.extremes or (), aims, strict=True)) ** 2
+    return replace(plan, certificate=Certificate(value, search.bound, "worst")), best.multipliers
 
 
-def _combined_worst(plan: Plan, aims: Array, scopes: Scopes, search: Search) -> tuple[Plan, float]:
-    """Return the plan of the least largest error of combined answers, and its gap."""
+@dataclass(frozen=True, eq=False)
+class Least:
+    """The plan of least cost that meets all targets; multipliers, whole groups and cost of these alone."""
 
-    def value(table: VarianceTable, x: Array) -> float:
-        return largest_ratio(table, search.of_entries(table), x)
-
-    def shares(table: VarianceTable, _: Array) -> Array:
-        return share(table, search.of_entries(table), plan.budget.privacy_cost).variances
-
-    found = combined(plan, plan.workload, scopes, value, shares)
-    largest = max(one.std / aim for one, aim in zip(found.extremes or (), aims, strict=True))
-    return found, max(0.0, largest / math.sqrt(search.bounds[kind_of(found)]) - 1)
+    plan: Plan
+    multipliers: Multipliers
+    whole: Wholes
+    aimed_cost: float
 
 
-def worst_of(plan: Plan) -> float:
-    """Return the largest ratio of standard error to target."""
-    worst = plan.worst
-    assert worst is not None  # noqa: S101 - the search computed it
-    return worst
+def plan_least(workload: Workload, unit: Budget, fresh: Fresh) -> Least:
+    """Return the plan of least cost that meets all targets, for the neighbours of a budget `unit`."""
+    aimed = aimed_of(workload)
+    replan = fresh(unit, None)
+    with _measuring_targets(workload):
+        plan, multipliers = plan_worst(aimed, targets_of(aimed), replan)
+    factor = missed_by(plan)
+    cost = aimed_cost = unit.privacy_cost * factor**2 * (1 + 1e-12)
+    least = cost / (1 + plan.gap) ** 2
+    places = [place for place, group in enumerate(workload) if group.target is not None]
+    whole = [(tuple(places[place] for place in own), alpha) for own, alpha in replan.whole or ()]
+    if len(aimed.groups) < len(workload.groups):
+        plan = _beside_others(workload, plan, fresh(unit, plan.centres, whole))
+        cost = unit.privacy_cost * missed_by(plan) ** 2 * (1 + 1e-12)
+    plan = at_cost(plan, cost)
+    certificate = Certificate(plan.budget.privacy_cost, least, LEAST)
+    return Least(replace(plan, certificate=certificate), multipliers, whole, aimed_cost)
 
 
-def targets_of(workload: Workload) -> Array:
-    """Return the target of every group, and one where there is none."""
-    return np.array([1.0 if g.target is None else g.target.std for g in workload])
+def _beside_others(workload: Workload, plan: Plan, replan: Replan) -> Plan:
+    """Return a plan that misses targets as little, and also answers queries without any.
+
+    These may be so much worse than in a plan that ignores targets that they hardly cost anything.
+    """
+    loose = missed_by(plan) * math.sqrt(FREE * plan.tolerance)
+    stds = np.array([max(one.std, 1e-9) for one in replan(workload).extremes or ()])
+    aims = targets_of(workload, math.inf)
+    return plan_worst(workload, np.where(np.isfinite(aims), aims, stds / loose), replan)[0]
+
+
+@contextmanager
+def _measuring_targets(workload: Workload) -> Iterator[None]:
+    """Say that targets are about nothing if queries without targets are all that could be measured."""
+    try:
+        yield
+    except PlanError as error:
+        if not is_nothing_to_measure(error) or all(g.target is not None for g in workload):
+            raise
+        raise nothing_to_measure("all its queries with targets", public=is_public(error)) from None
+
+
+def check_cost(cost: float) -> None:
+    """Refuse a cost at which no privacy is left."""
+    if not cost <= MOST_COST:
+        msg = (
+            f"workload: meeting its targets would cost {cost:.3g}, more than {MOST_COST:g}, at "
+            "which no privacy is left; use larger targets or fewer queries"
+        )
+        raise PlanError(msg)
+
+
+# --- the mean error within targets ---
+
+
+def plan_within(workload: Workload, budget: Budget, fresh: Fresh, least: Least | None = None) -> Plan | None:
+    """Return the plan of least mean error that meets all targets, or None if none is found.
+
+    If that of the least cost is known, and the budget suffices for it, it is the last resort.
+    """
+    multipliers, whole = (None, None) if least is None else (least.multipliers, least.whole)
+    replan = fresh(budget, None, whole)
+    search = Search(workload, targets_of(workload, math.inf), replan, mean=True)
+    best = search.run(multipliers)
+    found = None
+    if best is not None:
+        certificate = Certificate(best.plan.weighted_loss, search.bound)
+        found = replace(best.plan, workload=workload, certificate=certificate)
+    if least is None:
+        return found
+    known = replace(at_cost(least.plan, budget.privacy_cost * (1 - 1e-12)), budget=budget, workload=workload)
+    if found is not None and found.weighted_loss <= known.weighted_loss:
+        return found
+    free = fresh(budget, known.centres, whole)(workload)
+    bound = max(search.bound_at(known.centres), free.weighted_loss / (1 + free.gap) ** 2)
+    return replace(known, certificate=Certificate(known.weighted_loss, bound))
+
+
+def shared_anew(plan: Plan, factor: float) -> Plan | None:
+    """Return the plan with the budget shared for targets tighter by a factor; None if it misses them."""
+    workload = plan.workload
+    scopes = Scopes.of(workload)
+    table = VarianceTable(plan, scopes.of_group)
+    aims = [math.inf if entry.group.target is None else entry.group.target.std for entry in table.entries]
+    losses = class_losses(workload, table, scopes)
+    with one_core():
+        x = Sharing(table, np.array(aims) / factor, plan.budget.privacy_cost).least_loss(losses, 1.0)
+    return None if x is None else with_noise(plan, workload, table, losses, x)
+
+
+def missed_targets(plan: Plan) -> list[tuple[str, float, Target]]:
+    """Return the groups that miss their target: their name, largest standard error and target."""
+    return [
+        (one.group.describe(), one.std, one.group.target)
+        for one in plan.extremes or ()
+        if one.group.target is not None and one.ratio > MET
+    ]
+
+
+def insufficient_budget(least: Least, budget: Budget, missed: Missed) -> PlanError:
+    """Return the error of a budget that does not suffice for the targets, which plans without them miss."""
+    given, cost = budget.privacy_cost, PRINTED * least.plan.budget.privacy_cost
+    if least.aimed_cost <= given * (1 + 1e-6):
+        msg = (
+            "budget: it suffices for the targets, but leaves nothing to queries without any: beside these, "
+            f"targets are missed by a factor of {_factor(math.sqrt(cost / given))}. Use a privacy cost of "
+            f"{readable(cost):.6g}, or leave out queries without targets"
+        )
+        return PlanError(msg)
+    factor = math.sqrt(least.aimed_cost / given)
+    certain = math.sqrt((least.plan.least_cost or 0.0) / given)
+    problem = (
+        "budget: it does not suffice for the targets, which the best plan misses by a factor of "
+        f"{_factor(factor)}{f'; no plan of its kind misses by less than {certain:.4g}' if certain > 1 else ''}. "
+        f"Planned without targets, {_listed(missed)}. "
+    )
+    looser = "looser targets, or {}insufficient{}'scale' to miss all by this factor"
+    if cost > MOST_COST:
+        problem += (
+            f"Meeting all targets would take a privacy cost of {cost:.3g}, more than "
+            f"{MOST_COST:g}, at which no privacy is left"
+        )
+        ways = ("use ", "use ")
+    else:
+        problem += (
+            f"All targets are met by a privacy cost of {readable(cost):.6g} ({_in_terms_of(budget, cost)}), "
+            f"instead of {given:.6g}"
+        )
+        ways = ("use that budget, `least_budget`, ", "use that budget, [budget] least = true, ")
+    own, spec = looser.format("", "="), looser.format("[plan] ", " = ")
+    return PlanError(problem, Remedy(ways[0] + own, ways[1] + spec))
+
+
+def _listed(missed: Missed) -> str:
+    """Return the groups that miss their targets most, with both errors."""
+    worst = in_order([-std / target.std for _, std, target in missed])
+    listed = (
+        f"{name}: standard error {number(std)}, target {number(target.std)}"
+        for name, std, target in (missed[place] for place in worst[:MOST_NAMED])
+    )
+    more = f"; and {len(missed) - MOST_NAMED} more" if len(missed) > MOST_NAMED else ""
+    return "; ".join(listed) + more
+
+
+def _in_terms_of(budget: Budget, cost: float) -> str:
+    """Return a cost in the definition of privacy of a budget."""
+    same = PrivacyCost(cost)
+    delta = budget.stated_delta
+    if delta is not None:
+        return f"epsilon = {readable(same.epsilon_at(delta) * PRINTED):.6g} at delta = {delta!r}"
+    return f"{budget.letter} = {readable(getattr(same, budget.letter)):.6g}"
+
+
+def _factor(factor: float) -> str:
+    """Return a factor above one in four digits, or in as many as show that it is."""
+    if factor < 1 + 1e-6:
+        return "less than 1.000001"
+    return next(text for digits in range(4, 8) if (text := f"{factor:.{digits}g}") != "1")

@@ -6,41 +6,22 @@ its square. Under a given budget, the targets are tightened by it, and the budge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import replace
 
-import numpy as np
-
-from querysmasher.arrays import one_core
-from querysmasher.planning.centre import Centres
-from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives.again import kind_of
-from querysmasher.planning.objectives.apart import is_mixed
-from querysmasher.planning.objectives.capping import capped
-from querysmasher.planning.objectives.finish import class_losses, with_noise
-from querysmasher.planning.objectives.least import at_cost
-from querysmasher.planning.objectives.multipliers import Scopes
-from querysmasher.planning.objectives.table import VarianceTable
-from querysmasher.planning.objectives.within import replace_targets
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import strategy_of_integers
+from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.privacy.distributions import distribution_of
-from querysmasher.workload.workload import Workload
 
 NOISE = distribution_of("rounded")
 """The default noise of `measure`."""
 
 MET = 1 + 1e-7
 """A target is met if no standard error exceeds it by more than this factor."""
-
-PROMISED = 1 + 1e-6
-"""A plan that misses its targets by more, before any rounding, does not promise them."""
-
-WEIGHT = 5.0
-"""An estimate of the sum of the targets' multipliers relative to the loss."""
 
 
 def as_measured(plan: Plan, max_records: int) -> Plan:
@@ -63,6 +44,23 @@ def missed_by(plan: Plan) -> float:
     return max((one.ratio for one in plan.extremes or () if one.group.target is not None), default=0.0)
 
 
+def with_cost(budget: Budget, cost: float) -> Budget:
+    """Return the budget of a privacy cost, for the same neighbours."""
+    unit = budget.unit
+    return PrivacyCost(cost, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
+
+
+def at_cost(plan: Plan, cost: float) -> Plan:
+    """Return the plan with the same shares of another budget."""
+    factor = plan.budget.privacy_cost / cost
+    measured = tuple(replace(m, variance=m.variance * factor) for m in plan.measured)
+    budget = with_cost(plan.budget, cost)
+    spent = math.fsum(budget.unit.squared_change(total=not m.attributes) / m.variance for m in measured)
+    if spent > cost:  # by rounding error
+        budget = with_cost(plan.budget, spent * (1 + 1e-15))
+    return replace(plan, measured=measured, budget=budget, weighted_loss=plan.weighted_loss * factor)
+
+
 def at_measured_cost(plan: Plan, max_records: int) -> Plan:
     """Return the plan of least cost at the cost at which its integers meet all targets."""
     for _ in range(limits().rounding_rounds):
@@ -73,52 +71,3 @@ def at_measured_cost(plan: Plan, max_records: int) -> Plan:
         more = cost * (ratio * (1 + 1e-9)) ** 2
         plan = replace(at_cost(plan, more), certificate=replace(plan.certificate, value=more))
     return plan
-
-
-def within_measured(
-    plan: Plan,
-    max_records: int,
-    again: Callable[[Workload, Centres], Plan],
-    certified: Callable[[Plan], Plan],
-) -> Plan:
-    """Return a plan under the same budget whose integers meet all targets.
-
-    `again` plans for other targets around centres; it is needed if these strategies cannot meet them.
-    `certified` returns a plan with a gap that holds whatever the targets.
-    """
-    if missed_by(plan) > PROMISED:
-        return plan
-    best, factor, bound = plan, 1.0, plan.weighted_loss / (1 + plan.gap) ** 2
-    for _ in range(limits().rounding_rounds):
-        ratio = missed_by(as_measured(best, max_records))
-        if ratio <= MET:
-            break
-        factor *= ratio * (1 + 1e-9)
-        tighter = replace_targets(plan.workload, 1 / factor)
-        found = _shared_anew(plan, tighter)
-        if found is None:
-            found = replace(again(tighter, plan.centres), workload=plan.workload)
-            if kind_of(found) != kind_of(plan):
-                best = certified(found)
-                continue
-        # tighter targets have a higher bound, which does not hold for these
-        best = replace(found, workload=plan.workload, certificate=Certificate(found.weighted_loss, bound))
-    return best
-
-
-def _shared_anew(plan: Plan, tighter: Workload) -> Plan | None:
-    """Return the plan with the budget shared anew for tighter targets, or None if these are missed."""
-    if is_mixed(plan):
-        return None
-    scopes = Scopes.of(tighter, own=True, single=True)
-    own = replace(plan, workload=tighter)
-    table = VarianceTable(own, scopes.of_group)
-    targets = [entry.group.target for entry in table.entries]
-    aims = np.array([np.inf if target is None else target.std for target in targets])
-    losses = class_losses(tighter, table, scopes)
-    with one_core():
-        x = capped(table, losses, aims, plan.budget.privacy_cost, WEIGHT)
-    if x is None:
-        return None
-    found = with_noise(own, tighter, table, scopes, x)
-    return None if missed_by(found) > MET else found

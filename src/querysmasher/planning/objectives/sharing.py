@@ -1,218 +1,262 @@
-"""Share the budget anew, with fixed strategies, so that the largest ratio of variance to target² is least.
+"""Share the budget anew, with the strategies fixed: the least largest error, or the least mean within targets.
 
 With x_k the noise variance of the attribute sets of class k, a query has the variance V = Σ_k a_k x_k
-relative to its target², and the cost is C = Σ_k n_k c_k / x_k. Their logarithms are convex in log x, and
-max_q V_q · C does not change with the scale of x, so its smooth upper bound
+relative to its target², the loss is L = Σ_k ℓ_k x_k, and the cost is C = Σ_k s_k / x_k. Their logarithms are
+convex in log x, and V·C and L·C do not change with the scale of x. A query keeps to its target at the cost B
+if V·C ≤ B. So both problems are the minimum without constraints of
 
-    (1/τ) log Σ_q V_q^τ + log C
+    a log(L·C) + (w/τ) log(a + Σ_q (V_q C / B)^τ)
 
-is minimised without constraints by Newton's method, for growing τ. Only queries near the largest matter: they
-join as they come close. A query has few terms, so that the Hessian is quick to add up.
+for growing τ: with a = 0 and w = 1 a smooth bound of the largest V·C, with a = 1 the loss and a penalty that
+vanishes where all targets are met, if w exceeds the sum of their multipliers. Newton's method finds it. Only
+queries near the largest matter: they join as they come close. A query has few terms, so that the Hessian is
+quick to add up.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
-from querysmasher.planning.objectives.table import VarianceTable
-
-Integers = NDArray[np.intp]
+from querysmasher.planning.objectives.variances import Integers, VarianceTable
+from querysmasher.planning.plan import Plan
+from querysmasher.workload.workload import Workload
 
 LONGEST = 0.5
 """Maximum change of log x in one step."""
 
-FIRST, LATER = (0.25, 16), (0.03, 1)
-"""Queries join within this fraction of the largest, so many of an entry: at first, and later."""
+CLOSE, FIRST = 0.25, 16
+"""At first, up to so many queries of an entry join that are within this fraction of the largest."""
 
-WINDOW = 30.0
-"""Queries whose weight is smaller than exp(-30) of the largest are left out of the Hessian."""
+FIRST_POWER, GROWTH = 100.0, 4.0
+"""The first τ, and its growth."""
 
-
-@dataclass(frozen=True, eq=False)
-class Shares:
-    """The noise variance of every class, and the largest ratio of variance to target²."""
-
-    variances: Array
-    largest: float
+MOST_WEIGHT = 1e6
+"""Maximum weight of the penalty: beyond, the loss is lost in rounding errors."""
 
 
 class Sharing:
-    """The queries that may attain the largest ratio, as the noise variances change."""
+    """The best noise variances of a table's classes, for targets of its entries."""
 
-    def __init__(self, table: VarianceTable, targets: Array) -> None:
-        """Take a table, and the target of every entry."""
-        self.table = table
-        self.squares = targets**2
-        self.rows: list[Array] = []
+    def __init__(self, table: VarianceTable, targets: Array, privacy_cost: float) -> None:
+        """Take the target of every entry, infinite for those without any."""
+        self.table, self.squares, self.cost = table, targets**2, privacy_cost
+        self._rows: list[Array] = []
         """The terms of queries that joined, relative to target², entry by entry."""
-        self.classes: list[Integers] = []
+        self._classes: list[Integers] = []
         self._seen: set[tuple[int, bytes]] = set()
-        self._last: Array | None = None
-        self._values = np.zeros(len(targets))
+        self._last: tuple[Array, Array] | None = None
 
-    def join(self, x: Array, close: float, most: int) -> float:
-        """Return the largest ratio; up to `most` queries of an entry within the fraction `close` of it join.
+    def least_largest(self, enough: float = 0.0) -> tuple[Array, float]:
+        """Return the noise variances of the least largest V, and this; it need not be below `enough`."""
+        x = self.table.variances
+        best = x, self._join(x, CLOSE, FIRST)
+        power = FIRST_POWER
+        for _ in range(limits().sharing_rounds):
+            if best[1] <= enough or len(x) == 1:
+                break
+            x = self._scaled(self._lowered(x, power, None, 1.0))
+            before, largest = best[1], self._join(x, 3 / power, 1)
+            best = (x, largest) if largest < before else best
+            if largest < before * (1 + 1 / power):
+                power *= GROWTH
+            if power > limits().last_power:
+                break
+        return best[0], self.largest(best[0])
+
+    def least_loss(self, losses: Array, weight: float) -> Array | None:
+        """Return the noise variances of least loss within all targets, or None if none are found.
+
+        `losses` is the loss of every class at σ² = 1, `weight` an estimate of the sum of the targets'
+        multipliers relative to the loss.
+        """
+        x, room, power = self.table.variances, self.cost, FIRST_POWER
+        if len(x) == 1:
+            return x if self.largest(x) <= 1 else None
+        weight = min(2 * weight + 0.5, MOST_WEIGHT)
+        self._join(x, CLOSE, FIRST)
+        for _ in range(limits().sharing_rounds):
+            x = self._scaled(self._lowered(x, power, losses, weight, room))
+            self._join(x, 3 / power, 1)
+            largest = self.largest(x)
+            if largest > 1 + 3 / power:
+                weight = min(5 * weight, MOST_WEIGHT)
+            if power < max(limits().last_power, 2_000 * weight):
+                power *= GROWTH
+            elif largest <= 1:
+                return x
+            else:
+                room /= largest * (1 + 1e-7)
+        return None
+
+    def largest(self, x: Array) -> float:
+        """Return the largest V at noise variances `x`."""
+        bounds, best = self.table.bounds(x) / self.squares, 0.0
+        for number in map(int, np.argsort(-bounds)):
+            if bounds[number] <= best:
+                break
+            best = max(best, float(self.table.largest(number, x)[0] / self.squares[number]))
+        return best
+
+    def _scaled(self, x: Array) -> Array:
+        return np.asarray(x * (float((self.table.spent / x).sum()) / self.cost))
+
+    def _join(self, x: Array, close: float, most: int) -> float:
+        """Return the largest V; up to `most` queries of an entry within the fraction `close` of it join.
 
         An entry is searched only if it can come that close: variances grow at most by the largest factor by
         which the noise of a class grows.
         """
         bounds = self.table.bounds(x) / self.squares
         if self._last is not None:
-            bounds = np.minimum(bounds, self._values * self.table.growth(x / self._last))
-        known = self.table.single_peaks(x) if most == 1 or len(bounds) > limits().sharing_entries else {}
-        for number, (value, _) in known.items():
-            bounds[number] = value / self.squares[number]
-        self._values, self._last = bounds.copy(), x
-        best = 0.0
+            bounds = np.minimum(bounds, self._last[1] * self.table.growth(x / self._last[0]))
+        values, best = bounds.copy(), 0.0
         for number in map(int, np.argsort(-bounds)):
             least = best * (1 - close)
             if bounds[number] < least:
                 break
-            if number in known:
-                value, terms = known[number][0], known[number][1][None]
-            else:
-                value, terms = self.table.near_largest(number, x, least * self.squares[number], most)
-            self._values[number] = value / self.squares[number]
-            best = max(best, float(self._values[number]))
-            if self._values[number] >= least:
-                self._add(number, terms / self.squares[number])
+            square = self.squares[number]
+            value, terms = self.table.near_largest(number, x, least * square, most)
+            values[number] = value / square
+            best = max(best, float(values[number]))
+            if values[number] >= least:
+                self._add(number, terms / square)
+        self._last = x, values
         return best
 
-    def arrays(self) -> tuple[Array, Integers]:
-        """Return the terms of all queries that joined, and their classes."""
-        self.rows, self.classes = [np.concatenate(self.rows)], [np.concatenate(self.classes)]
-        return self.rows[0], self.classes[0]
-
     def _add(self, number: int, terms: Array) -> None:
-        classes = self.table.classes_of(number)
-        fresh = []
-        for row in terms:
-            key = (number, row.tobytes())
-            if key not in self._seen:
-                self._seen.add(key)
-                fresh.append(row)
+        fresh = [row for row in terms if (number, row.tobytes()) not in self._seen]
         if fresh:
-            wide = np.zeros((len(fresh), len(classes)))
+            self._seen |= {(number, row.tobytes()) for row in fresh}
+            wide = np.zeros((len(fresh), self.table.classes.shape[1]))
             wide[:, : terms.shape[1]] = fresh
-            self.rows.append(wide)
-            self.classes.append(np.broadcast_to(classes, wide.shape))
+            self._rows.append(wide)
+            self._classes.append(np.broadcast_to(self.table.classes[number], wide.shape))
 
-
-def share(table: VarianceTable, targets: Array, privacy_cost: float, enough: float = 0.0) -> Shares:
-    """Return the best shares for these strategies; `targets` has the target of every entry.
-
-    The search ends when the largest ratio of variance to target² is at most `enough`.
-    """
-    spent = table.counts * table.changes
-    sharing = Sharing(table, targets)
-    x = table.variances
-    best = Shares(x, sharing.join(x, *FIRST))
-    if len(table.sets) == 1 or not table.is_linear:
-        return Shares(x, largest_ratio(table, targets, x))
-    for power in limits().sharing_powers:
-        if best.largest <= enough:
-            break
-        for _ in range(limits().sharing_rounds):
-            aim = np.log(_lowered(*sharing.arrays(), spent, best.variances, power) / best.variances)
-            before = best.largest
-            for part in limits().sharing_parts:
-                x = best.variances * np.exp(part * aim)
-                x = x * (float((spent / x).sum()) / privacy_cost)
-                largest = sharing.join(x, *LATER)
-                if largest < best.largest:
-                    best = Shares(x, largest)
+    def _lowered(
+        self, x: Array, power: float, losses: Array | None, weight: float, budget: float = 1.0
+    ) -> Array:
+        """Return noise variances at which the sum of loss and penalty is least."""
+        self._rows, self._classes = [np.concatenate(self._rows)], [np.concatenate(self._classes)]
+        smooth = _Smooth(self._rows[0], self._classes[0], self.table.spent, losses, power, weight, budget)
+        point = smooth.at(x)
+        for _ in range(limits().newton_steps):
+            step = -np.linalg.solve(smooth.hessian(point), point.gradient)
+            promise = -float(point.gradient @ step)
+            if promise < 1e-3 / power:
+                break
+            step *= min(1.0, LONGEST / float(np.abs(step).max()))
+            for _ in range(20):
+                trial = smooth.at(point.x * np.exp(step))
+                if trial.value <= point.value + 0.05 * float(point.gradient @ step):
                     break
-            if part == 1.0 or best.largest > before * (1 - 1 / power):
+                step = step / 3
+            else:
                 break
-    return Shares(best.variances, largest_ratio(table, targets, best.variances))
+            point = trial
+        return point.x
 
 
-def all_largest(table: VarianceTable, x: Array) -> Array:
-    """Return the largest variance of every entry at noise variances `x`, by a rough search."""
-    known = table.single_peaks(x)
-    return np.array(
-        [
-            known[number][0] if number in known else table.largest(number, x, rough=True)[0]
-            for number in range(len(table.entries))
-        ]
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """The function at a point: its value and gradient, and what its Hessian is made of."""
+
+    x: Array
+    value: float
+    gradient: Array
+    loss: Array
+    """The shares of the classes in the loss; zero without any."""
+    cost: Array
+    """Their shares in the cost."""
+    queries: Array
+    """The weights of the queries, which sum to one."""
+    terms: Array
+    """The shares of their terms."""
+    mean: Array
+    penalty: float
+    """The derivative of the penalty by the logarithm of the largest variance."""
+    part: float
+    """The part of the penalty that is due to queries rather than to the constant."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Smooth:
+    """The smooth function of log x in the header."""
+
+    rows: Array
+    classes: Integers
+    spent: Array
+    losses: Array | None
+    power: float
+    weight: float
+    budget: float
+
+    def at(self, x: Array) -> _Point:
+        """Return the function at a point."""
+        each = self.rows * np.append(x, 0.0)[self.classes]
+        values = each.sum(axis=1)
+        cost = self.spent / x
+        total, top = float(cost.sum()), float(values.max())
+        queries = (values / top) ** self.power
+        over = self.power * math.log(top * total / self.budget) + math.log(float(queries.sum()))
+        value, part, loss = over, 1.0, np.zeros(len(x))
+        if self.losses is not None:
+            value = max(over, 0.0) + math.log1p(math.exp(-abs(over)))
+            part = math.exp(over - value)
+            loss = self.losses * x
+        value *= self.weight / self.power
+        if self.losses is not None:
+            value += math.log(float(loss.sum()) * total)
+            loss = loss / loss.sum()
+        cost, queries, terms = cost / total, queries / queries.sum(), each / values[:, None]
+        mean = np.bincount(self.classes.ravel(), (queries[:, None] * terms).ravel(), len(x) + 1)[:-1]
+        gradient = loss - float(self.losses is not None) * cost + self.weight * part * (mean - cost)
+        return _Point(x, value, gradient, loss, cost, queries, terms, mean, self.weight * part, part)
+
+    def hessian(self, point: _Point) -> Array:
+        """Return the Hessian, made regular where it is flat: along a change of scale."""
+        count = len(point.x) + 1
+        matter = point.queries > 1e-12 * point.queries.max()
+        own, q = self.classes[matter], point.terms[matter]
+        pairs = own[:, :, None] * count + own[:, None, :]
+        products = (point.queries[matter, None] * q)[:, :, None] * q[:, None, :]
+        second = np.bincount(pairs.ravel(), products.ravel(), count**2).reshape(count, count)[:-1, :-1]
+        slope, power = point.mean - point.cost, self.power
+        H = point.penalty * ((power - 1) * second - power * np.outer(point.mean, point.mean))
+        H += point.penalty * power * (1 - point.part) * np.outer(slope, slope)
+        costs = float(self.losses is not None) + point.penalty
+        H -= np.outer(point.loss, point.loss) + costs * np.outer(point.cost, point.cost) - 1.0 / len(point.x)
+        H.flat[::count] += point.loss + costs * point.cost + point.penalty * point.mean + 1e-9
+        H.flat[::count] += 1e-15 * float(np.trace(H))  # of a weight that dwarfs the loss
+        return np.asarray(H)
+
+
+def with_noise(plan: Plan, workload: Workload, table: VarianceTable, losses: Array, x: Array) -> Plan:
+    """Return the plan for `workload` with noise variances `x` and losses at σ² = 1 of the table's classes."""
+    variances, by_set = np.empty(len(plan.measured)), np.empty(len(plan.measured))
+    for number, own in enumerate(table.sets):
+        variances[own], by_set[own] = x[number], losses[number] / len(own)
+    unit, cost = plan.budget.unit, plan.budget.privacy_cost
+    factors = np.array([unit.squared_change(total=not m.attributes) for m in plan.measured], dtype=float)
+    while (spent := math.fsum(factors / variances)) > cost:  # by rounding error
+        variances *= max(spent / cost, 1 + 1e-15)
+    measured = tuple(
+        replace(m, variance=variance, whole=tuple(p for p in m.whole if p < len(workload.groups)))
+        for m, variance in zip(plan.measured, variances.tolist(), strict=True)
     )
-
-
-def largest_ratio(table: VarianceTable, targets: Array, x: Array) -> float:
-    """Return the largest ratio of variance to target² at noise variances `x`."""
-    squares = targets**2
-    bounds = table.bounds(x) / squares
-    best = 0.0
-    for number, (value, _) in table.single_peaks(x).items():
-        best, bounds[number] = max(best, value / squares[number]), 0.0
-    for number in map(int, np.argsort(-bounds)):
-        if bounds[number] <= best:
-            break
-        best = max(best, float(table.largest(number, x)[0] / squares[number]))
-    return best
-
-
-def _lowered(terms: Array, classes: Integers, spent: Array, x: Array, power: float) -> Array:
-    """Return noise variances at which the smooth bound of the largest ratio times the cost is least."""
-    value, weights, ratios = _smooth(terms, classes, spent, x, power)
-    for _ in range(limits().sharing_newton):
-        cost = spent / x
-        cost /= cost.sum()
-        mean = _summed(classes, weights[:, None] * ratios, len(x))
-        gradient = mean - cost
-        step = -_solved(weights, ratios, classes, mean, cost, power, gradient)
-        promise = -float(gradient @ step)
-        if promise < limits().sharing_still / power:
-            break
-        step *= min(1.0, LONGEST / float(np.abs(step).max()))
-        for _ in range(20):
-            trial = _smooth(terms, classes, spent, x * np.exp(step), power)
-            if trial[0] <= value - 0.05 * float(-gradient @ step):
-                break
-            step = step / 3
-        else:
-            break
-        x, (value, weights, ratios) = x * np.exp(step), trial
-    return x
-
-
-def _solved(
-    weights: Array, ratios: Array, classes: Integers, mean: Array, cost: Array, power: float, gradient: Array
-) -> Array:
-    """Return H⁻¹·gradient, with H the Hessian of the smooth bound, or its diagonal for many classes."""
-    count = len(mean) + 1
-    if count > limits().sharing_classes:
-        square = _summed(classes, weights[:, None] * ratios**2, len(mean))
-        return np.asarray(gradient / (mean + cost + (power - 1) * (square - mean**2) + 1e-9))
-    matter = weights > math.exp(-WINDOW) * weights.max()
-    own, r = classes[matter], ratios[matter]
-    pairs = own[:, :, None] * count + own[:, None, :]
-    products = (weights[matter, None] * r)[:, :, None] * r[:, None, :]
-    second = np.bincount(pairs.ravel(), products.ravel(), count**2).reshape(count, count)[:-1, :-1]
-    H = (power - 1) * second - power * np.outer(mean, mean) - np.outer(cost, cost) + 1.0 / len(mean)
-    H.flat[:: len(H) + 1] += mean + cost + 1e-9
-    return np.asarray(np.linalg.solve(H, gradient))
-
-
-def _summed(classes: Integers, terms: Array, count: int) -> Array:
-    """Return the sum of the terms of every class."""
-    return np.bincount(classes.ravel(), terms.ravel(), count + 1)[:-1].astype(float)
-
-
-def _smooth(
-    terms: Array, classes: Integers, spent: Array, x: Array, power: float
-) -> tuple[float, Array, Array]:
-    """Return the smooth bound, the weights of the queries in it, and the shares of their terms."""
-    each = terms * np.append(x, 0.0)[classes]
-    values = each.sum(axis=1)
-    top = float(values.max())
-    weights = (values / top) ** power
-    total = float(weights.sum())
-    value = np.log(top) + np.log(total) / power + np.log(float((spent / x).sum()))
-    return float(value), weights / total, each / values[:, None]
+    found = replace(plan, workload=workload, measured=measured)
+    total = float(by_set @ variances)
+    if plan.whole and len(measured) > 1:  # of combined answers
+        combined = math.fsum(
+            float(found.estimator.variances(group).ravel() @ group.query_weights()) for group in workload
+        )
+        by_set, total = by_set * (combined / total), combined
+    roots = np.sqrt(by_set).tolist()
+    measured = tuple(replace(m, root_loss=root) for m, root in zip(measured, roots, strict=True))
+    return replace(
+        found, measured=measured, weighted_loss=math.fsum(m.variance * m.root_loss**2 for m in measured)
+    )

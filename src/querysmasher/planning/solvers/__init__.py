@@ -46,10 +46,10 @@ METHODS = {
     "basis",
     "fourier": "the block has too many cells to be written out, and a filter does better here than a "
     "product basis",
-    "mirrored": "the attribute has too many values for a matrix, so it is measured as it is, by a filter "
-    "that reflects at its ends",
-    "triangle": "the attribute has too many values for a matrix, and its queries differ in weight, so it is "
-    "measured as it is, by a triangle that follows every weight",
+    "whole": "the queries are measured together, as they are: no mechanism answers them better",
+    "line": "several families ask about the attribute, so it has a centre of its own on every set",
+    "mirrored": "the attribute has too many values for a matrix, so it is measured by a filter that reflects "
+    "at its ends",
     "tree": "the attribute has too many values for a matrix, and its hierarchy is a tree, so its nodes are "
     "counted with one precision each",
 }

@@ -8,7 +8,8 @@ Rows take one square root: with WᵀW = S² and s the diagonal of S, the nuclear
 
 A strategy's loss on a sum of Grams is the sum of its losses on each, so the optimum of a block is at least
 the sum of the terms' own optima, and those are known or bounded. In addition, uniform weights bound a block
-small enough to write out, and weights that are a product over the axes (`trace_root`) a larger one.
+small enough to write out, and weights that are a product over the axes (`trace_root`) a larger one. If its
+queries treat many values alike, the optimum itself is known (`exchangeable`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from querysmasher.planning.grading import LOST, are_far_apart, graded_root, is_g
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
 from querysmasher.planning.solvers.dense import solve_dense
+from querysmasher.planning.solvers.exchangeable import exchangeable_bound
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.planning.solvers.roots import RANK, block_root
 from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
@@ -73,6 +75,10 @@ _known: WeakKeyDictionary[Part, float] = WeakKeyDictionary()
 
 def lower_bound(block: Block) -> float:
     """Return a lower bound on √L of the block."""
+    if len(block.terms) > 1 and block.cells > limits().bounded_cells:
+        optimum = exchangeable_bound(block)
+        if optimum is not None:
+            return optimum
     bound = math.sqrt(sum(_term_bound(term) for term in block.terms))
     if len(block.terms) > 1 and block.cells <= limits().bounded_cells:
         bound = max(bound, _uniform_bound(block_root(block)))

@@ -40,18 +40,6 @@ def solve_circulant(block: Block) -> Solution:
     return Solution(strategy, math.sqrt(float((spectrum / h).sum())), bound, "circulant")
 
 
-def circulant_root_loss(block: Block) -> float:
-    """Return √L of a circulant block, without a strategy that reaches it."""
-    return float(np.sqrt(_block_spectrum(block) / block.cells).sum())
-
-
-def spectral_root_loss(first: Array) -> float:
-    """Return √L around a uniform centre of queries whose circulant Gram has this first row."""
-    n = len(first)
-    spectrum = np.repeat(np.fft.rfft(first).real[1:], 2)[: n - 1]
-    return float(np.sqrt(np.maximum(spectrum, 0.0) / n).sum())
-
-
 def _block_spectrum(block: Block) -> Array:
     spectrum: Array = np.zeros([n - 1 for n in block.shape])
     for term in block.terms:

@@ -38,25 +38,27 @@ def solve_structured(block: Block, tolerance: float, progress: Progress | None =
     terms = sorted(block.terms, key=lambda term: -term.energy)
     forms = [_axis_forms(terms, axis) for axis in range(len(block.shape))]
     start = np.full(block.cells, 1.0)
-    best: tuple[float, _DiagonalProblem, Array, Array] | None = None
+    best: _DiagonalDesign | None = None
     most = max(map(len, forms))
     for blend in limits().blends if most > 1 else (1.0,):
-        optima = [_optimum(_blended(own, blend), w) for own, w in zip(forms, block.centres, strict=True)]
+        axes = [_optimum(_blended(own, blend), w) for own, w in zip(forms, block.centres, strict=True)]
         for turn in range(min(most, limits().rotations)):
-            bases = [_rotated(b, own[min(turn, len(own) - 1)]) for b, own in zip(optima, forms, strict=True)]
-            energies = _diagonal(terms, bases)
-            problem = _DiagonalProblem(bases, np.maximum(energies, FLOOR * energies.max()))
+            turned = [
+                _rotated(*axis, own[min(turn, len(own) - 1)]) for axis, own in zip(axes, forms, strict=True)
+            ]
+            energies = _diagonal(terms, [dual for _, dual in turned])
+            problem = _DiagonalProblem([basis for basis, _ in turned], energies)
             found = fixed_point(problem.at, start, 1e-3, limits().screening_steps)
-            if best is None or found.upper < best[0]:
-                best = found.upper, problem, found.weights, energies
+            if best is None or found.upper < best.upper:
+                best = found
     assert best is not None  # noqa: S101 - there is at least one candidate
-    problem = best[1]
-    found = fixed_point(problem.at, best[2], tolerance / 4, limits().final_steps, progress)
+    problem = best.problem
+    found = fixed_point(problem.at, best.weights, tolerance / 4, limits().final_steps, progress)
     weights = found.h / found.leverages.max()
     strategy = DiagonalStrategy(tuple(problem.bases), weights)
     reached = found.upper
-    if not np.array_equal(problem.g, best[3]):  # rows at the floor add no loss
-        reached = math.sqrt(float((best[3] / weights).sum()))
+    if not np.array_equal(problem.g, problem.energies):  # rows at the floor add no loss
+        reached = math.sqrt(float((problem.energies / weights).sum()))
     return Solution(strategy, reached, lower_bound(block), "structured")
 
 
@@ -65,7 +67,12 @@ class _DiagonalProblem:
     """Minimise Σ g/h subject to Sᵀh ≤ 1."""
 
     bases: list[Array]
-    g: Array
+    energies: Array
+
+    @cached_property
+    def g(self) -> Array:
+        """The energies, with a floor so that no row is unmeasured."""
+        return np.maximum(self.energies, FLOOR * self.energies.max())
 
     @cached_property
     def squares(self) -> list[Array]:
@@ -76,13 +83,14 @@ class _DiagonalProblem:
         Sp = along_axes(p, 0, [s.T for s in self.squares])
         h = np.sqrt(self.g / Sp)
         value = float(np.sqrt(self.g * Sp).sum() / math.sqrt(weights.sum()))
-        return _DiagonalDesign(weights, value, along_axes(h, 0, self.squares).ravel(), h)
+        return _DiagonalDesign(self, weights, value, along_axes(h, 0, self.squares).ravel(), h)
 
 
 @dataclass(frozen=True, eq=False)
 class _DiagonalDesign:
     """Weights of the cells and the resulting h, with the bounds of the restricted problem."""
 
+    problem: _DiagonalProblem
     weights: Array
     value: float
     leverages: Array
@@ -116,24 +124,22 @@ def _blended(forms: list[Array], share: float) -> Array:
     return share * forms[0] + (1 - share) * sum(forms[1:], np.zeros(())) / (len(forms) - 1)
 
 
-def _optimum(gram: Array, centre: Centre) -> Array:
-    """Return the optimal strategy's rows for one axis, inside its residual space."""
+def _optimum(gram: Array, centre: Centre) -> tuple[Array, Array]:
+    """Return the optimal strategy's rows for one axis, inside its residual space, and their dual basis."""
     block = Block.of(Part((len(gram),), (centre,), gram))
-    strategy = solve_dense(block, 1e-2).strategy
-    return strategy.written_out()
+    basis = solve_dense(block, 1e-2).strategy.written_out()
+    return basis, pseudo_inverse(basis)
 
 
-def _rotated(basis: Array, form: Array) -> Array:
-    """Rotate the rows so that `form` becomes diagonal in their dual basis."""
-    dual = pseudo_inverse(basis)
+def _rotated(basis: Array, dual: Array, form: Array) -> tuple[Array, Array]:
+    """Rotate rows so that `form` becomes diagonal in their dual basis, and this with them."""
     _, turn = np.linalg.eigh(dual.T @ form @ dual)
-    return turn.T @ basis
+    return turn.T @ basis, dual @ turn
 
 
-def _diagonal(terms: Sequence[Term], bases: list[Array]) -> Array:
+def _diagonal(terms: Sequence[Term], duals: list[Array]) -> Array:
     """Return the diagonal of the block's Gram in the dual of the Kronecker basis."""
-    duals = [pseudo_inverse(b) for b in bases]
-    total = np.zeros([len(b) for b in bases])
+    total = np.zeros([dual.shape[1] for dual in duals])
     for term in terms:
         product = np.full((), term.coefficient)
         order: list[int] = []

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from querysmasher.errors import PlanError
-from querysmasher.planning.strategies.axis import AxisStrategy, has_own_centre
-from querysmasher.planning.strategies.dense import DenseStrategy
-from querysmasher.planning.strategies.diagonal import DiagonalStrategy
-from querysmasher.planning.strategies.fourier import FourierStrategy
-from querysmasher.planning.strategies.matrix_axis import MatrixAxis
-from querysmasher.planning.strategies.merged import MergedStrategy
+from querysmasher.planning.strategies.dense import DenseStrategy, MergedStrategy
+from querysmasher.planning.strategies.diagonal import DiagonalStrategy, FourierStrategy
+from querysmasher.planning.strategies.line import AxisStrategy, MatrixAxis, has_own_centre
 from querysmasher.planning.strategies.mirrored import MirroredStrategy
 from querysmasher.planning.strategies.strategy import AxisRows, Strategy
 from querysmasher.planning.strategies.tree import TreeStrategy
+from querysmasher.privacy.factors import Filter, Matrix, Merged, Mirrored, Tree
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 KINDS: dict[str, type[Strategy]] = {
     kind.kind: kind
     for kind in (
-        FourierStrategy,
-        MirroredStrategy,
-        TreeStrategy,
-        MatrixAxis,
-        MergedStrategy,
         DenseStrategy,
         DiagonalStrategy,
+        FourierStrategy,
+        MergedStrategy,
+        MatrixAxis,
+        MirroredStrategy,
+        TreeStrategy,
     )
 }
-"""Kinds by name, as in files. Integer rows become the first kind that accepts them."""
+"""Kinds by name, as in files."""
+
+OF_FACTORS: dict[str, type[Strategy]] = {
+    Filter.kind: FourierStrategy,
+    Merged.kind: MergedStrategy,
+    Mirrored.kind: MirroredStrategy,
+    Tree.kind: TreeStrategy,
+}
+"""What an only factor on all axes becomes, by its kind; those of another kind become dense."""
+
+_known: WeakKeyDictionary[IntegerStrategy, Strategy] = WeakKeyDictionary()
 
 __all__ = [
     "KINDS",
@@ -57,11 +66,17 @@ def strategy_from_data(kind: object, data: Mapping[str, Any]) -> Strategy:
     return KINDS[kind].from_data(data)
 
 
-def strategy_of_integers(strategy: IntegerStrategy) -> Strategy:
-    """Convert integer rows to a strategy, to predict variances."""
-    for kind in KINDS.values():
-        found = kind.of_integers(strategy)
-        if found is not None:
-            return found
-    msg = "strategy: expected one factor on all axes in order, or one per axis"
-    raise PlanError(msg)
+def strategy_of_integers(rounded: IntegerStrategy) -> Strategy:
+    """Convert integer rows to a strategy, to predict variances and to estimate from noisy answers: once."""
+    if rounded not in _known:
+        _known[rounded] = _of_integers(rounded)
+    return _known[rounded]
+
+
+def _of_integers(rounded: IntegerStrategy) -> Strategy:
+    axes, factor = rounded.factors[0]
+    if axes != tuple(range(len(rounded.shape))) or rounded.multipliers is not None:
+        return DiagonalStrategy.of_integers(rounded)
+    if isinstance(factor, Matrix) and len(axes) == 1 and factor.rows == factor.cells > 1:
+        return MatrixAxis.of_integers(rounded)  # rows in a residual space are fewer than values
+    return OF_FACTORS.get(factor.kind, DenseStrategy).of_integers(rounded)

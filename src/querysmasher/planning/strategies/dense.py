@@ -1,221 +1,387 @@
-"""Any rows over the cells of a block."""
+"""Any rows over the cells of a block: in a residual space, or not split and over cells that share columns.
+
+With E the cells' columns (cells × columns, 0/1), D the sizes of the columns and M the stored rows, B = M·Eᵀ.
+U = E·D^(-½) has orthonormal columns, so B† = U·(M·D^½)†: a query enters by its sums over the cells of each
+column, divided by the root of their number. All work is done over columns, and over coarse cells, which are
+combinations of classes of values.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array, in_order, solve_upper
-from querysmasher.errors import PlanError
-from querysmasher.fields import floats, integers, wholes
+from querysmasher.arrays import Array, in_order
+from querysmasher.errors import PlanError, PrivacyError
+from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
-from querysmasher.planning.lattice import Integers, project
+from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.planning.strategies.rounding import (
-    are_independent,
-    coefficients,
+    LARGEST_LATTICE,
     completed,
-    fits_rows,
     reduced,
     round_on_lattice,
     round_rows,
     scaled,
 )
+from querysmasher.planning.strategies.span import CHUNK, Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,
     AxisRows,
     Strategy,
-    are_rows,
-    is_negligible,
+    is_inside,
     is_residual,
     squared_lengths,
 )
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import WORD, Matrix
+from querysmasher.privacy.factors import WORD, Matrix, Merged, Partition
 from querysmasher.privacy.integer_plan import IntegerStrategy
-
-CHUNK = 20_000_000
-"""Maximum number of entries of an intermediate array."""
-
-ROUNDING = 2e-16
-"""Maximum relative rounding error of a sum, per number added."""
 
 SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
 """Scales to try: the largest entry keeps its number of bits."""
 
 
-@dataclass(frozen=True, eq=False)
-class DenseStrategy(Strategy):
-    """Any linearly independent rows over the block's cells."""
+def _lattice(value: Any) -> Integers | None:
+    return None if value is None else integers(value, 2)
 
-    kind = "dense"
 
-    shape: tuple[int, ...]
+def _matrix(value: Any) -> Array:
+    return floats(value, 2)
+
+
+class RowsStrategy(Strategy):
+    """Linearly independent rows over the columns of a block's cells."""
+
+    partition: Partition
+    """Which cells share a column."""
     matrix: Array
-    lattice: Integers | None = None
-    """Integer rows with the same span, if that is not the whole residual space."""
+    """The rows on the distinct columns (rows × columns)."""
+    lattice: Integers | None
+    """Integer rows with the same span, if that is not the whole space in which they lie."""
 
     @property
     def rank(self) -> int:
         return len(self.matrix)
 
     @cached_property
-    def _orthonormal(self) -> tuple[Array, Array]:
-        """An orthonormal basis Q of the row space (cells × rank), and T with Bᵀ = Q T."""
-        basis, triangle = np.linalg.qr(self.matrix.T)
-        return basis, triangle
+    def _roots(self) -> Array:
+        """The diagonal of D^½."""
+        return np.sqrt(self.partition.sizes)
 
     @cached_property
-    def inverse(self) -> Array:
-        """The pseudo-inverse B† (cells × rank)."""
-        basis, triangle = self._orthonormal
-        return solve_upper(triangle, basis.T).T
+    def span(self) -> Span:
+        """The span of the rows of M·D^½."""
+        return Span(np.ascontiguousarray(self.matrix), self._roots)  # the same digits as from a file
 
-    @cached_property
-    def lattice_coefficients(self) -> Array:
-        """The coefficients of the rows in terms of the lattice's rows."""
-        assert self.lattice is not None  # noqa: S101 - used only if there is one
-        return coefficients(self.matrix, self.lattice.astype(float))
+    @abstractmethod
+    def _over_cells(self, columns: Array) -> Array:
+        """Return combinations of unit vectors of the columns over all cells."""
+
+    def _on_classes(self, rows: Array, axes: Sequence[int]) -> Array:
+        """Return the sums of rows over the values of some axes within classes, with an axis for each."""
+        tensor = rows.reshape(-1, *(self.shape[a] for a in axes))
+        for place, axis in enumerate(axes, start=1):
+            tensor = self.partition.class_sums(tensor, place, axis)
+        return tensor
+
+    def _on_columns(self, coarse: Array) -> Array:
+        """Return rows over the coarse cells as combinations of unit vectors of the columns."""
+        return self.partition.column_sums(coarse.reshape(len(coarse), -1), 1) / self._roots
 
     def transform(self, rows: Array) -> Array:
-        flat = rows.reshape(-1, math.prod(self.shape))
-        return (flat @ self.inverse).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
-
-    @cached_property
-    def _covariance(self) -> Array:
-        """The covariance B† B†ᵀ (cells × cells)."""
-        return self.inverse @ self.inverse.T
+        columns = self._on_columns(self._on_classes(rows, range(len(self.shape))))
+        return self.span.coefficients(columns).reshape(*rows.shape[: rows.ndim - len(self.shape)], self.rank)
 
     def covary(self, rows: Array) -> Array:
-        cells = math.prod(self.shape)
-        flat = rows.reshape(-1, cells)
-        if len(flat) > cells and 2 * self.rank > cells:
-            return (flat @ self._covariance).reshape(rows.shape)
-        return (self.transform(rows) @ self.inverse.T).reshape(rows.shape)
+        image = self.transform(rows).reshape(-1, self.rank)
+        return self._over_cells(self.span.transposed_coefficients(image)).reshape(rows.shape)
 
-    def orthonormal(self) -> DenseStrategy:
-        return DenseStrategy(self.shape, np.ascontiguousarray(self._orthonormal[0].T))
+    def undone(self, rounded: IntegerStrategy, answers: Array) -> Array:  # noqa: ARG002
+        images = answers.reshape(self.rank, -1).T
+        table = self._over_cells(self.span.transposed_coefficients(images))
+        return table.reshape(*answers.shape[1:], -1)
 
-    def variances(self, factors: Sequence[AxisRows]) -> Array:
-        return self._squares(self.inverse, factors)
+    def orthonormal(self) -> Self:
+        return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
 
-    def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if self.rank == math.prod(n - 1 for n in self.shape):
-            return True  # the whole residual space, in which the rows lie by construction
-        lengths, basis = squared_lengths(factors), self._orthonormal[0]
-        if len(factors) == 1:
-            ((axes, rows),) = factors
-            return is_negligible(squared_lengths([(axes, rows - (rows @ basis) @ basis.T)]), lengths)
-        rounding = ROUNDING * math.prod(self.shape) * lengths  # of sums over as many cells
-        return is_negligible(lengths - self._squares(basis, factors) - rounding, lengths)
-
-    def _squares(self, root: Array, factors: Sequence[AxisRows]) -> Array:
-        """Return the squared lengths of (product row) @ root."""
-        if len(factors) == 1:
-            image = factors[0][1] @ root
-            return np.einsum("ij,ij->i", image, image)
-        order = [axis for axes, _ in factors for axis in axes]
-        tensor = root.reshape(*self.shape, -1).transpose(*order, -1)
-        tensor = tensor.reshape(*(rows.shape[1] for _, rows in factors), -1)
-        counts = [len(rows) for _, rows in factors]
-        largest = max(math.prod(counts[:i]) * math.prod(tensor.shape[i:-1]) for i in range(len(counts) + 1))
-        step = max(1, CHUNK // largest)
-        result = np.zeros(counts)
-        for start in range(0, tensor.shape[-1], step):
-            image = tensor[..., start : start + step]
-            for place, (_, rows) in enumerate(factors):
-                image = np.moveaxis(np.tensordot(rows, image, axes=(1, place)), 0, place)
-            result += np.einsum("...k,...k->...", image, image)
-        return result
+    def combinations(self, rows: Array) -> Array:
+        return self.span.coefficients(rows * self._roots)
 
     @property
     def spread(self) -> float:
         """The ratio of row lengths, or of those of the lattice, whose coefficients are rounded."""
-        rounded = [self.matrix] if self.lattice is None else [self.matrix, self.lattice]
-        every = [np.linalg.norm(rows, axis=1) for rows in rounded]
-        if not all(lengths.all() for lengths in every):
+        spans = [self.span] if self.lattice is None else [self.span, Span(self.lattice, self._roots)]
+        if not all(span.lengths.all() for span in spans):
             return math.inf
-        return max(float(lengths.max() / lengths.min()) for lengths in every)
+        return max(float(span.lengths.max() / span.lengths.min()) for span in spans)
+
+    @property
+    def leverage(self) -> float:
+        return float(np.einsum("ij,ij->j", self.matrix, self.matrix).max())
+
+    # --- product queries ---
+
+    def variances(self, factors: Sequence[AxisRows]) -> Array:
+        return self._squares(factors, self.span.coefficients, lambda: self.span.inverse)
+
+    def contains(self, factors: Sequence[AxisRows]) -> bool:
+        inside = self._squares(factors, self.span.inside, lambda: self.span.basis)
+        return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
+
+    def _squares(
+        self, factors: Sequence[AxisRows], image: Callable[[Array], Array], root: Callable[[], Array]
+    ) -> Array:
+        """Return the squared lengths of images of products on the columns: a product with a root.
+
+        Few products are written out; many are multiplied factor by factor.
+        """
+        counts = [len(rows) for _, rows in factors]
+        if len(factors) > 1 and math.prod(counts) > self.rank:
+            return self._contracted(factors, root())
+        return np.concatenate([_lengths(image(own)) for own in self._products(factors)]).reshape(counts)
+
+    def _products(self, factors: Sequence[AxisRows]) -> Iterator[Array]:
+        """Iterate over pieces of all products of one row per factor, on the columns."""
+        grid, coarse = self.partition.labels.shape, []
+        for axes, rows in factors:  # with an axis of length one for every other
+            sizes = (n if axis in axes else 1 for axis, n in enumerate(grid))
+            coarse.append(self._on_classes(rows, axes).reshape(len(rows), *sizes))
+        counts = [len(rows) for rows in coarse]
+        total, step = math.prod(counts), max(1, CHUNK // self.partition.labels.size)
+        for start in range(0, total, step):
+            numbers = np.arange(start, min(start + step, total))
+            chosen = np.unravel_index(numbers, counts)
+            product = reduce(np.multiply, (rows[own] for rows, own in zip(coarse, chosen, strict=True)))
+            yield self._on_columns(np.broadcast_to(product, (numbers.size, *grid)))
+
+    def _contracted(self, factors: Sequence[AxisRows], root: Array) -> Array:
+        """Return the squared lengths of (product row) @ root, for a root over the columns."""
+        order = [1 + axis for axes, _ in factors for axis in axes]
+        own = [self._on_classes(rows, axes).reshape(len(rows), -1) for axes, rows in factors]
+        counts, sizes = [len(rows) for rows in own], [rows.shape[1] for rows in own]
+        largest = max(math.prod(counts[:i]) * math.prod(sizes[i:]) for i in range(len(counts) + 1))
+        step = max(1, CHUNK // largest)
+        result = np.zeros(counts)
+        for start in range(0, root.shape[1], step):
+            piece = root[:, start : start + step].T / self._roots
+            image = np.take(piece, self.partition.labels, axis=1).transpose(*order, 0).reshape(*sizes, -1)
+            for place, rows in enumerate(own):
+                image = np.moveaxis(np.tensordot(rows, image, axes=(1, place)), 0, place)
+            result += np.einsum("...k,...k->...", image, image)
+        return result
+
+    def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        batch: list[Sequence[AxisRows]] = []
+        entries = 0
+        for factors in asked:
+            more = squared_lengths(factors).size * self.partition.labels.size
+            if batch and entries + more > CHUNK:
+                yield from self._together(batch)
+                batch, entries = [], 0
+            batch.append(factors)
+            entries += more
+        yield from self._together(batch)
+
+    def _together(self, batch: Sequence[Sequence[AxisRows]]) -> Iterator[Array | None]:
+        """Do the same for few products, while the rows are read twice."""
+        if len(batch) < 2:
+            yield from super().variances_if_contained(batch)
+            return
+        columns = np.concatenate([own for factors in batch for own in self._products(factors)])
+        variances, inside = (_lengths(image(columns)) for image in (self.span.coefficients, self.span.inside))
+        start = 0
+        for factors in batch:
+            lengths = squared_lengths(factors)
+            own = slice(start, start := start + lengths.size)
+            contained = is_inside(inside[own].reshape(lengths.shape), lengths, math.prod(self.shape))
+            yield variances[own].reshape(lengths.shape) if contained else None
+
+    # --- integers ---
+
+    @cached_property
+    def _on_lattice(self) -> Array:
+        """The coefficients of the rows in terms of the lattice's rows."""
+        assert self.lattice is not None  # noqa: S101 - used only if there is one
+        return Span.of(self.lattice).coefficients(self.matrix)
+
+    def rounding_loss(self, rounded: IntegerStrategy) -> float:
+        squares = self.of_integers(rounded).combinations(self.matrix) ** 2
+        return float(squares.sum(axis=1).max()) * float(squared_sensitivity(rounded))
+
+    def survives(self, rounded: IntegerStrategy) -> bool:
+        return self.of_integers(rounded).span.is_independent()
+
+    # --- files ---
+
+    def is_sound(self) -> bool:
+        matrix = self.matrix
+        if matrix.ndim != 2 or not self._fits() or not 0 < len(matrix) <= matrix.shape[1]:
+            return False
+        sound = matrix.min() > -LARGEST and matrix.max() < LARGEST and self.span.is_independent()
+        return bool(sound) and (self.lattice is None or self._has_sound_lattice(self.lattice))
+
+    @abstractmethod
+    def _fits(self) -> bool:
+        """Return whether the rows are over the columns of the block's cells."""
+
+    def _has_sound_lattice(self, lattice: Integers) -> bool:
+        """Return whether the lattice spans what the rows span."""
+        if lattice.shape != self.matrix.shape:
+            return False
+        if lattice.min() < -LARGEST_LATTICE or lattice.max() > LARGEST_LATTICE:
+            return False
+        if not Span(lattice, self._roots).is_independent():
+            return False
+        step = max(1, CHUNK // lattice.shape[1])
+        for start in range(0, len(lattice), step):
+            whole = lattice[start : start + step] * self._roots
+            lengths = _lengths(whole)
+            if np.any(lengths - _lengths(self.span.inside(whole)) > CLOSE**2 * lengths):
+                return False
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class DenseStrategy(RowsStrategy):
+    """Any rows over the block's cells, inside a residual space."""
+
+    kind = "dense"
+    stored: ClassVar = {"shape": wholes, "matrix": _matrix, "lattice": _lattice}
+
+    shape: tuple[int, ...]
+    matrix: Array
+    lattice: Integers | None = None
+
+    @cached_property
+    def partition(self) -> Partition:  # type: ignore[override]
+        """Which cells share a column: none do."""
+        labels = np.arange(math.prod(self.shape)).reshape(self.shape)
+        return Partition(tuple(map(np.arange, self.shape)), labels)
+
+    @cached_property
+    def _roots(self) -> Array:
+        return np.ones(self.matrix.shape[1])
+
+    def _over_cells(self, columns: Array) -> Array:
+        return columns
 
     def written_out(self) -> Array:
         return self.matrix
 
+    def contains(self, factors: Sequence[AxisRows]) -> bool:
+        # rows that span the whole residual space contain what lies in it by construction
+        return self.rank == math.prod(n - 1 for n in self.shape) or super().contains(factors)
+
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, Matrix(_round(self, centres, bits))),))
+        return IntegerStrategy(self.shape, ((axes, Matrix(self._round(centres, bits))),))
 
-    def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        ((_, factor),) = rounded.factors
-        squares = coefficients(self.matrix, factor.written_out()) ** 2
-        return float(squares.sum(axis=1).max()) * float(squared_sensitivity(rounded))
+    def _round(self, centres: Sequence[Integers], bits: int) -> Integers:
+        """Round the rows, or their coefficients in terms of a lattice's rows."""
+        if self.lattice is not None:
+            return round_on_lattice(self._on_lattice, self.lattice, bits)
+        growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
+        if bits + growth >= WORD.bit_length():
+            msg = f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
+            raise PlanError(msg)
+        rows = self.matrix
+        if len(rows) < math.prod(n - 1 for n in self.shape):
+            rows = completed(rows, [complement(k / k.sum()) for k in centres])
+        few = len(self.shape) == 1 and bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells
+        tried = [round_rows(rows, centres, bits, scale) for scale in (SCALES if few else (1.0,))]
+        return tried[0 if len(tried) == 1 else in_order([_mean_loss(rows, found) for found in tried])[0]]
 
     @classmethod
-    def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        (axes, factor), *others = strategy.factors
-        if others or axes != tuple(range(len(strategy.shape))) or strategy.multipliers is not None:
-            return None
-        return cls(strategy.shape, factor.written_out())
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        ((_, factor),) = rounded.factors
+        return cls(rounded.shape, factor.written_out())
 
-    @property
-    def leverage(self) -> float:
-        return float((self.matrix**2).sum(axis=0).max())
-
-    def is_sound(self) -> bool:
-        matrix, cells = self.matrix, math.prod(self.shape)
-        if matrix.ndim != 2 or matrix.shape[1] != cells or not 0 < len(matrix) <= cells:
-            return False
-        return bool(np.abs(matrix).max() < LARGEST) and are_rows(matrix) and self._has_sound_lattice()
-
-    def _has_sound_lattice(self) -> bool:
-        """Return whether the lattice, if there is one, spans the same space as the rows."""
-        if self.lattice is None:
-            return True
-        if not fits_rows(self.lattice, self.matrix):
-            return False
-        whole = self.lattice.astype(float)
-        inside = self.transform(whole.reshape(-1, *self.shape)) @ self.matrix
-        return are_rows(whole) and bool(np.abs(inside - whole).max() <= CLOSE * np.abs(whole).max())
+    def _fits(self) -> bool:
+        return self.matrix.shape[1] == math.prod(self.shape)
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return is_residual(self.matrix.reshape(-1, *self.shape), centres)
 
-    def to_data(self) -> dict[str, Any]:
-        return {"shape": list(self.shape), "matrix": self.matrix, "lattice": self.lattice}
+
+@dataclass(frozen=True, eq=False)
+class MergedStrategy(RowsStrategy):
+    """Rows over cells of which many share a column: few queries that are not split."""
+
+    kind = "merged"
+    whole = True
+    stored: ClassVar = {
+        "shape": wholes,
+        "maps": lambda maps: tuple(integers(one, 1) for one in items(maps)),
+        "labels": integers,
+        "matrix": _matrix,
+        "lattice": _lattice,
+    }
+
+    shape: tuple[int, ...]
+    maps: tuple[Integers, ...]
+    """The class of every value, by axis."""
+    labels: Integers
+    """The column of every coarse cell, a combination of classes."""
+    matrix: Array
+    lattice: Integers | None = None
+
+    @cached_property
+    def partition(self) -> Partition:  # type: ignore[override]
+        """Which cells share a column."""
+        return Partition(self.maps, self.labels)
+
+    def _over_cells(self, columns: Array) -> Array:
+        return (columns / self._roots)[:, self.partition.of_cells()]
+
+    def written_out(self) -> Array:
+        return self.matrix[:, self.partition.of_cells()]
+
+    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
+        return self.maps, np.take(self.matrix, self.labels, axis=1)
+
+    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        """Return integer rows on the same columns: there is no residual space in which to stay."""
+        if self.lattice is not None:
+            rows = round_on_lattice(self._on_lattice, self.lattice, bits)
+        else:
+            complete = len(self.matrix) == self.matrix.shape[1]
+            rows = reduced(scaled(self.matrix if complete else completed(self.matrix), bits), bits)
+        axes = tuple(range(len(self.shape)))
+        return IntegerStrategy(self.shape, ((axes, Merged(self.maps, self.labels, rows)),))
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        lattice = None if data["lattice"] is None else integers(data["lattice"], 2)
-        return cls(wholes(data["shape"]), floats(data["matrix"], 2), lattice)
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        ((_, factor),) = rounded.factors
+        assert isinstance(factor, Merged)  # noqa: S101 - the registry has seen to it
+        return cls(rounded.shape, factor.maps, factor.labels, factor.matrix.astype(float))
+
+    def _fits(self) -> bool:
+        try:
+            return self.partition.shape == self.shape and self.matrix.shape[1] == self.partition.columns
+        except PrivacyError:
+            return False
+
+    def stands_on(self, centres: Sequence[Centre]) -> bool:  # noqa: ARG002
+        """Return False: queries that are not split lie in no residual space, whatever the centres."""
+        return False
 
 
-def _round(strategy: DenseStrategy, centres: Sequence[Integers], bits: int) -> Integers:
-    """Round the rows, or their coefficients in terms of a lattice's rows."""
-    if strategy.lattice is not None:
-        return round_on_lattice(strategy.lattice_coefficients, strategy.lattice, bits)
-    growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
-    if bits + growth >= WORD.bit_length():
-        msg = f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
-        raise PlanError(msg)
-    rows = strategy.matrix
-    missing = math.prod(n - 1 for n in strategy.shape) - len(rows)
-    if missing > 0:
-        rows = completed(rows, [complement(k / k.sum()) for k in centres])
-    if len(strategy.shape) == 1:
-        scales = SCALES if bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells else (1.0,)
-        tried = [round_rows(rows, centres[0], bits, scale) for scale in scales]
-        return tried[0 if len(tried) == 1 else in_order([_mean_loss(rows, found) for found in tried])[0]]
-    return reduced(project(scaled(rows, bits), strategy.shape, centres), bits)
+def _lengths(rows: Array) -> Array:
+    """Return the squared lengths of rows."""
+    return np.einsum("ij,ij->i", rows, rows)
 
 
 def _mean_loss(rows: Array, rounded: Integers) -> float:
     """Return the mean factor by which rounding multiplies the rows' variances, up to a constant."""
-    factor = rounded.astype(float)
-    if not are_independent(factor):
+    span = Span.of(rounded)
+    if not span.is_independent():
         return math.inf
-    return float((coefficients(rows, factor) ** 2).sum() * (factor**2).sum(axis=0).max())
+    return float((span.coefficients(rows) ** 2).sum() * (span.rows.astype(float) ** 2).sum(axis=0).max())

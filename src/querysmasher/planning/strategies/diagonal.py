@@ -1,45 +1,109 @@
-"""Rows that are products of one basis row per axis, each with its own weight."""
+"""Strategies that are diagonal in a product basis: one weight per product of basis rows, one row per axis.
+
+V = Σ_k h[k] b_k b_kᵀ. With β the dual basis, a query q has the coefficients q·β_k, its variance is
+Σ_k (q·β_k)²/h[k], and products of queries have products of coefficients.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes, pseudo_inverse
+from querysmasher.errors import PlanError
 from querysmasher.fields import floats, items
 from querysmasher.planning.centre import Centre
-from querysmasher.planning.lattice import Integers, project
-from querysmasher.planning.limits import limits
-from querysmasher.planning.strategies.rounding import FAINT, coefficients, reduced, round_rows, scaled
+from querysmasher.planning.lattice import Integers
+from querysmasher.planning.strategies.rounding import FAINT, round_rows
+from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
+    CLOSE,
     FAINTEST,
     LARGEST,
     AxisRows,
     Strategy,
-    are_rows,
-    is_negligible,
+    is_inside,
     is_residual,
     squared_lengths,
 )
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Matrix
+from querysmasher.privacy.factors import Filter, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 GRAIN = 64
 """Noise variances within a diagonal strategy are integer multiples near 2^(level/64), so that few differ."""
 
+NOTHING = 1e-9
+"""Frequencies whose amplitude is below this fraction of the largest are not passed on by a filter."""
+
+
+class BasisStrategy(Strategy):
+    """A strategy that is diagonal in a product basis."""
+
+    weights: Array
+    """h, zero where nothing is measured."""
+
+    @abstractmethod
+    def _analysed(self, rows: Array, lead: int) -> Array:
+        """Return the coefficients of tensors over the axes after the first `lead`."""
+
+    @abstractmethod
+    def _combined(self, coefficients: Array, lead: int) -> Array:
+        """Return the combination of dual rows: the transpose of `_analysed`."""
+
+    @abstractmethod
+    def _energies(self, rows: Array, axes: Sequence[int]) -> Array:
+        """Return the squared coefficients of rows over some axes, with an axis for each."""
+
+    @property
+    def rank(self) -> int:
+        return int(np.count_nonzero(self.weights))
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """1/h, zero where nothing is measured."""
+        return np.divide(1, self.weights, out=np.zeros(self.weights.shape), where=self.weights > 0)
+
+    def transform(self, rows: Array) -> Array:
+        lead = rows.ndim - len(self.shape)
+        return (self._analysed(rows, lead) * np.sqrt(self._inverse)).reshape(*rows.shape[:lead], -1)
+
+    def covary(self, rows: Array) -> Array:
+        lead = rows.ndim - len(self.shape)
+        return self._combined(self._analysed(rows, lead) * self._inverse, lead)
+
+    def variances(self, factors: Sequence[AxisRows]) -> Array:
+        result = self._inverse.transpose([axis for axes, _ in factors for axis in axes])
+        for place, (axes, rows) in enumerate(factors):
+            own = self._energies(rows.reshape(-1, *(self.shape[a] for a in axes)), axes)
+            kept = list(range(place, place + len(axes)))
+            result = np.tensordot(own, result, axes=(list(range(1, own.ndim)), kept))
+            result = np.moveaxis(result, 0, place)
+        return result
+
+    def contains(self, factors: Sequence[AxisRows]) -> bool:
+        if self.rank == math.prod(n - 1 for n in self.shape):
+            return True
+        inside = self.orthonormal().variances(factors)
+        return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
+
 
 @dataclass(frozen=True, eq=False)
-class DiagonalStrategy(Strategy):
+class DiagonalStrategy(BasisStrategy):
     """Rows √h[k] · (⊗ Bᵢ)[k]: one basis per axis, and a weight per product of basis rows."""
 
     kind = "diagonal"
+    stored: ClassVar = {
+        "bases": lambda bases: tuple(floats(basis, 2) for basis in items(bases)),
+        "weights": floats,
+    }
 
     bases: tuple[Array, ...]
     weights: Array
@@ -48,54 +112,23 @@ class DiagonalStrategy(Strategy):
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return tuple(b.shape[1] for b in self.bases)
 
-    @property
-    def rank(self) -> int:
-        return self.weights.size
-
     @cached_property
     def inverses(self) -> tuple[Array, ...]:
         """The pseudo-inverse of every axis's basis."""
         return tuple(pseudo_inverse(b) for b in self.bases)
 
-    def transform(self, rows: Array) -> Array:
-        lead = rows.ndim - len(self.shape)
-        rows = along_axes(rows, lead, self.inverses) / np.sqrt(self.weights)
-        return rows.reshape(*rows.shape[:lead], -1)
+    def _analysed(self, rows: Array, lead: int) -> Array:
+        return along_axes(rows, lead, self.inverses)
 
-    def covary(self, rows: Array) -> Array:
-        lead = rows.ndim - len(self.shape)
-        return along_axes(
-            along_axes(rows, lead, self.inverses) / self.weights, lead, [i.T for i in self.inverses]
-        )
+    def _combined(self, coefficients: Array, lead: int) -> Array:
+        return along_axes(coefficients, lead, [inverse.T for inverse in self.inverses])
+
+    def _energies(self, rows: Array, axes: Sequence[int]) -> Array:
+        return np.asarray(along_axes(rows, 1, [self.inverses[a] for a in axes]) ** 2)
 
     def orthonormal(self) -> DiagonalStrategy:
         bases = tuple(np.ascontiguousarray(np.linalg.qr(b.T)[0].T) for b in self.bases)
         return DiagonalStrategy(bases, np.ones(self.weights.shape))
-
-    def variances(self, factors: Sequence[AxisRows]) -> Array:
-        order = [axis for axes, _ in factors for axis in axes]
-        result = (1 / self.weights).transpose(order)
-        for place, (axes, rows) in enumerate(factors):
-            image = along_axes(
-                rows.reshape(-1, *(self.shape[a] for a in axes)), 1, [self.inverses[a] for a in axes]
-            )
-            kept = list(range(place, place + len(axes)))
-            result = np.tensordot(image**2, result, axes=(list(range(1, 1 + len(axes))), kept))
-            result = np.moveaxis(result, 0, place)
-        return result
-
-    def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if self.rank == math.prod(n - 1 for n in self.shape):
-            return True
-        projectors = [inverse @ basis for inverse, basis in zip(self.inverses, self.bases, strict=True)]
-        for axes, rows in factors:
-            image = along_axes(
-                rows.reshape(-1, *(self.shape[a] for a in axes)), 1, [projectors[a] for a in axes]
-            )
-            outside = (axes, rows - image.reshape(rows.shape))
-            if not is_negligible(squared_lengths([outside]), squared_lengths([(axes, rows)])):
-                return False
-        return True
 
     @property
     def spread(self) -> float:
@@ -103,27 +136,35 @@ class DiagonalStrategy(Strategy):
         return math.sqrt(float(squares.max() / squares.min())) if squares.all() else math.inf
 
     def written_out(self) -> Array:
-        product = reduce(_kron, self.bases, np.ones((1, 1)))
+        product = reduce(lambda one, two: np.asarray(np.kron(one, two)), self.bases)
         return np.asarray(np.sqrt(self.weights).reshape(-1, 1) * product)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-        return _round(self, centres, bits)
+        return _round_bases(self, centres, bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        factors = [factor.written_out() for _, factor in rounded.factors]
-        squares = [coefficients(rows, factor) ** 2 for rows, factor in zip(self.bases, factors, strict=True)]
+        spans = (Span.of(factor.written_out()) for _, factor in rounded.factors)
+        squares = [span.coefficients(rows) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
         noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
         variances = along_axes(noise, 0, [s.T for s in squares]) * self.weights
         return float(variances.max()) * float(squared_sensitivity(rounded))
 
+    def survives(self, rounded: IntegerStrategy) -> bool:
+        return all(Span.of(factor.written_out()).is_independent() for _, factor in rounded.factors)
+
     @classmethod
-    def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        axes, factors = zip(*strategy.factors, strict=True)
-        if axes != tuple((a,) for a in range(len(strategy.shape))):
-            return None
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        axes, factors = zip(*rounded.factors, strict=True)
+        if axes != tuple((a,) for a in range(len(rounded.shape))):
+            msg = "strategy: expected one factor on all axes in order, or one per axis"
+            raise PlanError(msg)
         matrices = tuple(factor.written_out() for factor in factors)
-        noise = np.ones(tuple(map(len, matrices))) if strategy.multipliers is None else strategy.multipliers
+        noise = np.ones(tuple(map(len, matrices))) if rounded.multipliers is None else rounded.multipliers
         return cls(matrices, 1.0 / noise)
+
+    def undone(self, rounded: IntegerStrategy, answers: Array) -> Array:  # noqa: ARG002
+        tensor = np.moveaxis(answers, 0, -1).reshape(*answers.shape[1:], *self.weights.shape)
+        return self._combined(tensor, answers.ndim - 1).reshape(*answers.shape[1:], -1)
 
     @property
     def leverage(self) -> float:
@@ -137,24 +178,87 @@ class DiagonalStrategy(Strategy):
             return False
         if not FAINTEST < weights.min() <= weights.max() < LARGEST:
             return False
-        return all(np.abs(b).max() < LARGEST and are_rows(b) for b in bases)
+        return all(np.abs(b).max() < LARGEST and Span.of(b).is_independent() for b in bases)
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(is_residual(basis, [c]) for basis, c in zip(self.bases, centres, strict=True))
 
-    def to_data(self) -> dict[str, Any]:
-        return {"bases": list(self.bases), "weights": self.weights}
+
+@dataclass(frozen=True, eq=False)
+class FourierStrategy(BasisStrategy):
+    """A filter: each row is the same weighted sum of the cells around one cell, wrapping at the ends.
+
+    V is diagonal in the Fourier basis, with entries `spectrum`, and B its root: the convolution with one
+    real filter. Fast Fourier transforms do all the work; no matrix is written out.
+    """
+
+    kind = "fourier"
+    stored: ClassVar = {"spectrum": floats}
+
+    spectrum: Array
+    """|filter's Fourier transform|², zero wherever a frequency is zero along some axis."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.spectrum.shape
+
+    @property
+    def weights(self) -> Array:  # type: ignore[override]
+        return self.spectrum
+
+    def _analysed(self, rows: Array, lead: int) -> Array:
+        """Return Hartley's transform: real and orthonormal, with the energy of Fourier's."""
+        image = np.fft.fftn(rows, axes=range(lead, rows.ndim), norm="ortho")
+        return np.asarray(image.real - image.imag)
+
+    def _combined(self, coefficients: Array, lead: int) -> Array:
+        return self._analysed(coefficients, lead)
+
+    def _energies(self, rows: Array, axes: Sequence[int]) -> Array:  # noqa: ARG002
+        return np.abs(np.fft.fftn(rows, axes=range(1, rows.ndim), norm="ortho")) ** 2
+
+    def orthonormal(self) -> FourierStrategy:
+        return FourierStrategy((self.spectrum > 0).astype(float))
+
+    def written_out(self) -> Array:
+        cells = self.spectrum.size
+        every = np.eye(cells).reshape(cells, *self.shape)
+        axes = range(1, every.ndim)
+        image = np.fft.ifftn(np.fft.fftn(every, axes=axes) * np.sqrt(self.spectrum), axes=axes).real
+        return np.ascontiguousarray(image.reshape(cells, cells).T)
+
+    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        axes = tuple(range(len(self.shape)))
+        return IntegerStrategy(self.shape, ((axes, _round_filter(self, bits)),))
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        return cls(tuple(floats(b, 2) for b in items(data["bases"])), floats(data["weights"]))
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        ((_, factor),) = rounded.factors
+        assert isinstance(factor, Filter)  # noqa: S101 - the registry has seen to it
+        return cls(_spectrum(factor))
+
+    @property
+    def leverage(self) -> float:
+        return float(self.spectrum.mean())
+
+    def is_sound(self) -> bool:
+        spectrum = self.spectrum
+        if not spectrum.ndim or not spectrum.size or not spectrum.any():
+            return False
+        if spectrum.min() < 0 or spectrum.max() > LARGEST:
+            return False
+        mirrored = spectrum[np.ix_(*(-np.arange(n) % n for n in spectrum.shape))]
+        if np.abs(spectrum - mirrored).max() > CLOSE * spectrum.max():
+            return False
+        if any(np.take(spectrum, 0, axis=axis).any() for axis in range(spectrum.ndim)):
+            return False
+        return bool(spectrum[spectrum > 0].min() >= FAINTEST)
+
+    def stands_on(self, centres: Sequence[Centre]) -> bool:
+        return all(np.ptp(centre.weights) <= CLOSE * centre.weights[0] for centre in centres)
 
 
-def _kron(one: Array, two: Array) -> Array:
-    return np.asarray(np.kron(one, two), dtype=float)
-
-
-def _round(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
+def _round_bases(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
     """Round the basis of every axis; the noise compensates for the lengths of its rows.
 
     If the rows of an axis do not span its residual space, cells that they do not distinguish are rounded as
@@ -171,7 +275,7 @@ def _round(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: int) -
         joined = np.zeros(rows.shape[1], dtype=np.int64)
         np.add.at(joined, back, centre)
         joined //= np.gcd.reduce(joined)
-        factors.append(((axis,), Matrix(_round_axis(rows, joined, bits)[:, back])))
+        factors.append(((axis,), Matrix(round_rows(rows, [joined], bits)[:, back])))
         squares.append(rows**2)
     faint = weights == 0
     if faint.any():
@@ -194,7 +298,18 @@ def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArra
     return np.concatenate([basis[:, first], turned[:, len(taken) :].T / roots]), back
 
 
-def _round_axis(rows: Array, centre: Integers, bits: int) -> Integers:
-    if np.abs(centre).max() > limits().repaired_step:
-        return reduced(project(scaled(rows, bits), (len(centre),), [centre]), bits)
-    return round_rows(rows, centre, bits)
+def _spectrum(factor: Filter) -> Array:
+    """Return the squared amplitudes of a filter, zero where they are rounding error."""
+    amplitudes = np.abs(np.fft.fftn(factor.kernel.astype(float)))
+    return np.asarray(np.where(amplitudes > NOTHING * amplitudes.max(), amplitudes, 0.0) ** 2)
+
+
+def _round_filter(strategy: FourierStrategy, bits: int) -> Filter:
+    """Round the filter whose amplitudes are the roots of the spectrum; it sums to zero along every axis."""
+    kernel = np.fft.ifftn(np.sqrt(strategy.spectrum)).real.reshape(1, -1)
+    ones = [np.ones(n, dtype=np.int64) for n in strategy.shape]
+    made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(strategy.shape)))
+    if np.any((_spectrum(made) == 0) & (strategy.spectrum > 0)):
+        msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
+        raise PlanError(msg)
+    return made

@@ -13,11 +13,11 @@ from functools import cache
 
 import numpy as np
 
-from querysmasher.arrays import Array, solve_upper
+from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
-from querysmasher.planning.lattice import Integers
+from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.limits import limits
-from querysmasher.privacy.factors import WORD
+from querysmasher.privacy.factors import WORD, Matrix
 
 FAINT = 2.0**-5
 """Weight of rows that are added only to keep rounding inside the measured space."""
@@ -30,16 +30,17 @@ LARGEST_LATTICE = 2**50
 CHUNK = 4_000_000
 """Maximum number of entries of an intermediate array."""
 
-DEPENDENT = 1e-5
-"""Rows closer than this fraction of their length to the span of others need a more accurate test."""
 
+def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:
+    """Round rows over some axes to integers in the residual space around centres, which need much room.
 
-def round_rows(rows: Array, centre: Integers, bits: int, scale: float = 1.0) -> Integers:
-    """Round rows over one attribute to integers b with Σ_j centre[j]·b[j] = 0.
-
-    Entries are rounded to the nearest integer. Then as few single units as possible repair the sum, each
-    where it costs least. The centre's entries must have no common divisor.
+    On one axis, rows b with Σ_j centre[j]·b[j] = 0 are nearer: entries are rounded to the nearest integer,
+    then as few single units as possible repair the sum, each where it costs least. The centre's entries must
+    have no common divisor.
     """
+    centre = centres[0]
+    if len(centres) > 1 or np.abs(centre).max() > limits().repaired_step:
+        return reduced(project(scaled(rows, bits), [len(k) for k in centres], centres), bits)
     target = scale * enlarged(rows, bits)
     rounded = np.round(target).astype(np.int64)
     if np.all(centre == 1):
@@ -113,39 +114,16 @@ def reduced(rows: Integers, bits: int) -> Integers:
     return rows << missing if missing > 0 else rows
 
 
-def integer_product(left: Integers, right: Integers) -> Integers:
-    """Return left @ right, exactly if it fits into a word, by floating-point products of limbs.
-
-    Partial sums stay below 2^53, where they are exact: a limb has as many bits as the largest column sum of
-    |right| leaves. NumPy multiplies matrices of integers without a fast library.
-    """
-    bits = 53 - int(np.abs(right).sum(axis=0).max(initial=1)).bit_length()
-    if bits < 8:
-        return left @ right
-    result = np.zeros((len(left), right.shape[1]), dtype=np.int64)
-    step = max(1, CHUNK // len(right))
-    for start in range(0, right.shape[1], step):
-        piece = slice(start, start + step)
-        columns = right[:, piece].astype(float)
-        sign, rest, shift = np.sign(left), np.abs(left), 0
-        while rest.any():
-            limb = sign * (rest & ((1 << bits) - 1))
-            result[:, piece] += (limb.astype(float) @ columns).astype(np.int64) << shift
-            rest, shift = rest >> bits, shift + bits
-    return result
-
-
 def round_on_lattice(coefficients: Array, lattice: Integers, bits: int) -> Integers:
     """Return combinations of a lattice's rows, with rounded coefficients that keep the products in a word."""
-    room = WORD.bit_length() - 1 - int(np.abs(lattice).sum(axis=0).max()).bit_length()
-    return reduced(integer_product(scaled(coefficients, min(bits + LATTICE_BITS, room)), lattice), bits)
-
-
-def fits_rows(lattice: Integers, rows: Array) -> bool:
-    """Return whether a lattice has as many rows and columns as `rows`, and no entry that is too large."""
-    if lattice.shape != rows.shape:
-        return False
-    return bool(lattice.min() >= -LARGEST_LATTICE and lattice.max() <= LARGEST_LATTICE)
+    bound = int(np.abs(lattice).sum(axis=0).max())
+    room = WORD.bit_length() - 1 - bound.bit_length()
+    rounded = Matrix(scaled(coefficients, min(bits + LATTICE_BITS, room)))
+    result = np.empty_like(lattice)
+    step = max(1, CHUNK // len(lattice))
+    for start in range(0, lattice.shape[1], step):
+        result[:, start : start + step] = rounded.exact_answers(lattice[:, start : start + step], bound)
+    return reduced(result, bits)
 
 
 def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
@@ -167,29 +145,3 @@ def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
     rest = turned[:, len(rows) :].T
     length = math.sqrt(float((rows**2).sum(axis=0).max()))
     return np.concatenate([rows, FAINT * length * (rest @ inside if bases else rest)])
-
-
-def coefficients(rows: Array, factor: Array) -> Array:
-    """Return the coefficients of the rows in terms of independent others, whose lengths may be far apart."""
-    lengths = np.linalg.norm(factor, axis=1)
-    basis, triangle = np.linalg.qr((factor / lengths[:, None]).T)
-    return solve_upper(triangle, (rows @ basis).T).T / lengths
-
-
-def are_independent(rows: Array) -> bool:
-    """Return whether rounding has left the rows linearly independent."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    if not lengths.all():
-        return False
-    gram = np.zeros((len(rows), len(rows)))
-    step = max(1, CHUNK // len(rows))
-    for start in range(0, rows.shape[1], step):
-        scaled = rows[:, start : start + step] / lengths[:, None]
-        gram += scaled @ scaled.T
-    try:  # each pivot is the distance of a row from the span of those before
-        pivots = np.diagonal(np.linalg.cholesky(gram))
-    except np.linalg.LinAlgError:
-        pivots = np.zeros(1)
-    if pivots.min() > DEPENDENT:
-        return True
-    return int(np.linalg.matrix_rank(rows / lengths[:, None])) == len(rows)

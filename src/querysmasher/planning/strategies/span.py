@@ -1,27 +1,29 @@
-"""The span of wide rows, without an orthonormal basis of it, which would be as large as the rows.
+"""The span of rows, for combinations of them and pseudo-inverses.
 
 The rows are divided by their lengths, and R, the triangle of their QR decomposition, is found by pieces of
 columns, in little memory: as the Cholesky root of their Gram matrix, or where that would lose digits by QR
-decompositions, as accurate as the decomposition of all at once. Combinations of the rows nearest
-to other vectors v solve RᵀR y = B v. Where R is ill-conditioned, one correction from the residual makes them
-as accurate as an orthonormal basis would (Björck, Stability analysis of the method of seminormal equations
-for linear least squares problems, 1987).
+decompositions, as accurate as the decomposition of all at once. Combinations of the rows nearest to other
+vectors v solve RᵀR y = B v. Where R is ill-conditioned, one correction from the residual makes them as
+accurate as an orthonormal basis would (Björck, Stability analysis of the method of seminormal equations for
+linear least squares problems, 1987).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, solve_cholesky, wide_triangle
-from querysmasher.planning.strategies.strategy import DEPENDENT
+from querysmasher.arrays import Array, solve_cholesky, solve_upper, wide_triangle
 
-CHUNK = 2_000_000
-"""Maximum number of entries of an intermediate array, unless rows are long."""
+CHUNK = 10_000_000
+"""Maximum number of entries of an intermediate array, unless rows are long, and of a pseudo-inverse."""
+
+DEPENDENT = 1e-14
+"""Rows closer than this fraction of their length to the span of others are in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,32 +33,28 @@ class Span:
     rows: NDArray[np.float64] | NDArray[np.int64]
     roots: Array
 
+    @classmethod
+    def of(cls, rows: NDArray[np.float64] | NDArray[np.int64]) -> Span:
+        """Return the span of rows over columns that count once."""
+        return cls(rows, np.ones(rows.shape[1]))
+
     @cached_property
     def lengths(self) -> Array:
         """The lengths of the rows."""
         squares = np.zeros(len(self.rows))
-        for piece in self._pieces():
-            squares += (piece**2).sum(axis=1)
+        with np.errstate(over="ignore"):  # infinite lengths are refused
+            for piece in self._slices():
+                squares += ((self.rows[:, piece] * self.roots[piece]) ** 2).sum(axis=1)
         return np.sqrt(squares)
-
-    @cached_property
-    def _triangle(self) -> Array:
-        return self._decomposed[0]
-
-    @cached_property
-    def _is_tame(self) -> bool:
-        return self._decomposed[1]
 
     @cached_property
     def _decomposed(self) -> tuple[Array, bool]:
         """The triangle, and whether it is well-conditioned."""
+        scales = self.lengths[:, None]
         return wide_triangle(
-            lambda: (piece / self.lengths[:, None] for piece in self._pieces()), len(self.rows)
+            lambda: (self.rows[:, piece] * self.roots[piece] / scales for piece in self._slices()),
+            len(self.rows),
         )
-
-    def _pieces(self) -> Iterator[Array]:
-        """Iterate over pieces of the columns."""
-        return (self.rows[:, piece] * self.roots[piece] for piece in self._slices())
 
     def _slices(self) -> Iterator[slice]:
         """Iterate over slices of columns, several times as many as rows: each may be decomposed with R."""
@@ -67,42 +65,74 @@ class Span:
         """Return whether the rows are linearly independent, as far as floating point can tell."""
         if len(self.rows) > self.rows.shape[1] or not np.all(self.lengths > 0):
             return False
-        return bool(np.abs(np.diagonal(self._triangle)).min() > DEPENDENT)
+        return bool(np.abs(np.diagonal(self._decomposed[0])).min() > DEPENDENT)
+
+    def _solved(self, right: Array) -> Array:
+        """Return right·(BBᵀ)⁻¹, up to rounding errors."""
+        return solve_cholesky(self._decomposed[0].T, (right / self.lengths).T).T / self.lengths
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the pseudo-inverse, as large as the rows, is written out."""
+        return self.rows.size <= CHUNK
 
     def coefficients(self, vectors: Array) -> Array:
         """Return the combinations of the rows that are nearest to vectors, both times `roots`.
 
         The rows must be independent. These are also the vectors times the rows' pseudo-inverse.
         """
-        return self._combinations(lambda piece: vectors[:, piece], len(vectors))
-
-    def combinations(self, rows: Array) -> Array:
-        """Return the combinations of the span's rows that are nearest to others, before either is scaled."""
-        return self._combinations(lambda piece: rows[:, piece] * self.roots[piece], len(rows))
-
-    def _combinations(self, vectors: Callable[[slice], Array], count: int) -> Array:
-        found = np.zeros((count, len(self.rows)))
-        for again in (False,) if self._is_tame else (False, True):
+        if self._is_small:
+            return vectors @ self.inverse
+        found = np.zeros((len(vectors), len(self.rows)))
+        for again in (False,) if self._decomposed[1] else (False, True):
             right = np.zeros_like(found)
             for piece in self._slices():
-                own, roots = self.rows[:, piece], self.roots[piece]
-                rest = vectors(piece)
-                if again:
-                    rest = rest - (found @ own) * roots
-                right += (rest * roots) @ own.T
-            found += solve_cholesky(self._triangle.T, (right / self.lengths).T).T / self.lengths
+                own = self.rows[:, piece] * self.roots[piece]
+                rest = vectors[:, piece]
+                right += (rest - found @ own if again else rest) @ own.T
+            found += self._solved(right)
         return found
 
-    def outside(self, vectors: Array, found: Array) -> Array:
-        """Return what combinations of the rows leave of vectors."""
-        return vectors - (found @ self.rows) * self.roots
+    def combined(self, coefficients: Array) -> Array:
+        """Return combinations of the rows, times `roots`."""
+        return np.asarray((coefficients @ self.rows) * self.roots, dtype=float)
+
+    def inside(self, vectors: Array) -> Array:
+        """Return rows as long as the vectors in the span that are nearest to others, both times `roots`."""
+        if self._is_small:
+            return vectors @ self.basis
+        return self.combined(self.coefficients(vectors))
 
     def transposed_coefficients(self, images: Array) -> Array:
         """Return images times the transpose of the rows' pseudo-inverse: the rows must be independent."""
-        own = solve_cholesky(self._triangle.T, (images / self.lengths).T).T / self.lengths
-        return np.asarray((own @ self.rows) * self.roots, dtype=float)
+        if self._is_small:
+            return images @ self.inverse.T
+        found = self._solved(images)
+        if not self._decomposed[1]:
+            left = np.zeros_like(images)
+            for piece in self._slices():
+                own = self.rows[:, piece] * self.roots[piece]
+                left += (found @ own) @ own.T
+            found += self._solved(images - left)
+        return self.combined(found)
 
-    def orthonormal(self) -> Array:
-        """Return orthonormal rows with the same span, as large as the rows."""
+    @cached_property
+    def _factored(self) -> tuple[Array, Array]:
+        """An orthonormal basis of the span (columns × rows), as large as the rows, and the triangle."""
         scaled = self.rows * self.roots / self.lengths[:, None]
-        return np.asarray(np.linalg.solve(self._triangle.T, scaled), dtype=float)
+        triangle, tame = self._decomposed
+        if not tame:
+            basis, triangle = np.linalg.qr(scaled.T)
+            return basis, triangle
+        return solve_upper(triangle.T[::-1, ::-1], scaled[::-1])[::-1].T, triangle
+
+    @property
+    def basis(self) -> Array:
+        """An orthonormal basis of the span (columns × rows)."""
+        return self._factored[0]
+
+    @cached_property
+    def inverse(self) -> Array:
+        """The pseudo-inverse (columns × rows)."""
+        basis, triangle = self._factored
+        return np.ascontiguousarray(solve_upper(triangle, basis.T).T / self.lengths)

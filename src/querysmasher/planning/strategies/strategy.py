@@ -2,21 +2,23 @@
 
 A strategy stands for rows B with V = BᵀB and max_j V[j,j] = 1: measuring Bx with noise of variance σ²
 costs 1/σ² of privacy budget and answers a query q in the span of B with variance σ² · q V† qᵀ.
-Reconstruction goes through the pseudo-inverse, so that variance is the squared length of q B†.
-A contract test compares every kind with the rows it stands for.
+Reconstruction goes through the pseudo-inverse, so that variance is the squared length of q B†. Rounded to
+integers, it becomes factors (`privacy.factors`) of the same structure, which become a strategy again to
+predict errors and to estimate from noisy answers. A contract test compares every kind with its rows.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Self
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
+from querysmasher.privacy.factors.factor import Stored
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 AxisRows = tuple[tuple[int, ...], Array]
@@ -28,18 +30,15 @@ OUTSIDE = 1e-6
 CLOSE = 1e-6
 """Maximum relative error of planned numbers."""
 
+ROUNDING = 2e-16
+"""Maximum relative rounding error of a sum, per number added."""
+
 FAINTEST, LARGEST = 1e-60, 1e60
 """Minimum (unless zero) and maximum of a weight or an amplitude."""
 
-DEPENDENT = 1e-14
-"""Rows closer than this fraction of their length to the span of others are in it."""
 
-
-class Strategy(ABC):
+class Strategy(Stored, ABC):
     """A strategy for one block; do not change its arrays."""
-
-    kind: ClassVar[str]
-    """The name under which files store it."""
 
     whole: ClassVar[bool] = False
     """Whether it measures queries that are not split, and so lies in no residual space."""
@@ -57,8 +56,13 @@ class Strategy(ABC):
 
     @property
     @abstractmethod
+    def leverage(self) -> float:
+        """The squared sensitivity max_j V[j,j]: one, in plans."""
+
+    @property
     def spread(self) -> float:
         """Ratio of the largest to the smallest row, or noise if all rows have the same size."""
+        return 1.0
 
     @abstractmethod
     def written_out(self) -> Array:
@@ -92,14 +96,14 @@ class Strategy(ABC):
         return (self.variances(factors) if self.contains(factors) else None for factors in asked)
 
     def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
-        """Return the class of every value, by axis, and the rows over classes: only if `whole`."""
-        msg = f"{self.kind}: its rows distinguish all values"
-        raise NotImplementedError(msg)
+        """Return the class of every value, by axis, and the rows over combinations of classes."""
+        return tuple(map(np.arange, self.shape)), self.written_out().reshape(-1, *self.shape)
 
     def combinations(self, rows: Array) -> Array:
-        """Return rows over the distinct columns as combinations of the strategy's: only if `whole`."""
-        msg = f"{self.kind}: its rows distinguish all values"
-        raise NotImplementedError(msg)
+        """Return rows over the distinct columns, in order, as combinations of the strategy's."""
+        return self.transform(rows.reshape(-1, *self.shape))
+
+    # --- integers ---
 
     @abstractmethod
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
@@ -108,26 +112,33 @@ class Strategy(ABC):
         They stay inside the residual space around `centres`, and span what the strategy spans, or more.
         """
 
-    @abstractmethod
-    def rounding_loss(self, rounded: IntegerStrategy) -> float:
+    def rounding_loss(self, rounded: IntegerStrategy) -> float:  # noqa: ARG002
         """Return the maximum factor by which rounding multiplies the variance of a planned row.
 
         Short rows correct the rounding error of a long one, at the price of their noise: if rows are far
         apart, it takes more bits to make this negligible.
         """
+        return 1.0  # if all rows have nearly the same size
+
+    def survives(self, rounded: IntegerStrategy) -> bool:  # noqa: ARG002
+        """Return whether rounding has left the rows independent: answers to lost queries are arbitrary."""
+        return True
 
     @classmethod
     @abstractmethod
-    def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        """Convert integer rows to a strategy of this kind, to predict variances, or return None.
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        """Convert integer rows of this kind to a strategy. The noise is relative to the set's variance."""
 
-        The noise is relative to the set's variance.
+    def undone(self, rounded: IntegerStrategy, answers: Array) -> Array:
+        """Return B†z for answers z to the integer rows from which this is, along the first axis.
+
+        The cells come last.
         """
+        ((_, factor),) = rounded.factors
+        images = factor.transposed(answers.reshape(len(answers), -1)).T
+        return self.covary(images.reshape(-1, *self.shape)).reshape(*answers.shape[1:], -1)
 
-    @property
-    @abstractmethod
-    def leverage(self) -> float:
-        """The squared sensitivity max_j V[j,j]: one, in plans."""
+    # --- files ---
 
     @abstractmethod
     def is_sound(self) -> bool:
@@ -137,20 +148,16 @@ class Strategy(ABC):
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         """Return whether the strategy lies inside the residual space around these centres."""
 
-    @abstractmethod
-    def to_data(self) -> dict[str, Any]:
-        """Return plain data, with arrays in it, from which `from_data` rebuilds the strategy."""
-
-    @classmethod
-    @abstractmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild a strategy from the result of `to_data`, which may come from a foreign file."""
-
 
 def is_negligible(outside: Array, lengths: Array) -> bool:
     """Return whether squared lengths outside a span are rounding error, relative to the whole lengths."""
     allowed = np.maximum(OUTSIDE**2 * lengths, 1e-24 * lengths.max(initial=0.0))
     return bool(np.all(outside <= allowed))
+
+
+def is_inside(inside: Array, lengths: Array, cells: int) -> bool:
+    """Return whether squared lengths in a span are those of queries, up to rounding errors."""
+    return is_negligible(lengths - inside - ROUNDING * cells * lengths, lengths)
 
 
 def squared_lengths(factors: Sequence[AxisRows]) -> Array:
@@ -169,12 +176,3 @@ def is_residual(rows: Array, centres: Sequence[Centre]) -> bool:
         if np.any(np.abs(image) > CLOSE * size.max(initial=0.0)):
             return False
     return True
-
-
-def are_rows(matrix: Array) -> bool:
-    """Return whether the rows are linearly independent, up to floating-point accuracy."""
-    lengths = np.sqrt((matrix**2).sum(axis=1))
-    if len(matrix) > matrix.shape[1] or not np.all(lengths > 0):
-        return False
-    triangle = np.linalg.qr((matrix / lengths[:, None]).T, mode="r")
-    return bool(np.abs(np.diagonal(triangle)).min() > DEPENDENT)

@@ -5,36 +5,37 @@ With P_v and u_v as in `trees.passes`, and T_v = 1_vᵀV_v⁻¹q of what is meas
 
     T_v = Σ_c T_c / (1 + a_v u_v);   s_v = T_v − β_v P_v,   β_c = β_v + a_v s_v,
 
-where s_v = 1_vᵀV⁻¹q is the covariance of q with the count of v, and β is zero at roots.
+where s_v = 1_vᵀV⁻¹q is the covariance of q with the count of v, and β is zero at roots. For q the count of a
+group of leaves, whether it is a node or not, and Q_v = qᵀV_v⁻¹q over the part of q at v and below,
+
+    Q_v = Σ_c Q_c − a_v / (1 + a_v u_v) · (Σ_c T_c)²,
+
+and the variance is the sum of Q over the roots. Only pairs of a node and a group that has leaves below it
+count: at most one per leaf and level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, partial
+from typing import ClassVar, NoReturn, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLargeError
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.strategies.axis import AxisStrategy
-from querysmasher.planning.strategies.groups import (
-    group_variances,
-    groups_as_nodes,
-    parts_of_groups,
-    pruned_tree,
-)
+from querysmasher.planning.strategies.line import AxisStrategy
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, is_negligible, squared_lengths
 from querysmasher.planning.trees.passes import WeightedTree
 from querysmasher.privacy.accounting import squared_sensitivity
-from querysmasher.privacy.factors import Nodes, Partition, Tree
+from querysmasher.privacy.factors import Nodes, Tree
+from querysmasher.privacy.factors.tree import OnForest
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.families import Identity
 from querysmasher.workload.family import Family
 
 CHUNK = 10_000_000
@@ -42,21 +43,23 @@ CHUNK = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class TreeStrategy(AxisStrategy):
+class TreeStrategy(OnForest, AxisStrategy):
     """The count of every node, with its own precision."""
 
     kind = "tree"
+    stored: ClassVar = {
+        "leaf_of": partial(integers, ndim=1),
+        "parents": partial(integers, ndim=1),
+        "precisions": partial(floats, ndim=1),
+    }
 
     leaf_of: Integers
-    """The number of every value's leaf, among the nodes without children."""
     parents: Integers
-    """The parent of every node, -1 for a root, level by level."""
     precisions: Array
     """a: positive for leaves, zero for nodes that are not measured."""
     moved: Array | None = None
 
-    def scaled(self, factor: float) -> TreeStrategy:
-        """Return the strategy with factor × V."""
+    def scaled(self, factor: float) -> Self:
         return replace(self, precisions=self.precisions * factor)
 
     @property
@@ -64,20 +67,15 @@ class TreeStrategy(AxisStrategy):
         return self.leaf_of.shape
 
     @cached_property
-    def nodes(self) -> Nodes:
-        """The forest."""
-        return Nodes(self.parents)
-
-    @cached_property
-    def partition(self) -> Partition:
-        """Which values share a leaf."""
-        return Partition((self.leaf_of,), np.arange(self.nodes.leaves.size))
-
-    @cached_property
     def _variances(self) -> tuple[Array, Array, Array]:
         """P, u and σ of every node."""
         ones = np.ones(len(self.nodes))
         return WeightedTree(self.nodes, ones, ones).variances(self.precisions)
+
+    @property
+    def node_variances(self) -> Array:
+        """The variance of the count of every node."""
+        return self._variances[2]
 
     @cached_property
     def measured(self) -> Integers:
@@ -92,6 +90,14 @@ class TreeStrategy(AxisStrategy):
     def is_complete(self) -> bool:
         """Whether every value has its own leaf, so that all queries can be answered."""
         return self.nodes.leaves.size == self.leaf_of.size
+
+    def whole_rows(self) -> Array:
+        sums = self.nodes.sums(np.eye(self.nodes.leaves.size))[self.measured][:, self.leaf_of]
+        return sums * np.sqrt(self.precisions[self.measured])[:, None]
+
+    @property
+    def squares(self) -> Array:
+        return self.nodes.path_sums(self.precisions)[self.leaf_of]
 
     def covariances(self, of_leaves: Array) -> Array:
         """Return the covariances of queries with the counts of all nodes; both along the first axis."""
@@ -127,18 +133,17 @@ class TreeStrategy(AxisStrategy):
     def orthonormal(self) -> TreeStrategy:
         return TreeStrategy(self.leaf_of, np.full(self.rank + 1, -1), 1 / self.partition.sizes)
 
-    def written_out(self) -> Array:
-        sums = self.nodes.sums(np.eye(self.nodes.leaves.size))[self.measured][:, self.leaf_of]
-        rows = sums * np.sqrt(self.precisions[self.measured])[:, None]
-        return rows - (rows @ self.centre)[:, None]
-
     # --- variances ---
+
+    def _squares_of(self, transform: Callable[[Array], Array], rows: Array) -> Array:
+        """Return the squared lengths of transformed rows, some at a time."""
+        step = max(1, CHUNK // len(self.nodes))
+        parts = (transform(rows[start : start + step]) for start in range(0, len(rows), step))
+        return np.concatenate([np.zeros(0), *(np.einsum("ij,ij->i", part, part) for part in parts)])
 
     def variances(self, factors: Sequence[AxisRows]) -> Array:
         ((_, rows),) = factors
-        step = max(1, CHUNK // len(self.nodes))
-        parts = [self.transform(rows[start : start + step]) for start in range(0, len(rows), step)]
-        return np.concatenate([np.einsum("ij,ij->i", part, part) for part in parts] or [np.zeros(0)])
+        return self._squares_of(self.transform, rows)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
         if self.is_complete:
@@ -146,15 +151,6 @@ class TreeStrategy(AxisStrategy):
         ((_, rows),) = factors
         outside = rows - self._merged(rows)[self.leaf_of].T
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
-
-    @property
-    def total_variance(self) -> float:
-        return float(self._variances[0][self.nodes.levels[0]].sum())
-
-    @cached_property
-    def value_variances(self) -> Array:
-        """The variance of the count of every value's leaf."""
-        return self._variances[2][self.nodes.leaves][self.leaf_of]
 
     def whole_variances(self, family: Family) -> Array:
         base = family.original
@@ -169,69 +165,87 @@ class TreeStrategy(AxisStrategy):
             raise TooLargeError(msg)
         rows = base.matrix()
         if not self.contains([((0,), rows)]):
-            self._refuse(base)
-        step = max(1, CHUNK // len(self.nodes))
-        parts = [self.transform_whole(rows[start : start + step]) for start in range(0, len(rows), step)]
-        return np.concatenate([np.einsum("ij,ij->i", part, part) for part in parts])
+            self._refuse()
+        return self._squares_of(self.transform_whole, rows)
 
     def _level_variances(self, groups: Integers | None, size: int) -> Array:
         """Return the variances of the counts of groups that partition the values, or of all values."""
-        if groups is None:
-            self._check_complete(Identity((size,)))
-            return self.value_variances
-        of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
-        of_leaves[self.leaf_of] = groups
-        if not np.array_equal(of_leaves[self.leaf_of], groups):
-            msg = "the groups of a level cannot be answered: the plan measures coarser groups of values only"
-            raise OutsideMeasuredSpaceError(msg)
+        of_leaves = self._of_leaves(np.arange(size) if groups is None else groups)
+        if of_leaves is None:
+            self._refuse()
         found = groups_as_nodes(self.nodes, of_leaves, size)
-        result = np.where(found >= 0, self._variances[2][found], 0.0)
+        result = np.where(found >= 0, self.node_variances[found], 0.0)
         if np.any(found < 0):
-            own, below, _ = self._variances
-            other = found[of_leaves] < 0
-            result += group_variances(self.nodes, self.precisions, own, below, of_leaves, other, size)
+            result += self._group_variances(of_leaves, found[of_leaves] < 0, size)
         return result
 
-    def parts(self, groups: Integers) -> Integers | None:
-        """Return the number of every value's part: the fewest nodes of which all groups of values consist.
+    def _group_variances(self, of_leaves: Integers, chosen: NDArray[np.bool_], size: int) -> Array:
+        """Return the variances of the counts of groups of the chosen leaves, zero for groups without any."""
+        nodes, (own, below, _) = self.nodes, self._variances
+        group_of = np.full(len(nodes), -1)
+        group_of[nodes.leaves[chosen]] = of_leaves[chosen]
+        place, group = np.empty(0, np.int64), np.empty(0, np.int64)
+        total, square = np.empty(0), np.empty(0)
+        for level in reversed(nodes.levels):
+            here = level.start + np.flatnonzero(group_of[level] >= 0)
+            place, group = np.append(place, here), np.append(group, group_of[here])
+            total, square = np.append(total, own[here]), np.append(square, own[here])
+            if not level.start or not place.size:
+                continue
+            up = nodes.parents[place]
+            order = np.lexsort((group, up))
+            up, group, total, square = up[order], group[order], total[order], square[order]
+            starts = np.flatnonzero(np.append(True, (up[1:] != up[:-1]) | (group[1:] != group[:-1])))
+            place, group = up[starts], group[starts]
+            sums = np.add.reduceat(total, starts)
+            share = 1 / (1 + self.precisions[place] * below[place])
+            square = np.add.reduceat(square, starts) - self.precisions[place] * share * sums**2
+            total = sums * share
+        return np.bincount(group, square, minlength=size).astype(float)
 
-        None if a group separates values that the strategy does not.
-        """
+    def _of_leaves(self, groups: Integers) -> Integers | None:
+        """Return the group of every leaf; None if a group separates values that the strategy does not."""
         of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
         of_leaves[self.leaf_of] = groups
-        if not np.array_equal(of_leaves[self.leaf_of], groups):
-            return None
-        found = parts_of_groups(self.nodes, of_leaves)
-        return np.unique(found, return_inverse=True)[1].reshape(-1)[self.leaf_of]
+        return of_leaves if np.array_equal(of_leaves[self.leaf_of], groups) else None
 
-    def pruned(self, parts: Integers) -> TreeStrategy | None:
-        """Return the strategy over parts of the values, each a node, that knows as much; else None.
-
-        What is measured at a node and below says as much about its count as one measurement of variance P.
-        """
-        of_leaves = np.empty(self.nodes.leaves.size, dtype=np.int64)
-        of_leaves[self.leaf_of] = parts
-        found = pruned_tree(self.nodes, self.precisions, self._variances[0], of_leaves)
-        if found is None:
-            return None
-        moved = None if self.moved is None else np.bincount(parts, weights=self.moved).astype(float)
-        return TreeStrategy(*found, moved)
-
-    def _check_complete(self, family: Family) -> None:
-        if not self.is_complete:
-            self._refuse(family)
-
-    def _refuse(self, family: Family) -> None:
+    def _refuse(self) -> NoReturn:
         msg = (
-            f"the queries ({family}) cannot be answered: the plan measures groups of values, not the values. "
-            "Add these queries to the planned workload"
+            "the queries cannot be answered: the plan measures coarser groups of values. Add these queries "
+            "to the planned workload"
         )
         raise OutsideMeasuredSpaceError(msg)
 
-    def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
-        variances = self.whole_variances(family)
-        weights = family.weights if weighted else None
-        return float(variances.sum() if weights is None else weights @ variances)
+    # --- fewer values ---
+
+    def parts(self, groups: Integers) -> Integers:
+        """Return the number of every value's part: the fewest nodes of which all groups of values consist."""
+        of_leaves = self._of_leaves(groups)
+        if of_leaves is None:
+            return np.arange(self.shape[0])
+        found = parts_of_groups(self.nodes, of_leaves)
+        return np.unique(found, return_inverse=True)[1].reshape(-1)[self.leaf_of]
+
+    def pruned(self, parts: Integers) -> TreeStrategy:
+        """Return the strategy over parts of the values, each a node, that knows as much.
+
+        What is measured at a node and below says as much about its count as one measurement of variance P.
+        """
+        nodes, size = self.nodes, int(parts.max()) + 1
+        of_leaves = self._of_leaves(parts)
+        assert of_leaves is not None  # noqa: S101 - each part is a node
+        found = groups_as_nodes(nodes, of_leaves, size)
+        kept = np.zeros(len(nodes), dtype=bool)
+        kept[found] = True
+        for level in nodes.levels[:0:-1]:
+            kept[nodes.parents[level][kept[level]]] = True
+        number = np.cumsum(kept) - 1
+        parents = np.where(nodes.parents[kept] < 0, -1, number[nodes.parents[kept]])
+        own = self.precisions.copy()
+        own[found] = 1 / self._variances[0][found]
+        leaf = np.cumsum(Nodes(parents).is_leaf) - 1
+        moved = None if self.moved is None else np.bincount(parts, weights=self.moved).astype(float)
+        return TreeStrategy(leaf[number[found]], parents, own[kept], moved)
 
     # --- integers ---
 
@@ -244,41 +258,27 @@ class TreeStrategy(AxisStrategy):
         """Return integer multiples of the counts of nodes; leaves take what others leave of the path sums."""
         finest = 2.0**bits - 1
         scale = finest / float(np.sqrt(self.precisions.max()))
-        multipliers = np.rint(np.sqrt(self.precisions) * scale).astype(np.int64)
+        multipliers = np.rint(np.sqrt(self.precisions) * scale)
         leaves = self.nodes.leaves
         multipliers[leaves] = 0
-        planned = self.nodes.path_sums(self.precisions) * scale**2
-        left = planned - self.nodes.path_sums(multipliers.astype(float) ** 2)
+        left = self.nodes.path_sums(self.precisions * scale**2) - self.nodes.path_sums(multipliers**2)
         multipliers[leaves] = np.clip(np.floor(np.sqrt(np.maximum(left, 0.0)) * (1 + 1e-12)), 1, finest)
-        found = TreeStrategy(self.leaf_of, self.parents, multipliers.astype(float) ** 2)
-        sums = self.nodes.sums(self.partition.sums(found.balance[:, None]))[:, 0]
-        shift = np.rint(sums * multipliers).astype(np.int64)
-        return IntegerStrategy(self.shape, (((0,), Tree(self.leaf_of, self.parents, multipliers, shift)),))
+        found = TreeStrategy(self.leaf_of, self.parents, multipliers**2)
+        shift = np.zeros_like(multipliers)
+        shift[found.measured] = np.rint(found.at_balance)
+        own = (multipliers.astype(np.int64), shift.astype(np.int64))
+        return IntegerStrategy(self.shape, (((0,), Tree(self.leaf_of, self.parents, *own)),))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        own = type(self).of_integers(rounded)
-        assert own is not None  # noqa: S101 - rounded by this class
-        ratios = own.node_variances / self.node_variances
+        ratios = self.of_integers(rounded).node_variances / self.node_variances
         return float(ratios[self.measured].max()) * float(squared_sensitivity(rounded))
 
-    @property
-    def node_variances(self) -> Array:
-        """The variance of the count of every node."""
-        return self._variances[2]
-
     @classmethod
-    def of_integers(cls, strategy: IntegerStrategy) -> Self | None:
-        factor = strategy.factors[0][1]
-        if not isinstance(factor, Tree):
-            return None
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        ((_, factor),) = rounded.factors
+        assert isinstance(factor, Tree)  # noqa: S101 - the registry has seen to it
         found = cls(factor.leaf_of, factor.parents, factor.multipliers.astype(float) ** 2)
-        shift = factor.shift[factor.measured].astype(float)
-        ahead = found.covary_whole(factor.plain_transposed(shift))  # ĝ
-        return replace(found, moved=ahead + (1 - float(ahead.sum())) * found.balance)
-
-    @property
-    def leverage(self) -> float:
-        return float(self.nodes.path_sums(self.precisions).max()) - 1 / self.total_variance
+        return found.around_shift(factor, factor.shift[factor.measured])
 
     def is_sound(self) -> bool:
         try:
@@ -290,9 +290,27 @@ class TreeStrategy(AxisStrategy):
             return False
         return bool(a.min() >= 0 and a.max() < LARGEST and a[nodes.leaves].min() > 1 / LARGEST)
 
-    def to_data(self) -> dict[str, Any]:
-        return {"leaf_of": self.leaf_of, "parents": self.parents, "precisions": self.precisions}
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        return cls(integers(data["leaf_of"], 1), integers(data["parents"], 1), floats(data["precisions"], 1))
+def groups_as_nodes(nodes: Nodes, of_leaves: Integers, size: int) -> Integers:
+    """Return the node that has exactly the leaves of each group, or -1 if none has."""
+    parts = parts_of_groups(nodes, of_leaves)
+    found = np.full(size, -1)
+    found[of_leaves] = parts
+    found[of_leaves[found[of_leaves] != parts]] = -1  # groups of several parts
+    return found
+
+
+def parts_of_groups(nodes: Nodes, of_leaves: Integers) -> Integers:
+    """Return for every leaf the largest node above it, or itself, whose leaves are all in one group."""
+    group = np.empty(len(nodes), dtype=np.int64)
+    group[nodes.leaves] = of_leaves
+    for depth in range(len(nodes.levels) - 1, 0, -1):
+        parents, starts = nodes.families[depth]
+        own = group[nodes.levels[depth]]
+        least, most = np.minimum.reduceat(own, starts), np.maximum.reduceat(own, starts)
+        group[parents] = np.where(least == most, most, -1)
+    top = np.arange(len(nodes))
+    for level in nodes.levels[1:]:
+        up = nodes.parents[level]
+        top[level] = np.where(group[up] >= 0, top[up], top[level])
+    return top[nodes.leaves]

@@ -37,12 +37,6 @@ class _Level:
     weights: Array
 
 
-def nests(families: Iterable[Family]) -> bool:
-    """Return whether families on one attribute ask about groups that nest: the total counts as one."""
-    found = list(families)
-    return all(is_nested(family) for family in found) and _chain(found, [1.0] * len(found)) is not None
-
-
 def nested(families: Iterable[Family], weights: Iterable[float], total: float = 0.0) -> Nested | None:
     """Return the forest of families with these weights, or None if their groups do not nest.
 

@@ -11,8 +11,9 @@ are optimal: with γ_v the mean over the leaves below v of Σ ω n on the path f
 a_v ∝ (√γ_v − mean √γ_c) / n_v.
 
 Bounds. For any b with path sums of at most one, f(b) ≥ f²/Σ g b, so no strategy of this class has a loss
-below f²/M, with M_v = max(g_v, Σ_c M_c) summed over the roots. Against any strategy whatsoever, with p a
-distribution on the leaves and X = P^½ G P^½, the root of the loss is at least tr X^½, and
+below f²/M, with M_v = max(g_v, Σ_c M_c) summed over the roots: that ends the steps. Against any strategy
+whatsoever, with p a distribution on the leaves and X = P^½ G P^½, the root of the loss is at least tr X^½,
+and
 
     tr X^½ = (2/π) ∫ tr X (X + t²)⁻¹ dt = (2/π) ∫ f(ω + [t²/p at leaves]) dt,
 
@@ -25,12 +26,17 @@ p_j ← p_j · ∂(tr X^½)/∂p_j raises it.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
-from querysmasher.planning.trees.passes import WeightedTree
+from querysmasher.planning.nothing import nothing_to_measure
+from querysmasher.planning.solution import Solution
+from querysmasher.planning.strategies import TreeStrategy
+from querysmasher.planning.trees.nested import Nested
+from querysmasher.planning.trees.passes import WeightedTree, merge_alike
 
 FAINTEST = 1e-12
 """Minimum share of a node, and of what it leaves to others."""
@@ -40,6 +46,27 @@ STEP = 0.5
 
 SMALL = 1e-7
 """Terms of the trapezium rule below this fraction of the sum end it."""
+
+
+@dataclass(frozen=True, eq=False)
+class TreeSolution(Solution):
+    """A strategy on a tree, with its certificate."""
+
+    strategy: TreeStrategy
+
+
+def solve_tree(asked: Nested, tolerance: float) -> TreeSolution:
+    """Return the strategy of least loss that measures nodes; its bound is on the loss of any strategy."""
+    if not asked.weights.any():
+        raise nothing_to_measure()
+    scale = float(asked.weights.max())
+    alike = merge_alike(asked.nodes, asked.weights / scale)
+    precisions, slopes = best_precisions(alike.tree)
+    strategy = TreeStrategy(asked.leaf_of, asked.nodes.parents, precisions[alike.node_of])
+    root = math.sqrt(alike.tree.loss(precisions))
+    bound = any_bound(alike.tree, slopes, root / (1 + tolerance / limits().tree_closeness))
+    factor = math.sqrt(scale)
+    return TreeSolution(strategy, factor * root, factor * min(root, bound), "tree")
 
 
 def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
@@ -67,45 +94,20 @@ def best_precisions(tree: WeightedTree) -> tuple[Array, Array]:
     return precisions, slopes
 
 
-def class_bound(tree: WeightedTree, loss: float, slopes: Array) -> float:
-    """Return a lower bound on the loss of every strategy that measures nodes."""
-    return loss**2 / _most(tree, slopes)
-
-
-def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> tuple[float, Array]:
-    """Return a lower bound on the root of the loss of any strategy, and the distribution that proves it.
-
-    The search ends where the bound is `enough`. The distribution is on leaves.
-    """
+def any_bound(tree: WeightedTree, slopes: Array, enough: float) -> float:
+    """Return a lower bound on the root of the loss of any strategy; the search ends where it is `enough`."""
     leaf = tree.nodes.is_leaf
     own = np.where(leaf, slopes / tree.counts, 0.0)
-    best, at = 0.0, own
+    best = 0.0
     for _ in range(limits().tree_raises):
         own = own / float(own @ tree.counts)
         value, raised = _trace_root(tree, own)
         if value <= best * (1 + 1e-6):
             break
-        best, at, own = value, own, own * raised
+        best, own = value, own * raised
         if best >= enough:
             break
-    return best, at
-
-
-def largest_root(tree: WeightedTree, p: Array) -> float:
-    """Return an upper bound on the root of the largest eigenvalue of X.
-
-    G P has the eigenvalues of X and no negative entries, so none exceeds the largest quotient (GPy)_j / y_j,
-    for any positive y (Collatz and Wielandt). A few steps of the power method make y, and the bound, better.
-    """
-    leaf = tree.nodes.is_leaf
-    y, least = np.where(leaf, 1.0, 0.0), math.inf
-    for _ in range(limits().tree_powers):
-        image = tree.weights * tree.sums_up(p * y)
-        for level in tree.nodes.levels[1:]:
-            image[level] += image[tree.nodes.parents[level]]
-        least = min(least, float((image[leaf] / y[leaf]).max()))
-        y[leaf] = image[leaf] / image[leaf].max()
-    return math.sqrt(least)
+    return best
 
 
 def _trace_root(tree: WeightedTree, p: Array) -> tuple[float, Array]:

@@ -7,14 +7,10 @@ from typing import Any
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import WORD, Factor, Integers
-from querysmasher.privacy.factors.filter import Filter
-from querysmasher.privacy.factors.matrix import Matrix
-from querysmasher.privacy.factors.merged import Merged
-from querysmasher.privacy.factors.mirrored import Mirrored
-from querysmasher.privacy.factors.nodes import Nodes
-from querysmasher.privacy.factors.partition import Partition
+from querysmasher.privacy.factors.filter import Filter, Mirrored
+from querysmasher.privacy.factors.matrix import Matrix, Merged, Partition
 from querysmasher.privacy.factors.reflection import Reflection
-from querysmasher.privacy.factors.tree import Tree
+from querysmasher.privacy.factors.tree import Nodes, Tree
 
 KINDS: dict[str, type[Factor]] = {kind.kind: kind for kind in (Matrix, Filter, Merged, Mirrored, Tree)}
 """The kinds by name, as files store them. The accountant trusts these classes and no others."""

@@ -1,8 +1,8 @@
 """Exact products of integer filters with integer tables, by fast Fourier transforms.
 
-Tables and filters are cut into balanced digits, so small that the rounding error of a convolution of two
-digits is below 1/4 in every entry; rounding to integers then makes it exact, and digits are combined as
-integers.
+Filters reflect at the ends of a line (`Reflection`), or go round at the ends of every axis (`Torus`). Tables
+and filters are cut into balanced digits, so small that the rounding error of a convolution of two digits is
+below 1/4 in every entry; rounding to integers then makes it exact, and digits are combined as integers.
 
 The bound. Let a be a digit of a table; t the lags −(n−1) … n−1 of a digit of the filter and h those that
 reflect, all padded to N = 2^L ≥ 2n − 1. The product is a∗t + a′∗h with a′ the table reversed, whose
@@ -21,6 +21,10 @@ by a factor of at most 1 ± 2η√N, less than 1e-6 for L ≤ 40. Altogether, fo
 
     8·L·u·‖a‖₂(2(‖t‖₂ + ‖h‖₂) + γ).
 
+A filter that goes round is a convolution a∗t too, without h: several axes, each padded to hold what goes
+beyond its end, are written one after the other as one line, and what is beyond the ends is added back to the
+beginning of its axis after rounding. Its t̂ is complex, which changes nothing above.
+
 γ is at most ‖t‖₁ + ‖h‖₁, which is quicker to compute: filters in several digits use that.
 
 A balanced digit d of x in base 2^β, and the digits above it, have |d| ≤ |x| and |d| ≤ 2^(β−1). A table
@@ -31,12 +35,14 @@ Only public numbers enter the choice of β: not the table itself.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
+from querysmasher.arrays import Array
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import Integers
-from querysmasher.privacy.factors.reflection import Image, Reflection
+from querysmasher.privacy.factors.reflection import Image, Reflection, Spectrum
 
 UNIT = 8 * 2.0**-53
 """Rounding error per level of a transform, relative to ‖a‖₂(2(‖t‖₂ + ‖h‖₂) + γ)."""
@@ -47,14 +53,55 @@ CHUNK = 4_000_000
 MOST_DIGITS = 8
 
 
-def exact_product(reflection: Reflection, kernel: Integers, tables: Integers, bound: int) -> Integers:
+@dataclass(frozen=True)
+class Torus:
+    """Axes whose ends meet."""
+
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return math.prod(self.shape)
+
+    @property
+    def padding(self) -> int:
+        """Minimum length of transforms without wrapping around."""
+        return math.prod(2 * n - 1 for n in self.shape)
+
+    def spread(self, tables: Integers) -> Integers:
+        """Return tables over the cells on one line, with room beyond the end of every axis."""
+        padded = np.zeros((len(tables), *(2 * n - 1 for n in self.shape)), dtype=np.int64)
+        padded[(slice(None), *map(slice, self.shape))] = tables.reshape(-1, *self.shape)
+        return padded.reshape(len(tables), -1)
+
+    def image(self, kernel: Array, length: int) -> Image:
+        """Return the transform of a filter for `product`, padded to `length`."""
+        return np.fft.rfft(self.spread(kernel.astype(np.int64)[None])[0].astype(float), length), None
+
+    def product(self, image: Image, moved: Spectrum, length: int) -> Array:
+        """Return a filter times tables on the line, from their transforms."""
+        return np.fft.irfft(moved * image[0], length)[..., : self.padding]
+
+    def gathered(self, products: Integers) -> Integers:
+        """Return products over the cells: what is beyond the end of an axis goes to its beginning."""
+        folded = products.reshape(-1, *(2 * n - 1 for n in self.shape))
+        for axis, n in enumerate(self.shape, start=1):
+            whole = np.moveaxis(folded, axis, 0)
+            head = whole[:n].copy()
+            head[: n - 1] += whole[n:]
+            folded = np.moveaxis(head, 0, axis)
+        return folded.reshape(len(products), -1)
+
+
+def exact_product(ends: Reflection | Torus, kernel: Integers, tables: Integers, bound: int) -> Integers:
     """Return the filter times tables, along their last axis, exactly.
 
     The absolute values of each table sum to at most `bound`, and the results are below 2⁶².
     """
-    n = reflection.size
-    length = 1 << max(3, (reflection.padding - 1).bit_length())
-    table_bits, kernel_bits, images = _digits_of_both(reflection, kernel, length, bound)
+    n = ends.size
+    length = 1 << max(3, (ends.padding - 1).bit_length())
+    table_bits, kernel_bits, images = _digits_of_both(ends, kernel, length, bound)
     result = np.zeros(tables.shape, dtype=np.int64)
     count = _count(bound, table_bits)
     step = max(1, CHUNK // length)
@@ -62,22 +109,23 @@ def exact_product(reflection: Reflection, kernel: Integers, tables: Integers, bo
     for first in range(0, len(flat), step):
         some = flat[first : first + step]
         for i, digit in enumerate(_digits(some, table_bits, count)):
-            moved = np.fft.rfft(digit.astype(float), length)
+            moved = np.fft.rfft(ends.spread(digit).astype(float), length)
             for j, image in enumerate(images):
-                entries = np.rint(reflection.product(image, moved, length)).astype(np.int64)
+                entries = np.rint(ends.product(image, moved, length)).astype(np.int64)
                 # a sum of digits may pass 64 bits on the way, where it wraps around; the result does not
-                out[first : first + step] += entries << min(i * table_bits + j * kernel_bits, 63)
+                shift = min(i * table_bits + j * kernel_bits, 63)
+                out[first : first + step] += ends.gathered(entries) << shift
     return result
 
 
 def _digits_of_both(
-    reflection: Reflection, kernel: Integers, length: int, bound: int
+    ends: Reflection | Torus, kernel: Integers, length: int, bound: int
 ) -> tuple[int, int, list[Image]]:
     """Return the bits per digit of tables and of the filter, with errors below 1/4 and least work.
 
     Also return the transforms of the filter's digits.
     """
-    whole = reflection.image(kernel.astype(float), length)
+    whole = ends.image(kernel.astype(float), length)
     straight, reflected = whole
     gain = float((np.abs(straight) if reflected is None else np.abs(straight) + np.abs(reflected)).max())
     best: tuple[int, int, int] | None = None
@@ -91,18 +139,18 @@ def _digits_of_both(
         error *= UNIT * (length.bit_length() - 1)
         for table_bits in range(min(60, max(bound, 1).bit_length() + 1), 1, -1):
             digit = 2 ** (table_bits - 1)
-            if error * math.sqrt(digit * min(bound, reflection.size * digit)) < 0.25:
+            if error * math.sqrt(digit * min(bound, ends.size * digit)) < 0.25:
                 work = _count(bound, table_bits) * (1 + len(digits)) + 2 * len(digits)
                 if best is None or work < best[0]:
                     best = work, table_bits, kernel_bits
                 break
     if best is None:
-        msg = f"filter: {reflection.size:,} values are too many for exact answers"
+        msg = f"filter: {ends.size:,} values are too many for exact answers"
         raise PrivacyError(msg)
     _, table_bits, kernel_bits = best
     if kernel_bits == most:
         return table_bits, kernel_bits, [whole]
-    images = [reflection.image(digit.astype(float), length) for digit in _digits(kernel, kernel_bits)]
+    images = [ends.image(digit.astype(float), length) for digit in _digits(kernel, kernel_bits)]
     return table_bits, kernel_bits, images
 
 

@@ -1,23 +1,21 @@
 """The interface of every factor of an integer strategy, however it is stored.
 
 A factor is a matrix B of integers over the cells of some axes. Accounting uses the lengths of its columns
-and measuring uses B·x, both exact: the privacy proof rests on them. What follows the
-noise (Bᵀz, B†z) is ordinary floating point. A contract test compares every kind with the matrix it
-represents.
+and measuring uses B·x, both exact: the privacy proof rests on them. Bᵀz, for what follows the noise, is
+ordinary floating point. A contract test compares every kind with the matrix it represents.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array, Numbers, pseudo_inverse
+from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
 
 Integers = NDArray[np.int64]
@@ -26,11 +24,28 @@ WORD = 2**62
 """Bound on the size of entries, answers and draws of noise: the sum of two fits into 64 bits."""
 
 
-class Factor(ABC):
-    """A matrix of integers over the cells of some axes; its arrays are read-only."""
+class Stored:
+    """An operator that files hold as plain data, with arrays: a planned strategy or an integer factor."""
 
     kind: ClassVar[str]
     """The name under which files store it."""
+
+    stored: ClassVar[Mapping[str, Callable[[Any], Any]]]
+    """The fields that files hold, each with what reads it: a file may be foreign."""
+
+    def to_data(self) -> dict[str, Any]:
+        """Return plain data, from which `from_data` rebuilds the operator."""
+        fields = {name: getattr(self, name) for name in self.stored}
+        return {name: list(value) if type(value) is tuple else value for name, value in fields.items()}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Rebuild an operator from what `to_data` returned."""
+        return cls(**{name: read(data[name]) for name, read in cls.stored.items()})
+
+
+class Factor(Stored, ABC):
+    """A matrix of integers over the cells of some axes; its arrays are read-only."""
 
     stands_alone: ClassVar[bool] = False
     """Whether it must be the only factor of its strategy, on all axes in order, without noise multipliers."""
@@ -65,14 +80,11 @@ class Factor(ABC):
     def transposed(self, answers: Array) -> Array:
         """Return Bᵀz for answers in columns."""
 
-    @abstractmethod
-    def to_data(self) -> dict[str, Any]:
-        """Return plain data with arrays, from which `from_data` rebuilds the factor."""
-
-    @classmethod
-    @abstractmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild a factor from what `to_data` returned, which may come from a foreign file."""
+    def _keep(self, **dimensions: int | None) -> None:
+        """Check that fields hold 64-bit integers over so many dimensions, and keep read-only copies."""
+        for name, axes in dimensions.items():
+            kept = words(f"strategy: {name} of a {self.kind} factor", getattr(self, name), axes)
+            object.__setattr__(self, name, kept)
 
     def fits(self, sizes: tuple[int, ...]) -> bool:
         """Return whether the factor fits axes of these sizes."""
@@ -82,15 +94,6 @@ class Factor(ABC):
         """Return the matrix itself."""
         return np.ascontiguousarray(self.transposed(np.eye(self.rows)).T)
 
-    @property
-    def classes(self) -> tuple[tuple[Integers, ...], Integers] | None:
-        """The maps and the labels of its `Partition` if it merges cells, else None."""
-        return None
-
-    def distinct_columns(self) -> Array:
-        """Return the matrix, each column once where the factor merges cells; the rows are as independent."""
-        return self.written_out()
-
     def weighted_squares(self, weights: Array) -> Array:
         """Return Σ_k weights[k,…]·B[k,j]², with the cells j as the last axis, for entries below 2²⁶.
 
@@ -98,23 +101,10 @@ class Factor(ABC):
         """
         return np.tensordot(weights, self.written_out() ** 2, axes=(0, 0))
 
-    @property
-    def rank(self) -> int:
-        """Rank, provided that rounding preserved the independence of rows."""
-        return self.rows
 
-    @property
-    def spectrum(self) -> NDArray[np.complex128] | None:
-        """The Fourier transform of the first column if all others are shifts of it, else None."""
-        return None
-
-    @cached_property
-    def _inverse(self) -> Array:
-        return pseudo_inverse(self.written_out())
-
-    def undone(self, answers: Array) -> Array:
-        """Return B†z for answers z along the first axis; the cells come last."""
-        return np.tensordot(answers, self._inverse, axes=(0, 1))
+def given(value: Any) -> Any:
+    """Return a field as a file holds it: factors check their fields themselves."""
+    return value
 
 
 def words(what: str, given: object, dimensions: int | None = None) -> Integers:

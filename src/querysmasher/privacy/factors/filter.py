@@ -1,53 +1,59 @@
-"""Filters: every cell is asked for the same whole-number combination of the cells around it.
+"""Filters: integer combinations of the cells around every cell, the same for all cells.
 
-A filter goes round at the ends of each axis, so all its columns are shifts of one another, and one of them
-tells the sensitivity exactly. Its answers are convolutions, worked out by fast Fourier transforms whose
-rounding error is bounded in advance, so that rounding to integers makes them exact.
+A `Filter` goes round at the ends of each axis, so that all its columns are shifts of one another, and one of
+them tells the sensitivity exactly.
 
-The bound. Transforms of length n = 2^L have a relative error of at most L·6.7u in the Euclidean norm
-(Higham, Accuracy and Stability of Numerical Algorithms, theorem 24.2; u = 2⁻⁵³), and arrays are padded to
-powers of two for it to hold. Two transforms, a product and a transform back are then off by at most
-(3·6.7·L + 3)·u·‖x‖₁·‖k‖₁ < 48·L·u·‖x‖₁·‖k‖₁ in any entry. Both sides are cut into digits for which
-this is below 1/4.
+A `Mirrored` filter reflects at the ends of a line, perhaps with a few more rows, times an integer diagonal:
+B = [F; U]·diag(d) − g1ᵀ, where F is a filter (`reflection`), U has few rows, and g shifts every row by a
+constant. Write A = [F; U]·diag(d). With F symmetric, AᵀA = diag(d)(F² + UᵀU)diag(d), and F² is a filter of
+the same kind. Its diagonal is known exactly: with t₂ the lags of F², t₂(0) is a sum of squares, and the first
+column of F², a product of integers, gives the others one after the other. So the squared length of column j
+of A is d_j²(t₂(0) ± t₂(2j+shift) + Σ_k U_kj²), and that of B is less by 2(Aᵀg)_j − ‖g‖², with Aᵀg =
+diag(d)(Fg₁ + Uᵀg₂) a product of integers too: exact integers, at any number of values.
+
+Answers are convolutions, by transforms whose rounding error is bounded in advance (`convolution`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy.factors.factor import Factor, Integers, largest_of, words
+from querysmasher.privacy.factors.convolution import Torus, exact_product
+from querysmasher.privacy.factors.factor import WORD, Factor, Integers, given, largest_of
+from querysmasher.privacy.factors.reflection import Reflection
 
-CONSTANT = 48 * 2.0**-53
+NEAR = 1e-6
+"""Columns whose squared lengths differ by less than this fraction may change places in floating point."""
 
-NOTHING = 1e-9
-"""Frequencies whose amplitude is below this fraction of the largest are not passed on by a filter."""
+LARGEST = 2**30
+"""Bound on the size of a mirrored filter's integers: sums of a few squares fit into 64 bits."""
+
+MOST_ROWS = 64
+"""Maximum number of further rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Filter(Factor):
-    """A whole-number filter over axes of the kernel's shape: column c is the kernel, shifted by c."""
+    """A filter over axes of the kernel's shape: column c is the kernel, shifted by c."""
 
     kind = "filter"
+    stored: ClassVar = {"kernel": given}
     stands_alone = True
 
     kernel: Integers
 
     def __post_init__(self) -> None:
-        """Check that the kernel holds words, and keep a copy that cannot be changed."""
-        object.__setattr__(self, "kernel", words("strategy: the kernel of a filter", self.kernel))
+        """Check that the kernel holds 64-bit integers, and keep a read-only copy."""
+        self._keep(kernel=None)
 
     @property
     def rows(self) -> int:
-        """How many numbers are asked for: one per cell."""
         return int(self.kernel.size)
 
     @property
@@ -55,7 +61,7 @@ class Filter(Factor):
         return self.rows
 
     @cached_property
-    def largest(self) -> int:  # kept, as it is asked for every attribute set
+    def largest(self) -> int:  # cached, as every attribute set needs it
         return largest_of(self.kernel)
 
     def fits(self, sizes: tuple[int, ...]) -> bool:
@@ -66,90 +72,155 @@ class Filter(Factor):
         return sum(int(b) ** 2 for b in self.kernel.ravel())
 
     def exact_answers(self, tables: Numbers, bound: int) -> Integers:
-        shape = self.kernel.shape
-        x = np.moveaxis(tables.astype(np.int64).reshape(*shape, -1), -1, 0)
-        total = np.zeros(x.shape, dtype=np.int64)
-        padded = tuple(1 << (2 * n - 2).bit_length() for n in shape)
-        room = 0.25 / (CONSTANT * max(1, sum(n.bit_length() - 1 for n in padded)))
-        table_bits, kernel_bits = _digits(bound, self.kernel, room)
-        axes = tuple(range(1, x.ndim))
-        digits = _pieces(self.kernel, kernel_bits)
-        kernels = [np.fft.rfftn(k, s=padded, axes=range(len(shape))) for k in digits]
-        for i, table in enumerate(_pieces(x, table_bits)):
-            image = np.fft.rfftn(table, s=padded, axes=axes)
-            for j, kernel in enumerate(kernels):
-                linear = np.rint(np.fft.irfftn(image * kernel, s=padded, axes=axes)).astype(np.int64)
-                total += _wrapped(linear, shape) << (i * table_bits + j * kernel_bits)
-        return np.moveaxis(total, 0, -1).reshape(self.rows, -1)
+        columns = np.ascontiguousarray(tables.T).astype(np.int64)
+        return exact_product(Torus(self.kernel.shape), self.kernel, columns, bound).T
 
     def transposed(self, answers: Array) -> Array:
-        return self._passed(answers, np.conj(np.fft.fftn(self.kernel.astype(float)))).T
+        shape = self.kernel.shape
+        axes = range(len(shape))
+        image = np.fft.fftn(answers.reshape(*shape, -1), axes=axes)
+        image *= np.conj(np.fft.fftn(self.kernel.astype(float)))[..., None]
+        return np.ascontiguousarray(np.fft.ifftn(image, axes=axes).real).reshape(answers.shape)
 
-    @cached_property
-    def spectrum(self) -> NDArray[np.complex128]:
-        """The kernel's Fourier transform, zero where it is rounding error."""
-        image = np.fft.fftn(self.kernel.astype(float))
-        image[np.abs(image) <= NOTHING * np.abs(image).max()] = 0.0
-        return image
+
+@dataclass(frozen=True, eq=False)
+class Mirrored(Factor):
+    """Rows of a filter that reflects at both ends of an attribute, and a few others, times a diagonal."""
+
+    kind = "mirrored"
+    stored = dict.fromkeys(("ends", "kernel", "diagonal", "extra", "shift"), given)
+    stands_alone = True
+
+    ends: str
+    """How the filter continues beyond the ends: a name of `reflection`."""
+    kernel: Integers
+    """The free lags of the filter."""
+    diagonal: Integers
+    """Positive multiples of the values."""
+    extra: Integers
+    """Further rows, before the diagonal multiplies them: possibly none."""
+    shift: Integers
+    """What is subtracted from every entry of each row."""
+
+    def __post_init__(self) -> None:
+        """Check the integers, and keep read-only copies."""
+        self._keep(kernel=1, diagonal=1, shift=1)
+        if type(self.extra) is not np.ndarray or self.extra.size:
+            self._keep(extra=2)
+        if self.kernel.size != self.reflection.free:
+            msg = "strategy: a mirrored filter has another number of lags than its values determine"
+            raise PrivacyError(msg)
+        if self.extra.ndim != 2 or self.extra.shape[1] != self.cells or len(self.extra) > MOST_ROWS:
+            msg = f"strategy: expected at most {MOST_ROWS} further rows over the values of a mirrored filter"
+            raise PrivacyError(msg)
+        if self.shift.size != self.rows:
+            msg = "strategy: expected a shift for every row of a mirrored filter"
+            raise PrivacyError(msg)
+        largest = max(largest_of(self.kernel), largest_of(self.diagonal), self._further)
+        if self.diagonal.min() < 1 or largest >= LARGEST or largest_of(self.shift) >= LARGEST**2 // 2:
+            msg = "strategy: a mirrored filter has too large integers, or a diagonal that is not positive"
+            raise PrivacyError(msg)
 
     @property
-    def rank(self) -> int:
-        return int(np.count_nonzero(self.spectrum))
+    def _further(self) -> int:
+        """The largest absolute value in further rows."""
+        return largest_of(self.extra) if self.extra.size else 0
 
-    def undone(self, answers: Array) -> Array:
-        """Divide the amplitudes out."""
-        amplitudes = self.spectrum
-        return self._passed(
-            answers, np.divide(1, amplitudes, out=np.zeros_like(amplitudes), where=amplitudes != 0)
+    @cached_property
+    def reflection(self) -> Reflection:
+        """How the filter continues beyond the ends."""
+        return Reflection(self.ends, int(self.diagonal.size))
+
+    @property
+    def rows(self) -> int:
+        return self.cells + len(self.extra)
+
+    @property
+    def cells(self) -> int:
+        return int(self.diagonal.size)
+
+    @cached_property
+    def largest(self) -> int:
+        first, others = abs(int(self.kernel[0])), int(np.abs(self.kernel[1:]).max(initial=0))
+        entry = first + others if self.reflection.sign else max(first, others)  # t(0) meets other lags only
+        if self.reflection.sign:
+            entry = max(entry, 2 * others)
+        return max(entry, self._further, 1) * largest_of(self.diagonal) + largest_of(self.shift)
+
+    @cached_property
+    def squares(self) -> Integers:
+        """The diagonal of F², exactly."""
+        lags, reflection = self.reflection.lags(self.kernel), self.reflection
+        first = sum(_sums_of_squares(lags).tolist())
+        if 4 * first >= 2**62:
+            msg = "strategy: the lags of a mirrored filter are too large"
+            raise PrivacyError(msg)
+        if not reflection.sign:
+            return np.full(self.cells, first, dtype=np.int64)
+        n = self.cells
+        column = lags[:n] + reflection.sign * lags[reflection.shift : reflection.shift + n]  # of F
+        bound = int(np.abs(column).sum())
+        column = exact_product(reflection, self.kernel, column[None], bound)[0]
+        free = np.zeros(reflection.free, dtype=np.int64)  # of F²
+        free[0] = first
+        if reflection.name == "range":  # column[i] = t(i) − t(i+2): even lags; odd ones are on no diagonal
+            free[2::2] = first - np.cumsum(column[::2])
+        else:  # column[i] = t(i) + t(i+1)
+            signs = np.where(np.arange(n) % 2, -1, 1)
+            free[1:] = signs * (np.cumsum(signs * column) - first)
+        return np.asarray(reflection.diagonal(free))
+
+    def squared_column(self) -> int:
+        # Errors in floating point are below 2⁻⁴⁰ of the largest of all terms, far below NEAR of it, so that
+        # no column but those nearly as long can be the longest.
+        further = np.square(self.extra.astype(float)).sum(axis=0)
+        across = self._across()
+        squares = self.diagonal.astype(float) ** 2 * (self.squares + further)
+        change = 2 * self.diagonal.astype(float) * across.astype(float)
+        rough = squares - change
+        nearly = np.flatnonzero(rough >= rough.max() - NEAR * (squares.max() + np.abs(change).max()))
+        columns = zip(
+            self.diagonal[nearly].tolist(),
+            self.squares[nearly].tolist(),
+            across[nearly].tolist(),
+            self.extra[:, nearly].T.tolist(),
+            strict=True,
         )
+        constant = sum(g**2 for g in self.shift.tolist()) if self.shift.any() else 0
+        return max(d**2 * (s + sum(u**2 for u in own)) - 2 * d * a for d, s, a, own in columns) + constant
 
-    def _passed(self, answers: Array, amplitudes: NDArray[np.complex128]) -> Array:
-        """Multiply frequencies along the first axis, which goes to the end."""
-        shape = self.kernel.shape
-        moved = np.moveaxis(answers, 0, -1)
-        axes = range(moved.ndim - 1, moved.ndim - 1 + len(shape))
-        image = np.fft.fftn(moved.reshape(*moved.shape[:-1], *shape), axes=axes) * amplitudes
-        return np.ascontiguousarray(np.fft.ifftn(image, axes=axes).real).reshape(moved.shape)
+    def _across(self) -> Integers:
+        """Return Fg₁ + Uᵀg₂, exactly."""
+        first, further = self.shift[: self.cells], self.shift[self.cells :]
+        if not self.shift.any():
+            return np.zeros(self.cells, dtype=np.int64)
+        bound = int(np.abs(first.astype(object)).sum())
+        both = bound + int(np.abs(further.astype(object)).sum())
+        if 2 * both * max(largest_of(self.kernel), self._further) >= WORD:
+            msg = "strategy: the shift of a mirrored filter is too large"
+            raise PrivacyError(msg)
+        image = exact_product(self.reflection, self.kernel, first[None], bound)[0]
+        for row, multiple in zip(self.extra, further.tolist(), strict=True):
+            image = image + multiple * row
+        return np.asarray(image)
 
-    def to_data(self) -> dict[str, Any]:
-        return {"kernel": self.kernel}
+    def exact_answers(self, tables: Numbers, bound: int) -> Integers:
+        x = np.asarray(tables).astype(np.int64) * self.diagonal[:, None]
+        result = np.empty((self.rows, x.shape[1]), dtype=np.int64)
+        bound *= largest_of(self.diagonal)
+        result[: self.cells] = exact_product(self.reflection, self.kernel, np.ascontiguousarray(x.T), bound).T
+        for place, row in enumerate(self.extra, start=self.cells):  # sums stay below `bound` × `largest`
+            result[place] = row @ x
+        total = np.asarray(tables).astype(np.int64).sum(axis=0)
+        return result - self.shift[:, None] * total
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        return cls(data["kernel"])
-
-
-def _digits(bound: int, kernel: Integers, room: float) -> tuple[int, int]:
-    """Return how many bits of the table and of the kernel one transform can take."""
-    cells = kernel.size
-    most = max(1, int(np.abs(kernel).max()).bit_length())
-    for table_bits in range(62, 0, -1):
-        largest = max(1, min(bound, cells << table_bits))
-        kernel_bits = math.floor(math.log2(max(1.0, room / (largest * cells))))
-        if kernel_bits >= min(4, most):
-            return table_bits, min(kernel_bits, 62)
-    msg = f"filter: {cells:,} cells are too many for exact answers"
-    raise PrivacyError(msg)
-
-
-def _pieces(array: Integers, bits: int) -> list[Integers]:
-    """Return digits d with array = Σ d[i]·2^(i·bits); the last one carries the sign."""
-    pieces: list[Integers] = []
-    while True:
-        if int(np.abs(array).max(initial=0)) < 2**bits:
-            return [*pieces, array]
-        low = array & (2**bits - 1)
-        pieces.append(low)
-        array = (array - low) >> bits
+    def transposed(self, answers: Array) -> Array:
+        first = np.ascontiguousarray(answers[: self.cells].T)
+        image = self.reflection.apply(self.kernel.astype(float), first)
+        image = image + answers[self.cells :].T @ self.extra
+        return np.asarray((image * self.diagonal).T - self.shift.astype(float) @ answers)
 
 
-def _wrapped(linear: Integers, shape: tuple[int, ...]) -> Integers:
-    """Fold what lies beyond the end of each axis back onto its beginning."""
-    for axis, n in enumerate(shape, start=1):
-        head, tail = np.split(linear, [n], axis=axis)
-        spread = [slice(None)] * linear.ndim
-        spread[axis] = slice(0, n - 1)
-        folded = head.copy()
-        folded[tuple(spread)] += tail[tuple(spread)]
-        linear = folded
-    return linear
+def _sums_of_squares(integers: Integers) -> Integers:
+    """Return sums of squares of some of the entries at a time, each below 2⁶³ for entries below 2³⁰."""
+    return np.add.reduceat(integers**2, np.arange(0, integers.size, 8))

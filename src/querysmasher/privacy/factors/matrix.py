@@ -1,23 +1,31 @@
-"""Matrices, entry by entry.
+"""Matrices, entry by entry, and matrices with many equal columns, each stored once.
 
 Products are exact. The tables are integers whose absolute values sum, in each column, to at most a known
 bound, so every entry of a product, and every partial sum on the way, is at most bound × max|entries|.
 Below 2^53 products of doubles are therefore exact in any order of summation, with any BLAS that multiplies by
 plain sums, as all in common use do; a matrix that would lead beyond is cut into digits, and their products
 are combined as integers.
+
+If cells share columns (`Partition`), the matrix over all cells is never written out. Accounting is exact:
+every stored column occurs, as every class and every column of a partition is used, and no other occurs, so
+the longest column over the cells is the longest one stored. Answers are exact: the counts of the cells of one
+column are added up first, in 64-bit integers, in which no partial sum exceeds the bound on the table; the
+sums' absolute values sum to at most the same bound, under which the product with the stored columns is exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self
+from functools import cached_property, reduce
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, Numbers
-from querysmasher.privacy.factors.factor import Factor, Integers, largest_of, words
+from querysmasher.errors import PrivacyError
+from querysmasher.privacy.factors.factor import Factor, Integers, given, largest_of, words
 
 EXACT = 2**53
 """Doubles represent every integer below this in absolute value."""
@@ -25,26 +33,19 @@ EXACT = 2**53
 NEAR = 1e-6
 """Columns whose squared lengths differ by less than this fraction may change places in floating point."""
 
+Tables = NDArray[Any]
+"""Tables of 64-bit integers or doubles; sums have the same type."""
 
-@dataclass(frozen=True, eq=False)
-class Matrix(Factor):
-    """Any rows of integers over the cells of its axes."""
 
-    kind = "matrix"
+class Columns(Factor):
+    """Rows of integers, by their columns."""
 
     entries: Integers
-
-    def __post_init__(self) -> None:
-        """Check that the entries are 64-bit integers, and keep a read-only copy."""
-        object.__setattr__(self, "entries", words("strategy: the matrix of a factor", self.entries, 2))
+    """Every column (rows × columns)."""
 
     @property
     def rows(self) -> int:
         return len(self.entries)
-
-    @property
-    def cells(self) -> int:
-        return self.entries.shape[1]
 
     @cached_property
     def largest(self) -> int:  # cached, as every attribute set needs it
@@ -59,7 +60,8 @@ class Matrix(Factor):
             return max(sum(int(b) ** 2 for b in column) for column in self.entries.T[longest])
         return int((self.entries**2).sum(axis=0).max())
 
-    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
+    def _products(self, tables: Numbers, bound: int) -> Numbers:
+        """Return the products with tables over the columns, exactly, as `exact_answers` does."""
         if bound * self.largest < EXACT:
             return np.matmul(self.entries.astype(np.float64), tables.astype(np.float64))
         digit = EXACT.bit_length() - 1 - bound.bit_length()
@@ -76,15 +78,182 @@ class Matrix(Factor):
                 return result
             matrix, shift = (matrix - low) >> digit, shift + digit
 
+
+@dataclass(frozen=True, eq=False)
+class Matrix(Columns):
+    """Any rows of integers over the cells of its axes."""
+
+    kind = "matrix"
+    stored: ClassVar = {"entries": given}
+
+    entries: Integers
+
+    def __post_init__(self) -> None:
+        """Check that the entries are 64-bit integers, and keep a read-only copy."""
+        self._keep(entries=2)
+
+    @property
+    def cells(self) -> int:
+        return self.entries.shape[1]
+
+    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
+        return self._products(tables, bound)
+
     def transposed(self, answers: Array) -> Array:
         return np.matmul(self.entries.T.astype(float), answers)
 
     def written_out(self) -> Array:
         return self.entries.astype(float)
 
-    def to_data(self) -> dict[str, Any]:
-        return {"entries": self.entries}
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Self:
-        return cls(data["entries"])
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The columns of the cells of some axes: cells of one column are treated alike by every row.
+
+    Values of an axis first merge into classes, then combinations of classes, the coarse cells, into columns.
+    So nothing is kept over all cells, which can be far more than the coarse ones. Arrays are read-only.
+    """
+
+    maps: tuple[Integers, ...]
+    """The class of every value of an axis: 0 .. k - 1, each used."""
+    labels: Integers
+    """The column of every coarse cell: 0 .. c - 1, each used."""
+
+    def __post_init__(self) -> None:
+        """Check that every class and every column is used; keep read-only copies."""
+        if type(self.maps) is not tuple or not self.maps:
+            msg = "partition: expected a tuple of maps, one per axis"
+            raise PrivacyError(msg)
+        maps = tuple(words("partition: a map of values to classes", one, 1) for one in self.maps)
+        labels = words("partition: its labels", self.labels, len(maps))
+        if labels.shape != tuple(_count("a map of values to classes", one) for one in maps):
+            msg = "partition: its labels do not have one axis per map, as long as the map has classes"
+            raise PrivacyError(msg)
+        _count("its labels", labels)
+        object.__setattr__(self, "maps", maps)
+        object.__setattr__(self, "labels", labels)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
+        return tuple(one.size for one in self.maps)
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def columns(self) -> int:
+        """Number of columns."""
+        return int(self.labels.max()) + 1
+
+    @cached_property
+    def sizes(self) -> Array:
+        """Number of cells of every column."""
+        coarse = reduce(np.multiply.outer, (np.bincount(one).astype(float) for one in self.maps))
+        return np.bincount(self.labels.ravel(), coarse.ravel()).astype(float)
+
+    @cached_property
+    def _orders(self) -> tuple[tuple[Integers, Integers] | None, ...]:
+        """For every map, and last the labels: an order that puts equals together, and where each starts.
+
+        None for those that keep all apart, in order.
+        """
+        return tuple(_order(one) for one in (*self.maps, self.labels.ravel()))
+
+    def of_cells(self) -> Integers:
+        """Return the column of every cell, in row-major order."""
+        return self.labels[np.ix_(*self.maps)].ravel()
+
+    def class_sums(self, tables: Tables, axis: int, which: int) -> Tables:
+        """Sum along an axis of the tables, which is axis `which` of the partition, within every class."""
+        return _sums(tables, axis, self._orders[which])
+
+    def column_sums(self, tables: Tables, axis: int) -> Tables:
+        """Sum along an axis of the tables, which lists the coarse cells, within every column."""
+        return _sums(tables, axis, self._orders[-1])
+
+    def sums(self, tables: Tables) -> Tables:
+        """Sum the cells of every column, for tables in columns; in 64-bit integers, by additions alone."""
+        result = tables.reshape(*self.shape, -1)
+        for axis in range(len(self.maps)):
+            result = self.class_sums(result, axis, axis)
+        return self.column_sums(result.reshape(self.labels.size, -1), 0)
+
+
+def _count(what: str, numbers: Integers) -> int:
+    """Return how many numbers there are, 0 .. k - 1; refuse gaps."""
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= numbers.size or not np.bincount(numbers.ravel()).all():
+        msg = f"partition: expected {what} to use every integer from 0 to its largest"
+        raise PrivacyError(msg)
+    return high + 1
+
+
+def _order(numbers: Integers) -> tuple[Integers, Integers] | None:
+    if np.array_equal(numbers, np.arange(numbers.size)):
+        return None
+    order = np.argsort(numbers, kind="stable")
+    starts = np.cumsum(np.bincount(numbers)) - np.bincount(numbers)
+    return order, starts
+
+
+def _sums(tables: Tables, axis: int, order: tuple[Integers, Integers] | None) -> Tables:
+    if order is None:
+        return tables
+    return np.add.reduceat(np.take(tables, order[0], axis=axis), order[1], axis=axis)
+
+
+def _listed(maps: Any) -> tuple[Any, ...]:
+    """Return the maps that a file lists."""
+    if type(maps) is not list:
+        msg = "strategy: expected a list of maps in a merged matrix"
+        raise PrivacyError(msg)
+    return tuple(maps)
+
+
+@dataclass(frozen=True, eq=False)
+class Merged(Columns):
+    """Rows of integers over cells of which many share a column: column matrix[:, labels[maps…]] at a cell."""
+
+    kind = "merged"
+    stored: ClassVar = {"maps": _listed, "labels": given, "matrix": given}
+
+    maps: tuple[Integers, ...]
+    """The class of every value, by axis."""
+    labels: Integers
+    """The column of every coarse cell, a combination of classes."""
+    matrix: Integers
+    """Every distinct column once (rows × columns)."""
+
+    def __post_init__(self) -> None:
+        """Check that the labels are those of the columns; keep read-only copies."""
+        self._keep(matrix=2)
+        object.__setattr__(self, "maps", self.partition.maps)
+        object.__setattr__(self, "labels", self.partition.labels)
+        if self.matrix.shape[1] != self.partition.columns:
+            msg = "strategy: expected as many columns in a merged matrix as its labels name"
+            raise PrivacyError(msg)
+
+    @cached_property
+    def partition(self) -> Partition:
+        """Which cells share a column."""
+        return Partition(self.maps, self.labels)
+
+    @property
+    def entries(self) -> Integers:  # type: ignore[override]
+        return self.matrix
+
+    @property
+    def cells(self) -> int:
+        return self.partition.cells
+
+    def fits(self, sizes: tuple[int, ...]) -> bool:
+        return self.partition.shape == sizes
+
+    def exact_answers(self, tables: Numbers, bound: int) -> Numbers:
+        return self._products(self.partition.sums(tables.astype(np.int64)), bound)
+
+    def transposed(self, answers: Array) -> Array:
+        return np.matmul(self.matrix.T.astype(float), answers)[self.partition.of_cells()]

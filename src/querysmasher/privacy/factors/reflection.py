@@ -33,10 +33,19 @@ Entries = TypeVar("Entries", bound=NDArray[Any])
 
 Spectrum = NDArray[np.complex128]
 
-Image = tuple[Array, Spectrum | None]
-"""The transforms of t(i−j), which is real, and of ±t(i+j+shift), or None if there is no such part."""
+Image = tuple[Array | Spectrum, Spectrum | None]
+"""The transforms of t(i−j), real if t is even, and of ±t(i+j+shift), or None if there is no such part."""
 
-NAMES = ("prefix", "range", "cosine", "circular")
+ENDS = {
+    "prefix": (1, 1, -1, (2, 1), 0.5),
+    "range": (-1, 2, 1, (2, 2), 1.0),
+    "cosine": (1, 1, 1, (2, 0), 0.0),
+    "circular": (0, 0, 1, (1, 0), 0.0),
+}
+"""The sign (0: none) and the shift of t(i+j+shift); s, a and b of t(P−d) = s·t(d) with P = an + b; and the
+first frequency k of waves with the angle 2πk/P."""
+
+NAMES = tuple(ENDS)
 """The ways to continue a filter beyond the ends."""
 
 
@@ -56,102 +65,69 @@ class Reflection:
     @property
     def sign(self) -> int:
         """Sign of the term t(i+j+shift): 0 if there is none."""
-        return {"prefix": 1, "range": -1, "cosine": 1, "circular": 0}[self.name]
+        return ENDS[self.name][0]
 
     @property
     def shift(self) -> int:
         """The shift of the reflected term."""
-        return 2 if self.name == "range" else 1
-
-    @property
-    def free(self) -> int:
-        """Number of lags d = 0, 1, … that determine a filter."""
-        n = self.size
-        return {"prefix": n + 1, "range": n + 2, "cosine": n + 1, "circular": n // 2 + 1}[self.name]
-
-    @property
-    def frequencies(self) -> int:
-        """Number of eigenvalues that are stored."""
-        return self.size // 2 + 1 if self.name == "circular" else self.size
-
-    @cached_property
-    def multiplicity(self) -> Array:
-        """How often each stored eigenvalue occurs."""
-        count = np.ones(self.frequencies)
-        if self.name == "circular":
-            count[1 : (self.size + 1) // 2] = 2.0
-        return count
+        return ENDS[self.name][1]
 
     @property
     def period(self) -> tuple[int, int]:
         """The sign s and the period P with t(P − d) = s·t(d)."""
-        n = self.size
-        return {"prefix": (-1, 2 * n + 1), "range": (1, 2 * n + 2), "cosine": (1, 2 * n), "circular": (1, n)}[
-            self.name
-        ]
+        _, _, sign, (times, more), _ = ENDS[self.name]
+        return sign, times * self.size + more
+
+    @property
+    def free(self) -> int:
+        """Number of lags d = 0, 1, … that determine a filter."""
+        return self.period[1] // 2 + 1
+
+    @property
+    def frequencies(self) -> int:
+        """Number of eigenvalues that are stored."""
+        return self.free if self.name == "circular" else self.size
+
+    @cached_property
+    def _angles(self) -> Array:
+        """Half the angle of every frequency."""
+        return np.asarray((np.arange(self.frequencies) + ENDS[self.name][-1]) * (np.pi / self.period[1]))
 
     @cached_property
     def second_differences(self) -> Array:
         """The eigenvalues of the second difference: 4 sin² of half the angle of every frequency."""
-        n = self.size
-        if self.name == "prefix":
-            angles = (2 * np.arange(n) + 1) * (np.pi / (2 * (2 * n + 1)))
-        elif self.name == "range":
-            angles = np.arange(1, n + 1) * (np.pi / (2 * (n + 1)))
-        else:
-            angles = np.arange(self.frequencies) * (np.pi / self.period[1])
-        return np.asarray(4 * np.sin(angles) ** 2)
+        return np.asarray(4 * np.sin(self._angles) ** 2)
 
     def waves(self, k: int) -> list[Array]:
-        """Return the eigenvectors of one frequency, each of length one."""
-        n, place = self.size, np.arange(self.size)
-        if self.name == "prefix":
-            return [np.cos((2 * k + 1) * (2 * place + 1) * (np.pi / (4 * n + 2))) * (2 / np.sqrt(2 * n + 1))]
-        if self.name == "range":
-            return [np.sin((k + 1) * (place + 1) * (np.pi / (n + 1))) * np.sqrt(2 / (n + 1))]
-        single = k == 0 or (self.name == "circular" and 2 * k == n)
-        if self.name == "cosine":
-            return [np.cos(k * (2 * place + 1) * (np.pi / (2 * n))) * np.sqrt((1 if k == 0 else 2) / n)]
-        angles = 2 * np.pi * k * place / n
-        if single:
-            return [np.cos(angles) / np.sqrt(n)]
-        return [np.cos(angles) * np.sqrt(2 / n), np.sin(angles) * np.sqrt(2 / n)]
+        """Return the eigenvectors of one frequency, each of length one: cosines, sines, or both."""
+        phase = self._angles[k] * (2 * np.arange(self.size) + self.shift)
+        waves = {-1: [np.sin(phase)], 1: [np.cos(phase)], 0: [np.cos(phase), np.sin(phase)]}[self.sign]
+        return [wave / np.linalg.norm(wave) for wave in waves if np.abs(wave).max() > 1e-6]
 
     def lags(self, kernel: Entries) -> Entries:
-        """Return t(d) for all lags that the matrix has, from the free ones: 0 … 2n, or n−1 if circular."""
-        n = self.size
-        back: Any = {
-            "circular": kernel[(n + 1) // 2 - 1 : 0 : -1],
-            "prefix": -kernel[n:0:-1],
-            "range": kernel[n:1:-1],
-            "cosine": kernel[n - 1 :: -1],
-        }[self.name]
-        both: Any = np.concatenate([kernel, back])
+        """Return t(d) for one period of lags, from the free ones."""
+        sign, period = self.period
+        both: Any = np.concatenate([kernel, sign * kernel[period - self.free : 0 : -1]])
         return both
 
     def eigenvalues(self, kernel: Array) -> Array:
         """Return the eigenvalues of a filter, given its free lags."""
         t = self.lags(np.asarray(kernel, dtype=float))
-        n = self.size
         if self.name == "prefix":  # (−1)^d t(d) has the odd period 2n+1
             return np.ascontiguousarray(np.fft.rfft(_alternating(t)).real[:0:-1])
-        if self.name == "range":  # lags 0 … 2n+1, of which the last is t(1)
-            return np.ascontiguousarray(np.fft.rfft(np.append(t, t[1])).real[1 : n + 1])
-        if self.name == "cosine":
-            return np.ascontiguousarray(np.fft.rfft(t[: 2 * n]).real[:n])
-        return np.fft.rfft(t).real
+        first = int(ENDS[self.name][-1])
+        return np.ascontiguousarray(np.fft.rfft(t).real[first : first + self.frequencies])
 
     def kernel(self, eigenvalues: Array) -> Array:
         """Return the free lags of the filter with these eigenvalues."""
-        n = self.size
+        period = self.period[1]
         if self.name == "prefix":
-            image = np.fft.irfft(np.append(eigenvalues, 0.0)[::-1], 2 * n + 1)
+            image = np.fft.irfft(np.append(eigenvalues, 0.0)[::-1], period)
             return _alternating(image[: self.free])
-        if self.name == "range":
-            return np.fft.irfft(np.concatenate([[0.0], eigenvalues, [0.0]]), 2 * n + 2)[: self.free]
-        if self.name == "cosine":
-            return np.fft.irfft(np.append(eigenvalues, 0.0), 2 * n)[: self.free]
-        return np.fft.irfft(eigenvalues, n)[: self.free]
+        image = np.zeros(self.free)
+        first = int(ENDS[self.name][-1])
+        image[first : first + self.frequencies] = eigenvalues
+        return np.fft.irfft(image, period)[: self.free]
 
     def diagonal(self, kernel: Entries) -> Entries:
         """Return the diagonal of the filter's matrix."""
@@ -197,6 +173,14 @@ class Reflection:
         if reflected is not None:
             both += moved.conj() * reflected
         return np.fft.irfft(both, length)[..., : self.size]
+
+    def spread(self, tables: Entries) -> Entries:
+        """Return tables as they are transformed."""
+        return tables
+
+    def gathered(self, products: Entries) -> Entries:
+        """Return products over the values: they are."""
+        return products
 
     def apply(self, kernel: Array, tables: Array) -> Array:
         """Return the product of a filter with tables along their last axis."""

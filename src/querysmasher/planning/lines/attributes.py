@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 
 from querysmasher.errors import TooLargeError
-from querysmasher.planning.large.extremes import check_searchable
 from querysmasher.planning.limits import limits
 from querysmasher.planning.split import is_few
 from querysmasher.planning.trees.nested import is_nested
@@ -38,6 +37,19 @@ def large_attributes(workload: Workload, *, mean: bool = True) -> tuple[int, ...
         for place, families in sorted(asked.items())
         if place not in tied and _is_large(list(families.values()), sizes[place], mean=mean)
     )
+
+
+def check_searchable(workload: Workload) -> None:
+    """Refuse groups with more queries than are searched for the largest error."""
+    for group in workload:
+        if group.rows > limits().large_worst_queries:
+            msg = (
+                f"workload: targets and objective='worst' are limited to {limits().large_worst_queries:,} "
+                f"queries per group where attributes have very many values, got {group.rows:,} on "
+                f"({', '.join(group.attributes)}). Remedies: chosen ranges (`ranges`), coarser values, or "
+                "objective='mean' without targets"
+            )
+            raise TooLargeError(msg)
 
 
 def searched_without_matrices(workload: Workload, large: tuple[int, ...]) -> tuple[int, ...]:

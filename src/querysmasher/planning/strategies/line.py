@@ -1,0 +1,340 @@
+"""Strategies on one attribute that bring a centre of their own: lines of up to a million values.
+
+Such a strategy is known by an invertible V over the values. Around its own centre w = V⁻¹1/τ, τ = 1ᵀV⁻¹1, it
+splits exactly, V = 11ᵀ/τ + V_A with V_A w = 0, and only V_A is measured: rows B − (Bw)1ᵀ with BᵀB = V. A
+query q leaves (q·w) on the set without the attribute, and its variance here is
+
+    q V⁻¹ qᵀ − τ(q·w)².
+
+In integers the rows are B − g1ᵀ for any integers g close to Bw. With ĝ = V⁻¹Bᵀg and γ = 1ᵀĝ the centre is
+then w' = ĝ + (1 − γ)w: the rows B − g1ᵀ split exactly around w', and what they say of the rest has the same
+variance as before, whatever g is. (They say a little about the total too, which is not used.) Multiples of w
+that are added to ĝ cancel, so that (B − g1ᵀ)ᵀ does as well as Bᵀ, also for estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import ClassVar, Self, TypeGuard
+
+import numpy as np
+
+from querysmasher.arrays import Array
+from querysmasher.errors import TooLargeError
+from querysmasher.fields import floats
+from querysmasher.planning.centre import Centre
+from querysmasher.planning.lattice import Integers
+from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.gram import square_sum
+from querysmasher.planning.strategies.rounding import reduced, scaled
+from querysmasher.planning.strategies.span import Span
+from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
+from querysmasher.privacy.factors import Factor, Matrix
+from querysmasher.privacy.integer_plan import IntegerStrategy
+from querysmasher.workload.family import Family
+from querysmasher.workload.line import Places
+
+
+class AxisStrategy(Strategy):
+    """A strategy on one attribute, around a centre of its own."""
+
+    own_centre = True
+
+    moved: Array | None
+    """The centre w' of rows in integers; None if it is w."""
+
+    @property
+    def rank(self) -> int:
+        return self.shape[0] - 1
+
+    # --- what is known of V ---
+
+    @abstractmethod
+    def scaled(self, factor: float) -> Self:
+        """Return the strategy with factor × V."""
+
+    @abstractmethod
+    def whole_rows(self) -> Array:
+        """Return B, with BᵀB = V, which takes memory."""
+
+    @property
+    @abstractmethod
+    def squares(self) -> Array:
+        """The diagonal of V."""
+
+    @abstractmethod
+    def covary_whole(self, rows: Array) -> Array:
+        """Return rows times V⁻¹."""
+
+    @abstractmethod
+    def transform_whole(self, rows: Array) -> Array:
+        """Return rows times B†."""
+
+    @abstractmethod
+    def whole_variances(self, family: Family) -> Array:
+        """Return q V⁻¹ qᵀ for every query of a family on the attribute."""
+
+    def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
+        """Return the sum over the family's queries of (weight ×) q V⁻¹ qᵀ."""
+        weights = family.weights if weighted else None
+        variances = self.whole_variances(family.original)
+        return float(variances.sum() if weights is None else weights @ variances)
+
+    @cached_property
+    def inverse_ones(self) -> Array:
+        """V⁻¹1."""
+        return self.covary_whole(np.ones(self.shape))
+
+    @property
+    def total_variance(self) -> float:
+        """τ = 1ᵀV⁻¹1."""
+        return float(self.inverse_ones.sum())
+
+    @property
+    def balance(self) -> Array:
+        """w, around which V splits."""
+        return np.asarray(self.inverse_ones / self.total_variance)
+
+    @property
+    def at_balance(self) -> Array:
+        """Bw = (1ᵀB†)ᵀ/τ."""
+        return self.transform_whole(np.ones(self.shape)) / self.total_variance
+
+    # --- what is measured around the centre ---
+
+    @property
+    def centre(self) -> Array:
+        """The centre around which queries are split."""
+        return self.balance if self.moved is None else self.moved
+
+    def around_shift(self, factor: Factor, shift: Integers) -> Self:
+        """Return the strategy around the centre of integer rows from which g was subtracted."""
+        ahead = self.covary_whole(factor.transposed(shift.astype(float)[:, None])[:, 0])  # ĝ
+        return replace(self, moved=ahead + (1 - float(ahead.sum())) * self.balance)  # type: ignore[type-var]
+
+    def query_variances(self, family: Family) -> Array:
+        """Return the variances of what the queries of a family leave on the attribute."""
+        shares = family.original.answers(self.balance)
+        return np.maximum(self.whole_variances(family) - self.total_variance * shares**2, 0.0)
+
+    def loss(self, family: Family, *, weighted: bool = True) -> float:
+        """Return the sum of (weight ×) these variances, without listing all queries."""
+        total = self.total_variance * square_sum(family, self.balance, weighted=weighted)
+        return max(self.whole_loss(family, weighted=weighted) - total, 0.0)
+
+    def _balanced(self, rows: Array) -> Array:
+        return np.asarray(rows - (rows @ self.balance)[..., None])
+
+    def transform(self, rows: Array) -> Array:
+        return self.transform_whole(self._balanced(rows))
+
+    def covary(self, rows: Array) -> Array:
+        return self.covary_whole(self._balanced(rows))
+
+    def variances(self, factors: Sequence[AxisRows]) -> Array:
+        ((_, rows),) = factors
+        own = self._balanced(rows)
+        return np.einsum("ij,ij->i", own, self.covary_whole(own))
+
+    def contains(self, factors: Sequence[AxisRows]) -> bool:  # noqa: ARG002
+        return True
+
+    def written_out(self) -> Array:
+        rows = self.whole_rows()
+        return rows - (rows @ self.centre)[:, None]
+
+    @property
+    def leverage(self) -> float:
+        return float(self.squares.max()) - 1 / self.total_variance
+
+    def stands_on(self, centres: Sequence[Centre]) -> bool:  # noqa: ARG002
+        return True
+
+    # --- fewer values ---
+
+    def parts(self, groups: Integers) -> Integers:  # noqa: ARG002
+        """Return the part of every value: the fewest parts that `pruned` accepts within groups of values."""
+        return np.arange(self.shape[0])
+
+    def pruned(self, parts: Integers) -> AxisStrategy:  # noqa: ARG002
+        """Return a strategy over parts of the values that knows as much about them."""
+        return self
+
+
+def has_own_centre(strategy: Strategy) -> TypeGuard[AxisStrategy]:
+    """Return whether a strategy says that it brings its own centre."""
+    return strategy.own_centre
+
+
+class LineStrategy(AxisStrategy):
+    """A strategy on the values of a line, with quick variances under V of queries about consecutive values.
+
+    All ranges are the differences of two of n + 1 cuts X, the prefixes and nothing, so that the sum of their
+    variances is (n+1) Σ Var X − Var ΣX; circular ranges are these differences, and the total less them.
+    """
+
+    @property
+    @abstractmethod
+    def prefixes(self) -> Array:
+        """The variance of every prefix."""
+
+    @property
+    @abstractmethod
+    def values(self) -> Array:
+        """The variance of every value's count."""
+
+    @abstractmethod
+    def between_prefixes(self, low: Places, high: Places) -> Array:
+        """Return the covariances of pairs of prefixes."""
+
+    @cached_property
+    def of_total(self) -> Array:
+        """The covariance of every prefix with the total."""
+        return np.cumsum(self.inverse_ones)
+
+    def of_rows(self, rows: Array) -> Array:
+        """Return the variances of any queries, given as rows."""
+        return np.einsum("ij,ij->i", rows, self.covary_whole(rows))
+
+    def of_spans(self, first: Places, last: Places) -> Array:
+        """Return the variances of sums of consecutive values."""
+        around = first > last  # the complement of what lies between: its variance needs two cuts as well
+        before, until = first - 1, last
+        prefixes = np.append(self.prefixes, 0.0)  # index −1: nothing
+        low, high = np.minimum(before, until), np.maximum(before, until)
+        shared = np.zeros(first.shape)
+        single = first == last
+        inner = (low >= 0) & ~single
+        shared[inner] = self.between_prefixes(low[inner], high[inner])
+        result = np.where(single, self.values[first], prefixes[low] + prefixes[high] - 2 * shared)
+        if around.any():  # 1 − (high prefix − low prefix)
+            total = np.append(self.of_total, 0.0)
+            result[around] += total[-2] - 2 * (total[high[around]] - total[low[around]])
+        return np.asarray(result)
+
+    def all_ranges(self) -> float:
+        """Return the sum of the variances of all ranges."""
+        (n,) = self.shape
+        cuts = np.arange(n, 0.0, -1)  # the sum of all prefixes
+        return float((n + 1) * self.prefixes.sum() - cuts @ self.covary_whole(cuts))
+
+    def all_circular(self) -> float:
+        """Return the sum of the variances of all circular ranges."""
+        (n,) = self.shape
+        cuts = np.arange(n - 1.0, -1, -1)  # the sum of all prefixes but the total
+        within = n * self.prefixes[:-1].sum() - cuts @ self.covary_whole(cuts)
+        total = n * (n + 1) / 2 * self.of_total[-1] - 2 * ((2 * np.arange(1, n) - n + 1) @ self.of_total[:-1])
+        return float(2 * within + total)
+
+    def whole_variances(self, family: Family) -> Array:
+        if family.rows > limits().variances // 8:
+            msg = (
+                f"workload: {family.rows:,} variances ({family} of {self.shape[0]:,} values) do not fit in "
+                "memory; ask for fewer at a time"
+            )
+            raise TooLargeError(msg)
+        return family.original.variances_on(self)
+
+    def whole_loss(self, family: Family, *, weighted: bool = True) -> float:
+        if weighted and family.weights is not None:
+            return super().whole_loss(family)
+        return family.original.loss_on(self)
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixAxis(LineStrategy):
+    """A line of few values, written out: V = BᵀB for any square matrix B of full rank.
+
+    Rows in integers need no shift beside them. B − (Bw)1ᵀ is rounded as it is: the result N says next to
+    nothing along its own centre, and splits exactly around that. So does NᵀN + c11ᵀ for any c, around the
+    same centre and with the same V_A. A c as large as V itself keeps it far from singular.
+    """
+
+    kind = "line"
+    stored: ClassVar = {"matrix": partial(floats, ndim=2)}
+
+    matrix: Array
+    """B."""
+    moved: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return (self.matrix.shape[1],)
+
+    def scaled(self, factor: float) -> Self:
+        return replace(self, matrix=self.matrix * math.sqrt(factor))
+
+    def whole_rows(self) -> Array:
+        return self.matrix
+
+    @property
+    def squares(self) -> Array:
+        return np.asarray(np.square(self.matrix).sum(axis=0))
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """B⁻¹."""
+        return np.asarray(np.linalg.inv(self.matrix))
+
+    @cached_property
+    def _covariance(self) -> Array:
+        """V⁻¹."""
+        return self._inverse @ self._inverse.T
+
+    @cached_property
+    def _cumulated(self) -> Array:
+        """The covariances of all prefixes."""
+        return np.asarray(self._covariance.cumsum(axis=0).cumsum(axis=1))
+
+    @property
+    def prefixes(self) -> Array:
+        return np.diagonal(self._cumulated)
+
+    @property
+    def values(self) -> Array:
+        return np.diagonal(self._covariance)
+
+    def between_prefixes(self, low: Places, high: Places) -> Array:
+        return np.asarray(self._cumulated[low, high])
+
+    def covary_whole(self, rows: Array) -> Array:
+        return rows @ self._covariance
+
+    def transform_whole(self, rows: Array) -> Array:
+        return rows @ self._inverse
+
+    def orthonormal(self) -> MatrixAxis:
+        return MatrixAxis(np.eye(self.shape[0]))
+
+    @property
+    def spread(self) -> float:
+        lengths = np.linalg.norm(self.matrix, axis=1)
+        return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
+
+    def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
+        rows = reduced(scaled(self.written_out(), bits), bits)
+        return IntegerStrategy(self.shape, (((0,), Matrix(rows)),))
+
+    def rounding_loss(self, rounded: IntegerStrategy) -> float:
+        own = self.of_integers(rounded)
+        return float(own.variances([((0,), self.written_out())]).max()) * own.leverage
+
+    def survives(self, rounded: IntegerStrategy) -> bool:
+        return self.of_integers(rounded).is_sound()
+
+    @classmethod
+    def of_integers(cls, rounded: IntegerStrategy) -> Self:
+        ((_, factor),) = rounded.factors
+        rows = factor.written_out()
+        total = np.full((1, len(rows)), math.sqrt(np.square(rows).sum(axis=0).max()))
+        return cls(np.asarray(np.linalg.qr(np.vstack([rows, total]), mode="r")))
+
+    def is_sound(self) -> bool:
+        matrix = self.matrix
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+            return False
+        return bool(np.abs(matrix).max() < LARGEST) and Span.of(matrix).is_independent()
