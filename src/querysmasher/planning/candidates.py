@@ -249,14 +249,22 @@ def _given_or_not(workload: Workload, given: Sequence[int], unit: Unit, centred:
                 found.append(Cluster(indexes, merged, shares(merged) if centred else None))
         return found if sum(min(own.merged.rows.shape) for own in found) <= limits().beside_rows else []
 
+    @cache
+    def least() -> float:
+        """Return what clusters lose at least, before any is merged."""
+        parts = split_groups(uniform(schema), schema, groups, maps)
+        return change * least_clustered(maps, places, parts)
+
     def bound_whole(best: Plan | None) -> float:
-        if best is None:  # before any cluster is merged
-            parts = split_groups(uniform(schema), schema, groups, maps)
-            return change * least_clustered(maps, places, parts)
+        if best is None:
+            return least()
+        own = roots(best.centres) if rest else {}
+        tables = known(best) if rest else {}
+        losses = (max(root**2 - own.get(place, 0.0) ** 2, 0.0) for place, root in tables.items())
+        lost = math.fsum(map(math.sqrt, losses))
+        if lost + least() >= root_loss(best):
+            return lost + least()
         total = math.sqrt(unit.squared_change(total=True) * sum(own.total_loss for own in clusters()))
-        own = roots(best.centres)
-        tables = (max(root**2 - own.get(place, 0.0) ** 2, 0.0) for place, root in known(best).items())
-        lost = math.fsum(map(math.sqrt, tables)) if rest else 0.0
         return lost + total + change * math.fsum(least_root(own.root) for own in clusters())
 
     def bound_split(best: Plan | None) -> float:
