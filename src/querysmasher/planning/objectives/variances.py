@@ -28,6 +28,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.estimator.shares import Tied, tied
+from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.planned import Extreme, Planned
@@ -191,7 +192,8 @@ class VarianceTable:
             estimator.check(group)
         except OutsideMeasuredSpaceError:
             totals = [m for m in self._plan.measured if not m.attributes]
-            estimator = self._of([*totals, measured])
+            beside_public = Estimator(estimator.residual, [Whole.of((measured,), estimator.strategies)])
+            estimator = self._of([*totals, measured]) if totals else beside_public
         return {self._class_of[id(m)]: (image**2).sum(axis=1) for m, image in estimator.images(group)}
 
     def _joint(
