@@ -200,6 +200,18 @@ def test_releases_have_the_planned_mean_and_variance(neighbours):
     assert np.all(np.abs(found.var(axis=0) / std**2 - 1) < 0.45)
 
 
+def test_queries_about_values_of_which_a_centre_has_no_weight_are_answered(tmp_path):
+    """Rows measured whole are compared in the mean over centres, which must see all values."""
+    workload = predicates(8, (4, 3, 3, 4))
+    with limited(merged_cells=30, recentred=1.0):
+        plan = qs.plan(workload, COST)
+    attributes = {a for m in plan.measured if m.whole for a in m.attributes}
+    assert len(plan.whole) < len(workload.groups)
+    assert all(plan.centres[a].weights.min() > 0 for a in attributes)
+    release = qs.measure(plan, pd.DataFrame({name: [0, 1] for name in workload.schema.names}), seed=0)
+    np.testing.assert_allclose(release.answer(workload).std ** 2, plan.variances(workload), rtol=0.01)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace_one"])
 def test_worst_errors_and_targets_are_planned_in_clusters_too(neighbours):

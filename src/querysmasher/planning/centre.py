@@ -90,6 +90,13 @@ class Centre:
                 return cls(plain.weights, k.astype(np.int64))
         return plain
 
+    def positive(self) -> Centre:
+        """Return the centre, with a little weight for values that have none."""
+        if self.weights.min() > 0:
+            return self
+        finer = self.exact * max(1, limits().coarse_centre // int(self.exact.max()))
+        return Centre.ratio(np.maximum(finer, 1))
+
     @cached_property
     def is_uniform(self) -> bool:
         """Whether all values have the same weight."""

@@ -182,6 +182,10 @@ class Making:
         even = uniform(workload.schema)
         try:
             split = None if rest is None else self._split(rest, budget, None)
+            if split is not None and unsplit:
+                positive = tuple(centre.positive() for centre in split.centres)
+                if positive != split.centres:  # rows measured whole are compared in the mean over centres
+                    split = self._split(rest, budget, positive)
             plan = self._beside(split, unsplit, workload, budget)
             refused = refusal(plan, self.max_records)
             if refused is not None and rest is not None and plan.centres != even:
