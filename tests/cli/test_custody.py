@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import querysmasher as qs
+from querysmasher import measuring
 from querysmasher.cli import place
 from querysmasher.release import release as release_module
 from querysmasher.release import writing
@@ -51,7 +52,7 @@ def test_a_full_disk_while_writing_answers_keeps_the_release(cut_short, folder):
 
 def test_the_next_run_offers_what_is_left_and_does_not_measure(cut_short, run, folder, monkeypatch):
     _, draft = cut_short
-    monkeypatch.setattr(spec_module, "measure", None)
+    monkeypatch.setattr(measuring, "measure", None)
     ran = run("release", code=4)
     assert f"`querysmasher release --resume {draft.name}`" in ran.err
     assert "spent the budget, but did not finish" in ran.err
@@ -201,14 +202,14 @@ def test_in_python_a_release_that_cannot_be_saved_is_still_there(tmp_path, monke
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can write")
 def test_an_unwritable_place_is_found_before_anything_is_planned_or_measured(run, folder, monkeypatch):
     monkeypatch.setattr(spec_module, "plan", None)
-    monkeypatch.setattr(spec_module, "measure", None)
+    monkeypatch.setattr(measuring, "measure", None)
     ran = run("release", "--out", "/proc/out", code=4)
     assert "cannot write in '/proc'" in ran.err
     assert "nothing was measured" in ran.err
 
 
 def test_a_disk_without_room_is_found_before_anything_is_measured(run, folder, monkeypatch):
-    monkeypatch.setattr(spec_module, "measure", None)
+    monkeypatch.setattr(measuring, "measure", None)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100, 90, 10))
     assert "MB left; nothing was measured" in run("release", code=4).err
     assert names(folder) == ["people.csv", "release.toml"]
@@ -273,7 +274,7 @@ def test_after_kill_9_the_next_run_says_so(run, processes, folder, tmp_path_fact
         return
     before = (draft / "release.qs").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(spec_module, "measure", None)
+        patch.setattr(measuring, "measure", None)
         assert f"--resume {draft.name}" in run("release", code=4).err
         run("release", "--resume", draft.name)
     assert (folder / "out" / "release.qs").read_bytes() == before
@@ -289,7 +290,7 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_is_at_work
     try:
         process.wait_for(marker)
         with monkeypatch.context() as patch:
-            patch.setattr(spec_module, "measure", None)
+            patch.setattr(measuring, "measure", None)
             for force in ([], ["--force"]):
                 ran = run("release", *force, code=4)
                 ran.fails(
@@ -323,7 +324,7 @@ def test_the_loser_of_two_runs_says_that_it_measured_and_keeps_its_release(run, 
     """The other run replaces what was there; this one was asked to replace that, and not the other's."""
     if force:
         run("release", "--seed", "1")
-    measure = spec_module.measure
+    measure = measuring.measure
 
     def slowly(*arguments, **options):
         shutil.rmtree(folder / "out", ignore_errors=True)
@@ -331,7 +332,7 @@ def test_the_loser_of_two_runs_says_that_it_measured_and_keeps_its_release(run, 
         (folder / "out" / "release.qs").write_text("another run's")
         return measure(*arguments, **options)
 
-    monkeypatch.setattr(spec_module, "measure", slowly)
+    monkeypatch.setattr(measuring, "measure", slowly)
     ran = run("release", *force, code=4)
     draft = draft_of(folder)
     assert "'out' was written by another run in the meantime and is left unchanged." in ran.err

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from querysmasher import measuring
 from querysmasher.comparison import compare
-from querysmasher.spec import spec as spec_module
 
 
 @pytest.mark.parametrize("force", [[], ["--force"]])
 def test_what_is_no_folder_is_refused_before_the_budget_is_spent(run, folder, monkeypatch, force):
-    monkeypatch.setattr(spec_module, "measure", None)
+    monkeypatch.setattr(measuring, "measure", None)
     (folder / "out").symlink_to("nowhere")
     ran = run("release", *force, code=4)
     assert "a broken link" in ran.err

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import querysmasher as qs
 from querysmasher.cli.app import app
 from querysmasher.errors import FileError
-from querysmasher.spec import spec as spec_module
+from querysmasher.exploring import explore as exploring
 from tests.cli.conftest import PEOPLE, Ran, names, planned_once
 from tests.cli.test_custody import SPENT, draft_of, fail
 from tests.cli.test_explore import SPEC as EXPLORED
@@ -90,7 +90,7 @@ def test_kill_9_at_any_moment_of_explore(run, processes, folder, monkeypatch):
             assert spent == 1
             content = (draft / "release.qs").read_bytes()
             with monkeypatch.context() as patch:
-                patch.setattr(spec_module, "explore", None)  # nothing is measured again
+                patch.setattr(exploring, "explore", None)  # nothing is measured again
                 assert f"--resume {draft.name}" in run("explore", "--out", out, code=4).err
                 run("explore", "--out", out, "--resume", draft.name)
             assert (folder / out / "release.qs").read_bytes() == content
@@ -119,7 +119,7 @@ def test_kill_9_at_any_moment_of_resume(run, processes, folder, explored, monkey
     shutil.copytree(folder, folder / "copy")
     whole = duration(processes, folder / "copy", "explore", "--resume", draft)
     chance = random.Random(2)  # noqa: S311 - no secret
-    monkeypatch.setattr(spec_module, "explore", None)  # nothing is measured again
+    monkeypatch.setattr(exploring, "explore", None)  # nothing is measured again
     for number in range(ROUNDS):
         here = folder / str(number)
         here.mkdir()
