@@ -157,7 +157,7 @@ class Estimator:
             return self.residual.total(group)
         if self.whole is None or not self.residual.knows(group):
             return float(self.variances(group).sum())
-        return self.residual.total(group) - self.gain(group, weighted=False)
+        return max(self.residual.total(group) - self.gain(group, weighted=False), 0.0)
 
     def gain(self, group: Group, *, weighted: bool) -> float:
         """Return by how much rows measured whole lower the loss of a group of which residuals know all."""
