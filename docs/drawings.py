@@ -319,7 +319,7 @@ def trees() -> str:
     x[nodes.leaves] = 150 + 38 * np.argsort(own.leaf_of).astype(float)
     for depth in range(len(nodes.levels) - 1, 0, -1):
         parents, level = nodes.families[depth][0], nodes.levels[depth]
-        x[parents] = nodes.child_sums(depth, x[level]) / nodes.sizes[depth]
+        x[parents] = nodes.child_sums(depth, x[level]) / nodes.child_sums(depth, np.ones_like(x[level]))
     height = np.zeros(len(nodes))
     for depth, level in enumerate(nodes.levels):
         height[level] = depth

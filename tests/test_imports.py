@@ -130,7 +130,7 @@ def unjustified(sources):
     slow = {module_name(path): set(outside_names(text)) & SLOW for path, text in sources.items()}
     wrong = []
     for path, name, line in late(sources):
-        if path.startswith("cli/"):
+        if path.startswith("cli/") or path == "spec/spec":  # what the command needs for a plan
             own = name.removeprefix("querysmasher").strip(".")
             everything = {own, *reached(arrows, own)} if name.startswith("querysmasher") else set()
             fine = is_allowed(name) or own == "" or any(slow.get(module) for module in everything)

@@ -338,18 +338,9 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
     distinguishes the fewest cells, as far as is known: an attribute of which the class changes c times from
     one value to the next has at most c + 1 classes, and changes add up.
     """
-    members: list[list[int]] = []
-    for number in sorted(range(len(maps)), key=lambda number: -len(maps[number])):
-        home = next((own for own in members if maps[number].keys() <= maps[own[0]].keys()), None)
-        members += [[number]] if home is None else []
-        if home is not None:
-            home.append(number)  # its attributes are among those of the first
     attributes = sorted({a for classes in maps for a in classes})
     values = np.log([schema.sizes[a] for a in attributes])
     joint = [np.unique(np.stack([own[a] for own in maps if a in own]), axis=1).shape[1] for a in attributes]
-    changes = np.array([[_changes(maps, own, a) for a in attributes] for own in members], dtype=float)
-    asked = np.array([[a in maps[own[0]] for a in attributes] for own in members], dtype=bool)
-    rows = np.array([sum(groups[number].rows for number in own) for own in members], dtype=float)
     most = math.log(max(min(limits().cluster_cells, limits().merged_cells), 1))
 
     def cells(changes: Array) -> Array:
@@ -359,6 +350,27 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
         work = math.log(limits().beside_work) if limits().beside_work > 0 else -math.inf
         return np.asarray((cells <= most) & (cells + 2 * np.log(rows) <= work))
 
+    def clustered(members: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+        """Return the changes of every attribute, and the rows, of clusters."""
+        changes = [[_changes(maps, own, a) for a in attributes] for own in members]
+        rows = [sum(groups[number].rows for number in own) for own in members]
+        return np.array(changes, dtype=float).reshape(len(members), -1), np.array(rows, dtype=float)
+
+    def all_fit(members: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+        changes, rows = clustered(members)
+        return fit(cells(changes), rows)
+
+    members: list[list[int]] = []
+    alone = all_fit([[number] for number in range(len(maps))])
+    for number in sorted(np.flatnonzero(alone).tolist(), key=lambda number: -len(maps[number])):
+        homes = (own for own in members if maps[number].keys() <= maps[own[0]].keys())
+        home = next((own for own in homes if all_fit([[*own, number]])[0]), None)
+        members += [[number]] if home is None else []
+        if home is not None:
+            home.append(number)  # its attributes are among those of the first
+    changes, rows = clustered(members)
+    asked = np.array([[a in maps[own[0]] for a in attributes] for own in members], dtype=bool)
+
     def with_others(place: int) -> Array:
         """Return the logarithms of the cells of all unions with one cluster, infinite if it is too large."""
         union = cells(changes + changes[place])
@@ -367,7 +379,7 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
         fits[place] = False
         return np.where(fits, union, np.inf)
 
-    alive = fit(cells(changes), rows)
+    alive = np.ones(len(members), dtype=bool)
     sizes = np.array([with_others(i) for i in range(len(members))])
     while np.isfinite(sizes.min(initial=np.inf)):
         first, second = divmod(int(np.argmin(sizes)), len(members))
