@@ -354,7 +354,8 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
         """Return the changes of every attribute, and the rows, of clusters."""
         changes = [[_changes(maps, own, a) for a in attributes] for own in members]
         rows = [sum(groups[number].rows for number in own) for own in members]
-        return np.array(changes, dtype=float).reshape(len(members), -1), np.array(rows, dtype=float)
+        table = np.array(changes, dtype=float).reshape(len(members), len(attributes))
+        return table, np.array(rows, dtype=float)
 
     def all_fit(members: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
         changes, rows = clustered(members)
@@ -370,6 +371,7 @@ def grown(schema: Schema, groups: Sequence[Group], maps: Sequence[Mapping[int, I
             home.append(number)  # its attributes are among those of the first
     changes, rows = clustered(members)
     asked = np.array([[a in maps[own[0]] for a in attributes] for own in members], dtype=bool)
+    asked = asked.reshape(changes.shape)
 
     def with_others(place: int) -> Array:
         """Return the logarithms of the cells of all unions with one cluster, infinite if it is too large."""
