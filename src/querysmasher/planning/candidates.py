@@ -45,6 +45,9 @@ from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
+HIDDEN = 1e-9
+"""A variance below this fraction of what is known before other answers lower it is rounding error."""
+
 GRID = 16
 """Shares α are multiples of 1/16, so that centred rows stay ratios of small integers."""
 
@@ -465,6 +468,10 @@ def _combined_loss(plan: Plan, split: Sequence[Group], unsplit: Sequence[Unsplit
         known = queries @ rows.spread + np.outer(alpha, covariances)
         variances = np.einsum("ij,ij->i", known, queries)
         variances += alpha * (queries @ covariances + alpha * variance)
+        before = float(own.merged.weights @ variances)
         variances += rows.weights.change(known, queries @ rows.gram)
         losses.append(float(own.merged.weights @ variances))
+        if losses[-1] < HIDDEN * before:
+            msg = "workload: rounding errors hide some queries beside others; use weights that differ less"
+            raise PlanError(msg)
     return math.fsum(losses)

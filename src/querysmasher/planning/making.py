@@ -182,7 +182,7 @@ class Making:
         even = uniform(workload.schema)
         try:
             split = None if rest is None else self._split(rest, budget, None)
-            if split is not None and unsplit:
+            if rest is not None and split is not None and unsplit:
                 positive = tuple(centre.positive() for centre in split.centres)
                 if positive != split.centres:  # rows measured whole are compared in the mean over centres
                     split = self._split(rest, budget, positive)

@@ -20,6 +20,7 @@ from querysmasher.planning.objectives import LEAST, OBJECTIVES
 from querysmasher.planning.planned import Planned
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import strategy_from_data
+from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 
@@ -121,7 +122,7 @@ def _loss(data: dict[str, Any], solutions: Sequence[Solution], measured: Sequenc
     most = math.fsum(m.variance * m.root_loss**2 for m in measured)
     stored = number(data["weighted_loss"], 0, math.inf)
     if len(measured) > 1 and any(solution.strategy.whole for solution in solutions):
-        return number(stored, 0, most * (1 + 1e-9))
+        return number(stored, 0, most * (1 + CLOSE))
     return stored if math.isclose(stored, most, rel_tol=1e-12) else most
 
 
