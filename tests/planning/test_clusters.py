@@ -203,7 +203,7 @@ def test_releases_have_the_planned_mean_and_variance(neighbours):
 def test_queries_about_values_of_which_a_centre_has_no_weight_are_answered(tmp_path):
     """Rows measured whole are compared in the mean over centres, which must see all values."""
     workload = predicates(8, (4, 3, 3, 4))
-    with limited(merged_cells=30, recentred=1.0):
+    with limited(merged_cells=10, recentred=1.0):
         plan = qs.plan(workload, COST)
     attributes = {a for m in plan.measured if m.whole for a in m.attributes}
     assert len(plan.whole) < len(workload.groups)
