@@ -55,8 +55,16 @@ QUICK_START = (
 """How Java runs: on small tables, compiling well and checking what is loaded take longer than the work."""
 
 
+@pytest.fixture
+def spark(spark_session):
+    """A real Spark; no garbage is collected meanwhile, which could break into its conversation with Java."""
+    gc.disable()
+    yield spark_session
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
-def spark():
+def spark_session():
     """A real Spark of two threads."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java, and there is none here")

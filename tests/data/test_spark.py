@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
@@ -257,3 +258,17 @@ def test_spark_is_not_imported_for_other_tables():
         "assert 'pyspark' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603 - our own words
+
+
+def test_no_garbage_is_collected_while_spark_answers(spark, monkeypatch):
+    """Collected objects of Spark send commands over a connection that is being read."""
+    frame = spark.createDataFrame([(1,), (2,)], "a int")
+    collects = []
+    collect = type(frame).collect
+    monkeypatch.setattr(type(frame), "collect", lambda self: collects.append(gc.isenabled()) or collect(self))
+    gc.enable()
+    (counts,) = open_table(Schema.of(a=3), frame, ["a"]).marginals([("a",)])
+    assert counts.tolist() == [0, 1, 1]
+    assert collects
+    assert not any(collects)
+    assert gc.isenabled()

@@ -11,7 +11,12 @@ import time
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATIENCE = 180  # seconds, for machines with much else to do
+LEAVING = ("navigated or closed", "context was destroyed", "Cannot find context", "Cannot find default")
 READY = "document.documentElement?.dataset.ready === 'yes'"
+
+
+class RefusedCommandError(Exception):
+    """The browser did not carry out a command; the message says why."""
 
 
 def find_browser():
@@ -78,7 +83,8 @@ class Browser:
         while True:
             answer = self._receive(deadline)
             if answer.get("id") == self._number:
-                assert "error" not in answer, answer["error"]
+                if "error" in answer:
+                    raise RefusedCommandError(answer["error"]["message"])
                 return answer["result"]
             self.events.append(answer)
 
@@ -128,9 +134,23 @@ class Browser:
 
     def until(self, condition):
         deadline = time.monotonic() + PATIENCE
-        while not self.run(condition):
+        while not self._holds(condition):
             assert time.monotonic() < deadline, f"never came true: {condition}\n{self.complaints()}"
             time.sleep(0.05)
+
+    def _holds(self, condition):
+        try:
+            return self.run(condition)
+        except RefusedCommandError as refused:
+            if not any(word in str(refused) for word in LEAVING):
+                raise
+            return False  # the page is being replaced by the next one
+
+    def reload(self, ready=READY):
+        """Load the page again and wait until it is ready, and not still the one of before."""
+        self.run("window.beforeReload = true")
+        self.send("Page.reload")
+        self.until(f"!window.beforeReload && {ready}")
 
     def set(self, selector, value, event="input"):
         """Give a control a value, as a person would."""

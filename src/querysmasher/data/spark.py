@@ -20,6 +20,7 @@ itself is never imported here: the frame provides it.
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import weakref
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,7 @@ from querysmasher.errors import DataError
 from querysmasher.privacy.counter import Counts
 from querysmasher.privacy.sets import AttributeSet
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_TASKS = 200  # where the session's own setting is no number
@@ -70,7 +72,7 @@ class SparkCounter:
         """Select the needed columns; nothing is computed yet."""
         columns = list(frame.columns)
         check_columns(rows.columns, columns, person=rows.person)
-        kinds = dict(quietly("reading the types of the columns", lambda: frame.dtypes))
+        kinds = dict(_ask("reading the types of the columns", lambda: frame.dtypes))
         for name, encoder in rows.encoders.items():  # the tasks of a frame without records check no type
             kind = arrow_type(kinds[name])
             if kind is None:
@@ -82,7 +84,7 @@ class SparkCounter:
         if rows.person is not None:
             selection = [*selection, f"{_name(rows.person, kinds[rows.person])} AS {PERSON}"]
         selection = selection or ["1 AS c0"]  # one column at least, to know the number of rows
-        self._frame = quietly("selecting the columns", frame.selectExpr, *selection)
+        self._frame = _ask("selecting the columns", frame.selectExpr, *selection)
         self.rows = self._rows = rows
         self._packing = packing
         self._whole = frame
@@ -103,7 +105,7 @@ class SparkCounter:
     def records(self) -> int:
         """Return the exact number of counted records; the first call encodes them."""
         if self._records is None:
-            self._records, self._out = quietly("counting in Spark", self._encode)
+            self._records, self._out = _ask("counting in Spark", self._encode)
         return self._records
 
     def left_out(self) -> Counts:
@@ -115,16 +117,16 @@ class SparkCounter:
     def inspect(self) -> list[bytes]:
         """Return what `Inspection` finds in each partition: for `check`, which shows records."""
         selection = [f"{_quoted(name)} AS c{place}" for place, name in enumerate(self._rows.columns)]
-        frame = quietly("selecting the columns", self._whole.selectExpr, *(selection or ["1 AS c0"]))
+        frame = _ask("selecting the columns", self._whole.selectExpr, *(selection or ["1 AS c0"]))
         frame = frame.mapInArrow(partial(spark_tasks.inspect_partition, self._rows), FINDINGS)
-        rows = quietly("looking through the table in Spark", _run_job, frame, frame.collect)
+        rows = _ask("looking through the table in Spark", _run_job, frame, frame.collect)
         return [bytes(found) for (found,) in rows]
 
     def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
         for batch in batches(sets, cells, self._limits.batch_cells):
             shapes = [self._rows.schema.shape(one) for one in batch]
             ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-            flat = quietly("counting in Spark", self._run, batch, int(ends[-1]))
+            flat = _ask("counting in Spark", self._run, batch, int(ends[-1]))
             for shape, part in zip(shapes, np.split(flat, ends[:-1]), strict=True):
                 yield part.reshape(shape).copy()
 
@@ -166,6 +168,21 @@ class SparkCounter:
                 start = slab * SLAB_CELLS
                 flat[start : start + SLAB_CELLS] += counts
         return flat
+
+
+def _ask(doing: str, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Return the result of a call into Spark, as `quietly` does, and collect no garbage meanwhile.
+
+    Spark's connection fails if the collector frees one of its objects while an answer is being read: freeing
+    it sends a command over the same connection (py4j, "reentrant call").
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return quietly(doing, call, *arguments, **options)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _tasks(frame: Any) -> int:
