@@ -74,7 +74,7 @@ class Making:
             return free
         aimed, least = workload, None
         best = self._measurable(lambda fresh: plan_within(aimed, budget, fresh))
-        if best is None or best.gap > limits().objective_gap * self.options.tolerance:
+        if best is None or best.gap > limits().promised_gap:
             least = self._least(workload, with_cost(budget, 1.0))
             cost = least.plan.budget.privacy_cost
             if best is None and cost > budget.privacy_cost:
@@ -86,7 +86,7 @@ class Making:
                 other = self._measurable(lambda fresh: plan_within(aimed, budget, fresh, least))
                 best = min(filter(None, (best, other)), key=lambda plan: plan.weighted_loss)
         bound, factor = best.weighted_loss / (1 + best.gap) ** 2, 1.0
-        for _ in range(limits().rounding_rounds):
+        for _ in range(limits().rounding_rounds if aimed is workload else 0):  # scaled ones are missed anyway
             ratio = missed_by(as_measured(best, self.max_records))
             if ratio <= MET:
                 break
