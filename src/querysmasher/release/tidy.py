@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.release.columns import WORD, AttributeColumns, nulls
 from querysmasher.release.frame import NUMBERS, column_names
-from querysmasher.statistics.critical import pointwise
-from querysmasher.statistics.reliability import Rules, coefficients
+from querysmasher.statistics.reliability import Rules, coefficients, pointwise
 from querysmasher.text import one_line
 from querysmasher.workload.family import Family
 from querysmasher.workload.groups import Group

@@ -16,8 +16,7 @@ from querysmasher.release.description import about, write_description
 from querysmasher.release.formats import WRITERS
 from querysmasher.release.released import Released
 from querysmasher.release.tidy import Tidy
-from querysmasher.statistics.critical import checked_level
-from querysmasher.statistics.reliability import Rules
+from querysmasher.statistics.reliability import Rules, checked_level
 from querysmasher.text import cell
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload

@@ -17,9 +17,8 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import shortened
 from querysmasher.release.released import Released
 from querysmasher.report.release_data import Table
-from querysmasher.statistics.groups import schema_of
+from querysmasher.statistics.figures import Source
 from querysmasher.statistics.selection import Selection, rows_on, select
-from querysmasher.statistics.source import Source
 
 CROSS = 12
 """Maximum number of rows and of columns of a cross-table with percentages."""
@@ -71,7 +70,7 @@ def _wanted(sizes: Sequence[int], tables: Sequence[Table]) -> Iterator[tuple[Pla
 
 def _apart(source: Source, own: Places, under: Places) -> Array:
     """Return the standard error of each cell minus its total, in row-major order."""
-    schema = schema_of(source)
+    schema = source.schema
     summed = [p for p in own if p not in under]
     if len(summed) == 1:  # then the difference is a product of rows
         asked = _cells(source, own, less=summed)
@@ -92,7 +91,7 @@ def _apart(source: Source, own: Places, under: Places) -> Array:
 
 def _cells(source: Source, places: Places, less: Sequence[int] = ()) -> Selection:
     """Return the queries of all cells; on the attributes `less`, each value minus all of them."""
-    schema = schema_of(source)
+    schema = source.schema
     names = [schema.names[p] for p in places]
     factors = [
         rows_on(schema, name, name, np.eye(schema[name].size) - (place in less))
