@@ -29,9 +29,8 @@ from querysmasher.planning.planned import Extreme
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.storage import load_plan, save_plan
 from querysmasher.privacy.budget import Budget
-from querysmasher.report.expectations import Expectation, expect
+from querysmasher.report.expectations import Expectation, expect, plan_notebook, plan_text
 from querysmasher.report.plan_report import write_plan_report
-from querysmasher.report.plan_text import plan_notebook, plan_text
 from querysmasher.workload.predicates import check_workload
 from querysmasher.workload.workload import Workload
 

@@ -10,7 +10,7 @@ from querysmasher.errors import PlanError, as_given, explained
 from querysmasher.planning.asking import check_asked, check_scales, check_sizes, normalised
 from querysmasher.planning.estimating import check_purpose, plan_estimate
 from querysmasher.planning.integer import MAX_RECORDS
-from querysmasher.planning.lines.attributes import check_cells, large_attributes, searched_without_matrices
+from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
 from querysmasher.planning.making import Making
 from querysmasher.planning.mechanisms.basis import choose_bases
 from querysmasher.planning.objectives.objective import check_aimed, check_objective

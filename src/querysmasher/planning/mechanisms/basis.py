@@ -21,7 +21,7 @@ from querysmasher.planning.measured import Blocks
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.strategies import DenseStrategy
 from querysmasher.planning.subworkload import Block, Part, Term, separate
 from querysmasher.workload.families import ONE_ATTRIBUTE
