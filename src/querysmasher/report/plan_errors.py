@@ -7,7 +7,8 @@ from typing import Any
 from querysmasher.arrays import in_order
 from querysmasher.formatting import count, shortened
 from querysmasher.html import Html, element, join, search_box
-from querysmasher.planning.planned import Extreme, Planned
+from querysmasher.planning.objectives.variances import Extreme
+from querysmasher.planning.plan import Plan
 from querysmasher.report.charts import error_curve, error_spread
 from querysmasher.report.expectations import Expectation, largest_errors
 from querysmasher.report.guarantees import delta_of, scientific
@@ -24,7 +25,7 @@ LEVELS = (1, 5, 10, 20, 30)
 """Coefficients of variation in %, for the smallest count that is that reliable."""
 
 
-def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Html:
+def error_section(plan: Plan, groups: list[Expectation], *, with_curve: bool) -> Html:
     """Explain and show errors against ε, by kind and by group."""
     without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
     return join(
@@ -52,7 +53,7 @@ def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool)
     )
 
 
-def _explorer(plan: Planned) -> list[Html]:
+def _explorer(plan: Plan) -> list[Html]:
     """Show errors against ε, which the reader may move."""
     control = element(
         "div",
@@ -79,7 +80,7 @@ def _explorer(plan: Planned) -> list[Html]:
     ]
 
 
-def _by_group(plan: Planned, left_out: int) -> list[Html | None]:
+def _by_group(plan: Plan, left_out: int) -> list[Html | None]:
     """Show the errors of every group, except for so many."""
     searched = largest_errors(plan) is not None
     aimed = searched and plan.workload.has_targets
@@ -111,7 +112,7 @@ def _by_group(plan: Planned, left_out: int) -> list[Html | None]:
 
 
 def error_data(
-    plan: Planned,
+    plan: Plan,
     groups: list[Expectation],
     kinds: list[Expectation],
     rmse: float,
@@ -148,7 +149,7 @@ def error_data(
     return data, charts
 
 
-def _group_row(row: Expectation, extreme: Extreme | None, plan: Planned) -> dict[str, Any]:
+def _group_row(row: Expectation, extreme: Extreme | None, plan: Plan) -> dict[str, Any]:
     """Return a group with its mean error, its largest, the query that has that, and its target."""
     found: dict[str, Any] = {
         "label": group_words(row.group),

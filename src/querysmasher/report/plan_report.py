@@ -12,7 +12,7 @@ from querysmasher.errors import PlanError, as_given
 from querysmasher.formatting import count, number, settled, share, shortened
 from querysmasher.html import Html, element, join, table
 from querysmasher.planning.limit import dimension
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.plan import Plan
 from querysmasher.report.charts import CONFIG, budget_bars
 from querysmasher.report.expectations import is_met, largest_errors, optimum, overall, persons, purpose
 from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
@@ -33,7 +33,7 @@ QUICK = 100
 
 
 def write_plan_report(
-    plan: Planned, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
+    plan: Plan, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
 ) -> Path:
     """Write the page about a plan and return its path."""
     target = checked_path(path)
@@ -43,7 +43,7 @@ def write_plan_report(
     return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
 
 
-def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
+def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     """Return the page as text."""
     groups, kinds = error_rows(plan)
     known = overall(groups)
@@ -65,7 +65,7 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     return page("plan", title, _summary(plan, rmse), sections, data)
 
 
-def _summary(plan: Planned, rmse: float) -> Html:
+def _summary(plan: Plan, rmse: float) -> Html:
     figure, remark = epsilon_words(plan.budget)
     if plan.budget.stated_delta is None:
         delta = delta_of(plan.budget)
@@ -104,13 +104,13 @@ def _summary(plan: Planned, rmse: float) -> Html:
     )
 
 
-def _targets(plan: Planned, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
+def _targets(plan: Plan, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
     if ratio is None:
         return []
     return [("targets", "What the targets cost", target_section(plan, ratio, with_curve=with_curve))]
 
 
-def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
+def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
     """Return the largest error and whether the targets are met, as key figures."""
     extremes = largest_errors(plan)
     if extremes is None:
@@ -125,7 +125,7 @@ def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
         yield ("Targets", "missed", said) if missed else ("Targets", "met", f"the closest at {ratio:.1%}")
 
 
-def _asked(plan: Planned) -> Html:
+def _asked(plan: Plan) -> Html:
     weights = {g.weight for g in plan.workload}
     return join(
         [
@@ -144,7 +144,7 @@ def _asked(plan: Planned) -> Html:
     )
 
 
-def _budget(plan: Planned) -> Html:
+def _budget(plan: Plan) -> Html:
     few = len(plan.measured) <= SETS
     rows = shares(plan, LISTED)
     written = tenths([part for _, _, part in rows])
@@ -169,7 +169,7 @@ def _budget(plan: Planned) -> Html:
     )
 
 
-def _optimal(plan: Planned, limit: bool | None) -> Html:
+def _optimal(plan: Plan, limit: bool | None) -> Html:
     gap = share(plan.gap)
     certificate = (
         f"{_minimised(plan)} of this plan is certified to be at most {gap} above {optimum(plan)}. The "
@@ -185,13 +185,13 @@ def _optimal(plan: Planned, limit: bool | None) -> Html:
     return join(element("p", text) for text in texts)
 
 
-def _minimised(plan: Planned) -> str:
+def _minimised(plan: Plan) -> str:
     """Name what the plan minimises, which its certificate is about."""
     relative = ", relative to its target," if plan.workload.has_targets else ""
     return "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
 
 
-def _share_rows(plan: Planned) -> list[dict[str, Any]]:
+def _share_rows(plan: Plan) -> list[dict[str, Any]]:
     rows = shares(plan, SETS) if len(plan.measured) <= SETS else shares_by_way(plan)
     written = tenths([part for _, _, part in rows])
     return [

@@ -6,7 +6,7 @@ from typing import Any
 
 from querysmasher.formatting import error, number, shortened
 from querysmasher.html import Html, element, join, scrolling, table
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.report.charts import cost_curve
 from querysmasher.report.expectations import largest_errors
@@ -21,7 +21,7 @@ ROUNDING = 0.006
 """Fraction by which rounding to integers may change a cost: it multiplies errors by up to about 1.003."""
 
 
-def closest(plan: Planned) -> float | None:
+def closest(plan: Plan) -> float | None:
     """Return the largest error relative to its target; None if there are no targets or it is not known.
 
     One for a plan of least cost, whose small reserve for rounding belongs to what the targets cost.
@@ -32,7 +32,7 @@ def closest(plan: Planned) -> float | None:
     return max((one.ratio for one in extremes if one.group.target is not None), default=None)
 
 
-def cost_of(plan: Planned, ratio: float, multiple: float) -> Budget:
+def cost_of(plan: Plan, ratio: float, multiple: float) -> Budget:
     """Return what the plan costs with its noise scaled until it meets `multiple` times its targets.
 
     Variances are inversely proportional to the cost.
@@ -40,7 +40,7 @@ def cost_of(plan: Planned, ratio: float, multiple: float) -> Budget:
     return PrivacyCost(plan.budget.privacy_cost * (ratio / multiple) ** 2)
 
 
-def target_section(plan: Planned, ratio: float, *, with_curve: bool) -> Html:
+def target_section(plan: Plan, ratio: float, *, with_curve: bool) -> Html:
     """Show the cost of looser and tighter targets."""
     delta = scientific(delta_of(plan.budget))
     one = _common(plan)
@@ -85,7 +85,7 @@ def target_section(plan: Planned, ratio: float, *, with_curve: bool) -> Html:
 
 
 def target_data(
-    plan: Planned, ratio: float, curve: tuple[float, list[float], list[float]]
+    plan: Plan, ratio: float, curve: tuple[float, list[float], list[float]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the data of the section for the page's script, and its chart."""
     start, grid, factors = curve
@@ -100,13 +100,13 @@ def target_data(
     return data, cost_curve(points, unit * ratio, start, title, unit)
 
 
-def _common(plan: Planned) -> Target | None:
+def _common(plan: Plan) -> Target | None:
     """Return the target of all groups that have one, or None if they differ."""
     targets = {group.target for group in plan.workload if group.target is not None}
     return targets.pop() if len(targets) == 1 else None
 
 
-def _row(plan: Planned, ratio: float, multiple: float, one: Target | None) -> tuple[str, ...]:
+def _row(plan: Plan, ratio: float, multiple: float, one: Target | None) -> tuple[str, ...]:
     budget = cost_of(plan, ratio, multiple)
     level = "" if one is None or one.level is None else f" at {100 * one.level:g}%"
     name = f"× {multiple:g}" if one is None else f"{error(multiple * one.amount)}{level}"
@@ -114,7 +114,7 @@ def _row(plan: Planned, ratio: float, multiple: float, one: Target | None) -> tu
     return name + (" (as asked)" if multiple == 1 else ""), *map(number, amounts)
 
 
-def _certified(plan: Planned) -> str:
+def _certified(plan: Plan) -> str:
     if plan.least_cost is not None:
         return (
             "Certified: every plan of its kind that meets the targets as asked has a privacy cost of at "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from querysmasher.html import notebook, table
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.plan import Plan
 from querysmasher.report.expectations import Expectation, by_kind, expect, facts
 from querysmasher.report.expected_table import ExpectedTable
 from querysmasher.report.guarantees import equivalents
@@ -17,7 +17,7 @@ MOST_GROUPS = 1_000
 """Maximum number of groups whose errors are predicted just to show the plan."""
 
 
-def plan_text(plan: Planned) -> str:
+def plan_text(plan: Plan) -> str:
     """Return the plan as text."""
     named = _facts(plan)
     width = max(len(name) for name, _ in named)
@@ -28,7 +28,7 @@ def plan_text(plan: Planned) -> str:
     return "\n".join(lines)
 
 
-def plan_notebook(plan: Planned) -> str:
+def plan_notebook(plan: Plan) -> str:
     """Return the plan as HTML for a notebook."""
     rows = _rows(plan)
     listed = ExpectedTable(rows, plan.workload.schema)
@@ -39,7 +39,7 @@ def plan_notebook(plan: Planned) -> str:
     )
 
 
-def _facts(plan: Planned) -> list[tuple[str, str]]:
+def _facts(plan: Plan) -> list[tuple[str, str]]:
     """Return what holds for the plan; a least budget in other definitions of privacy, too."""
     named = facts(plan)
     if plan.least_cost is not None:
@@ -48,7 +48,7 @@ def _facts(plan: Planned) -> list[tuple[str, str]]:
     return named
 
 
-def _rows(plan: Planned) -> Sequence[Expectation]:
+def _rows(plan: Plan) -> Sequence[Expectation]:
     """Return a row per group or, if these are many, per kind; none if predicting them takes long."""
     if len(plan.workload.groups) > MOST_GROUPS:
         return ()

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from querysmasher.arrays import Array
+from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.limits import limits
-from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 from querysmasher.planning.trees.nested import Nested
