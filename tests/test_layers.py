@@ -44,12 +44,8 @@ LAYERS = (
     {
         "planning",
         "report.expectations",
-        "report.expected_table",
         "report.plan_data",
-        "report.plan_errors",
-        "report.plan_targets",
         "report.plan_report",
-        "report.plan_text",
     },
     {"privacy"},  # what draws noise, and what reads counts
     {"data"},
@@ -58,10 +54,7 @@ LAYERS = (
         "statistics",
         "estimate",
         "report.release_data",
-        "report.cross_data",
-        "report.share_data",
         "report.release_report",
-        "report.estimate_section",
     },
     {"comparing", "journal", "sizing"},
     {"measuring", "truth"},

@@ -277,7 +277,7 @@ class Plan(Explained):
 
     def __repr__(self) -> str:
         """Return the plan and its expected errors as text."""
-        from querysmasher.report.plan_text import plan_text  # noqa: PLC0415 - a view
+        from querysmasher.report.expectations import plan_text  # noqa: PLC0415 - a view
 
         return plan_text(self)
 
@@ -302,7 +302,7 @@ class Plan(Explained):
 
     def _repr_html_(self) -> str:
         """Return the plan as HTML, for a notebook."""
-        from querysmasher.report.plan_text import plan_notebook  # noqa: PLC0415 - a view
+        from querysmasher.report.expectations import plan_notebook  # noqa: PLC0415 - a view
 
         return plan_notebook(self)
 

@@ -6,16 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from querysmasher.arrays import TIE, first_largest
 from querysmasher.errors import TooLargeError
-from querysmasher.formatting import count, error, settled, share
+from querysmasher.formatting import columns, count, error, settled, share
+from querysmasher.html import notebook, table
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.report.guarantees import promise
+from querysmasher.report.guarantees import equivalents, promise
 from querysmasher.report.words import group_words, kind_words
+from querysmasher.schema import Schema
 from querysmasher.workload.groups import Group
 from querysmasher.workload.workload import Workload
 
@@ -311,3 +314,109 @@ def _label(group: Group, workload: Workload) -> str:
         return next(group.labels(workload.schema))
     named = any(family.row_labels for family in group.families)
     return group_words(group) if named else group.describe()  # levels of a hierarchy in full
+
+
+LONGEST = 60
+"""Maximum number of characters of a query in the table."""
+
+
+@dataclass(frozen=True)
+class ExpectedTable:
+    """Rows of expected errors; targets and queries have a column where there are any."""
+
+    rows: Sequence[Expectation]
+    schema: Schema
+
+    QUERY: ClassVar[str] = "largest error of"
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return (*HEADER, *["target"] * self._aimed, *[self.QUERY] * self._searched)
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """The rows as strings, under `header`."""
+        return [
+            (*row.cells(), *[_target(row)] * self._aimed, *[self._query(row)] * self._searched)
+            for row in self.rows
+        ]
+
+    def lines(self) -> list[str]:
+        """Return the table as text; queries stand to the left of their column, numbers to the right."""
+        lines = [self.header, *self.cells]
+        if not self._searched:
+            return columns(lines)
+        numbers = columns(line[:-1] for line in lines)
+        width = max(map(len, numbers))
+        return [f"{left:{width}}  {line[-1]}".rstrip() for left, line in zip(numbers, lines, strict=True)]
+
+    @property
+    def _aimed(self) -> bool:
+        return any(group.target is not None for row in self.rows for group in row.groups)
+
+    @property
+    def _searched(self) -> bool:
+        return any(row.extreme is not None for row in self.rows)
+
+    def _query(self, row: Expectation) -> str:
+        """Return a query that has the largest error of a row, in words."""
+        said = "" if row.extreme is None else row.extreme.query(self.schema)
+        return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"
+
+
+def _target(row: Expectation) -> str:
+    """Return the target of the groups of a row, if they have one."""
+    targets = {group.target for group in row.groups}
+    if len(targets) > 1:
+        return "several"
+    (one,) = targets
+    return "" if one is None else str(one)
+
+
+MOST_ROWS = 12
+"""Maximum number of groups with a row each; more groups are shown by kind."""
+
+MOST_GROUPS = 1_000
+"""Maximum number of groups whose errors are predicted just to show the plan."""
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the plan as text."""
+    named = _facts(plan)
+    width = max(len(name) for name, _ in named)
+    lines = [f"Plan for {plan.workload}", *(f"  {name:{width}}  {text}" for name, text in named)]
+    rows = _rows(plan)
+    if rows:
+        lines += [f"  {line}" for line in ExpectedTable(rows, plan.workload.schema).lines()]
+    return "\n".join(lines)
+
+
+def plan_notebook(plan: Plan) -> str:
+    """Return the plan as HTML for a notebook."""
+    rows = _rows(plan)
+    listed = ExpectedTable(rows, plan.workload.schema)
+    return notebook(
+        f"Plan for {plan.workload.query_count:,} queries",
+        table(["", ""], _facts(plan)),
+        table(listed.header, listed.cells, numbers=[1, 2, 3, 4]) if rows else None,
+    )
+
+
+def _facts(plan: Plan) -> list[tuple[str, str]]:
+    """Return what holds for the plan; a least budget in other definitions of privacy, too."""
+    named = facts(plan)
+    if plan.least_cost is not None:
+        place = next(i for i, (name, _) in enumerate(named) if name == "measures")
+        named.insert(place, ("in other words", equivalents(plan.budget)))
+    return named
+
+
+def _rows(plan: Plan) -> Sequence[Expectation]:
+    """Return a row per group or, if these are many, per kind; none if predicting them takes long."""
+    if len(plan.workload.groups) > MOST_GROUPS:
+        return ()
+    rows = list(expect(plan))
+    if len(rows) > MOST_ROWS:
+        rows = by_kind(rows)
+    return rows if len(rows) <= MOST_ROWS else ()
