@@ -20,7 +20,7 @@ from querysmasher.planning.grading import are_far_apart, lengths
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
 from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.strategies import DenseStrategy
 from querysmasher.planning.subworkload import Block, Part, Term, separate
 from querysmasher.workload.families import ONE_ATTRIBUTE

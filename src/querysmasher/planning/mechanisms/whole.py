@@ -21,7 +21,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import independent_root, root_diagonal
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
 from querysmasher.planning.strategies import MergedStrategy
 from querysmasher.workload.groups import Group
