@@ -13,7 +13,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
 from querysmasher.estimate.model import LARGEST, Model
-from querysmasher.planning.residual_plan import Place, rounded_up
+from querysmasher.planning.estimating import Place, rounded_up
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distances import Distance, Distances
 from querysmasher.privacy.factors import Integers

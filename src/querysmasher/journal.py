@@ -14,8 +14,8 @@ from querysmasher.estimate.evidence import Evidence
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.model import Model
 from querysmasher.planning.centre import uniform
+from querysmasher.planning.estimating import Place, joined, residual_plan, tables
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.residual_plan import Place, joined, residual_plan, tables
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan

@@ -13,9 +13,9 @@ from querysmasher.data.foreign import quietly
 from querysmasher.data.table import check_source, open_table
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy, as_given, explained
 from querysmasher.journal import Journal
+from querysmasher.planning.estimating import Place
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import Place
 from querysmasher.privacy.accounting import check_budget
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counted import CountedOnce

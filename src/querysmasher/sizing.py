@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from querysmasher.errors import BudgetError
 from querysmasher.journal import Journal
-from querysmasher.planning.estimating import size_share, sized_costs
+from querysmasher.planning.estimating import Place, size_share, sized_costs
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import Place
 from querysmasher.privacy.dropped import rounded_down
 from querysmasher.release.release import Release
 

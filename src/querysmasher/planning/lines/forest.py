@@ -34,11 +34,11 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import LineGram, is_implicit
 from querysmasher.planning.lines.line import LineSolution, whole_loss
 from querysmasher.planning.lines.trees import Nested, WeightedTree, is_nested, merge_alike, nested
-from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.strategies import TreeStrategy
 
