@@ -21,7 +21,7 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
 from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from querysmasher.report.left_out import ALL, Counted

@@ -17,7 +17,7 @@ from querysmasher.journal import Journal
 from querysmasher.privacy.counted import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.sizing import measure_sized
 from tests.release.tables import TableCounter, Telltale
 

@@ -18,7 +18,7 @@ from querysmasher.estimate.synthesis import Codes, Synthesis
 from querysmasher.files import replacing
 from querysmasher.progress import Bar
 from querysmasher.release.formats import WRITERS
-from querysmasher.release.frame import frame_of, value_type
+from querysmasher.release.tidy import frame_of, value_type
 from querysmasher.text import cell, one_line
 
 ENDINGS = (".parquet", ".csv", ".csv.gz", ".arrow", ".feather")

@@ -13,9 +13,8 @@ from querysmasher.estimate.answers import EstimateTidy
 from querysmasher.extras import check_excel
 from querysmasher.files import replacing
 from querysmasher.progress import Bar
-from querysmasher.release.description import write_description
 from querysmasher.release.formats import WRITERS
-from querysmasher.release.writing import ENDINGS, MAX_QUERIES
+from querysmasher.release.writing import ENDINGS, MAX_QUERIES, write_description
 from querysmasher.text import cell
 from querysmasher.workload.workload import Workload
 
