@@ -58,8 +58,7 @@ class Attribute:
     def __post_init__(self) -> None:
         """Check the name and the values, and freeze the values."""
         if type(self) is Attribute:
-            msg = "Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic"
-            raise SchemaError(msg)
+            raise SchemaError("Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic")
         if not isinstance(self.name, str) or not self.name:
             example = f"qs.{type(self).__name__}('age', …), the name first"
             msg = f"name: expected a non-empty string, got {as_given(self.name)}; write {example}"
@@ -81,11 +80,10 @@ class Attribute:
             raise SchemaError(f"{msg}; list every possible value once")
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
-            msg = (
+            raise SchemaError(
                 f"values of attribute {self.name!r}: {literal(both[0])} is given both as a date and as a "
                 "string"
             )
-            raise SchemaError(msg)
         if self.missing is not None:
             object.__setattr__(self, "missing", self._declared(self.missing))
         for key in WORDS:
@@ -112,14 +110,12 @@ class Attribute:
         elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
             labels = list(given)
         else:
-            msg = (
+            raise SchemaError(
                 f"value_labels of attribute {self.name!r}: expected a mapping from values to labels, or a "
                 f"list of {self.size:,} labels"
             )
-            raise SchemaError(msg)
         if not all(isinstance(label, str) and label.strip() for label in labels):
-            msg = f"value_labels of attribute {self.name!r}: expected non-empty strings"
-            raise SchemaError(msg)
+            raise SchemaError(f"value_labels of attribute {self.name!r}: expected non-empty strings")
         return tuple(labels)
 
     def _declared(self, value: object) -> Label:
@@ -127,11 +123,10 @@ class Attribute:
         try:
             return self.values[self.position(checked_label(self.name, value))]
         except SchemaError:
-            msg = (
+            raise SchemaError(
                 f"missing of attribute {self.name!r}: expected one of its values, {some(self.literals)}, got "
                 f"{_shown(value)}"
-            )
-            raise SchemaError(msg) from None
+            ) from None
 
     @property
     def size(self) -> int:
@@ -180,8 +175,7 @@ class Attribute:
         try:
             return self._positions[value]  # type: ignore[index]
         except (KeyError, TypeError):
-            msg = f"attribute {self.name!r} has no value {self._misspelt(value)}"
-            raise SchemaError(msg) from None
+            raise SchemaError(f"attribute {self.name!r} has no value {self._misspelt(value)}") from None
 
     def _misspelt(self, value: object) -> str:
         """Return what was given, the value that may be meant, and the values."""
@@ -312,8 +306,7 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
     fields = dict(data)
     kind = fields.pop("kind", None)
     if kind not in KINDS:
-        msg = f"kind: expected one of {sorted(KINDS)}, got {kind!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
     if isinstance(fields.get("values"), list):
         fields["values"] = [*map(from_plain, fields["values"])]
     if "missing" in fields:

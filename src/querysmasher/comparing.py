@@ -46,11 +46,10 @@ def compared_sets(workload: Workload) -> list[Place]:
         cells = _cells(schema, place)
         if cells > LARGEST:
             names = ", ".join(schema.names[a] for a in place)
-            msg = (
+            raise TooLargeError(
                 f"error_share: the table on ({names}) has {cells:,} cells; errors are measured of tables of "
                 f"at most {LARGEST:,}"
             )
-            raise TooLargeError(msg)
     return [place for place in places if place]
 
 

@@ -67,15 +67,13 @@ class Domain(Protocol):
 def conditions(schema: Domain, predicate: str) -> list[Mask]:
     """Return masks on disjoint attributes whose conjunction is the predicate."""
     if not isinstance(predicate, str) or not predicate.strip():
-        msg = f"predicate: expected a string such as 'age >= 18', got {as_given(predicate)}"
-        raise PredicateError(msg)
+        raise PredicateError(f"predicate: expected a string such as 'age >= 18', got {as_given(predicate)}")
     if predicate.strip() == TOTAL:
         return []
     try:
         return _Reader(schema, predicate).conditions()
     except (RecursionError, MemoryError):
-        msg = f"predicate {predicate[:40] + '…'!r}: it is nested too deeply"
-        raise PredicateError(msg) from None
+        raise PredicateError(f"predicate {predicate[:40] + '…'!r}: it is nested too deeply") from None
     except (PredicateError, UnknownAttributeError) as error:
         for name, mended in bare_names(predicate, schema.names):
             msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
@@ -85,8 +83,7 @@ def conditions(schema: Domain, predicate: str) -> list[Mask]:
         if is_meant or (advice.problems and not isinstance(error, UnknownAttributeError)):
             problems = [*advice.problems, *advice.guesses, f"write {advice.mended}"]
             told = "; ".join(problems if is_meant else advice.problems)
-            msg = f"predicate {predicate!r}: {told}"
-            raise PredicateError(msg) from None
+            raise PredicateError(f"predicate {predicate!r}: {told}") from None
         raise
 
 

@@ -33,8 +33,7 @@ def read_json(text: str | bytes) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        msg = "it repeats a key"
-        raise ValueError(msg)
+        raise ValueError("it repeats a key")
     return found
 
 

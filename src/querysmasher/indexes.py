@@ -16,9 +16,7 @@ def index_in(size: int, place: object, what: str) -> int:
     try:
         own = index(place)  # type: ignore[arg-type]
     except TypeError:
-        msg = f"{what}[…]: expected an integer, got {as_given(place)}"
-        raise WorkloadError(msg) from None
+        raise WorkloadError(f"{what}[…]: expected an integer, got {as_given(place)}") from None
     if not -size <= own < size:
-        msg = f"{what}[…]: expected an integer from {-size:,} to {size - 1:,}, got {own:,}"
-        raise OutOfRangeError(msg)
+        raise OutOfRangeError(f"{what}[…]: expected an integer from {-size:,} to {size - 1:,}, got {own:,}")
     return own % size

@@ -33,8 +33,7 @@ def from_plain(value: Any) -> Any:
     try:
         return date.fromisoformat(value["date"])
     except (TypeError, ValueError):
-        msg = f"date: expected a string such as '2024-03-01', got {value['date']!r}"
-        raise SchemaError(msg) from None
+        raise SchemaError(f"date: expected a string such as '2024-03-01', got {value['date']!r}") from None
 
 
 def checked_label(name: str, value: Any, quoted: bool = True) -> Label:
@@ -58,11 +57,9 @@ def checked_label(name: str, value: Any, quoted: bool = True) -> Label:
         return value.date()
     if not isinstance(value, str | int | float | bool | date):
         got = as_given(value) if quoted or value is None else f"values of type {type(value).__name__}"
-        msg = f"values of attribute {name!r}: expected strings, numbers or dates, got {got}"
-        raise SchemaError(msg)
+        raise SchemaError(f"values of attribute {name!r}: expected strings, numbers or dates, got {got}")
     if isinstance(value, float) and math.isnan(value):
-        msg = f"values of attribute {name!r}: NaN is not allowed as a value"
-        raise SchemaError(msg)
+        raise SchemaError(f"values of attribute {name!r}: NaN is not allowed as a value")
     return value
 
 

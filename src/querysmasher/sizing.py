@@ -30,11 +30,10 @@ def size_options(plan: Plan, cost: float) -> dict[str, float]:
     if not plan.sizes_first:
         return {}
     if cost < LEAST_COST:
-        msg = (
+        raise BudgetError(
             f"plan: expected a privacy cost of at least {LEAST_COST:g} to measure the number of records "
             f"first, got {plan.budget!r}; state a rough number of records when planning"
         )
-        raise BudgetError(msg)
     return {"size_share": size_share(plan.budget)}
 
 

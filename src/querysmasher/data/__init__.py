@@ -13,5 +13,4 @@ def __getattr__(name: str) -> object:
     """Load the readers of tables when they are first used: a plan needs none, and they load slowly."""
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

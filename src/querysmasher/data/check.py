@@ -147,8 +147,7 @@ class Check:
         """Return the findings about the column called `name`."""
         found = {column.name: column for column in self.columns}
         if name not in found:
-            msg = f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}"
-            raise DataError(msg)
+            raise DataError(f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}")
         return found[name]
 
     def __repr__(self) -> str:
@@ -160,8 +159,7 @@ class Check:
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: a check shows records and must not be stored."""
-        msg = "a check shows records of the table and cannot be written to a file"
-        raise DataError(msg)
+        raise DataError("a check shows records of the table and cannot be written to a file")
 
 
 @scrubbed

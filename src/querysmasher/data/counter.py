@@ -32,5 +32,4 @@ class Limits:
         for field in fields(self):
             given, least = getattr(self, field.name), 0 if field.name == "keep_bytes" else 1
             if isinstance(given, bool) or not isinstance(given, int) or given < least:
-                msg = f"{field.name}: expected an integer of at least {least}, got {given!r}"
-                raise DataError(msg)
+                raise DataError(f"{field.name}: expected an integer of at least {least}, got {given!r}")

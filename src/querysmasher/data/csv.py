@@ -141,8 +141,7 @@ def open_csv(
     with closing(_blocks(path, dialect, drop)) as parts:
         block = next(parts, None)
     if block is None:
-        msg = f"data: {_words(path)} is empty; expected a header on the first line"
-        raise DataError(msg)
+        raise DataError(f"data: {_words(path)} is empty; expected a header on the first line")
     header = _Header(Block(block.data[: first_record(block, dialect.quote)], 1), dialect, path)
     delimiter, columns = header.read(names, person)
     places = {name: columns.index(name) for name in names}

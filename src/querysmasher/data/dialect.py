@@ -44,8 +44,7 @@ class CSV:
     def __post_init__(self) -> None:
         """Check every option."""
         if not isinstance(self.path, str | os.PathLike):
-            msg = f"path: expected a path, got {type(self.path).__name__}"
-            raise DataError(msg)
+            raise DataError(f"path: expected a path, got {type(self.path).__name__}")
         object.__setattr__(self, "quote", self.quote or None)
         for name in ("delimiter", "quote"):
             given = getattr(self, name)
@@ -60,8 +59,7 @@ class CSV:
             msg = f"delimiter: expected a character other than the quotation mark, got {self.delimiter!r}"
             raise DataError(msg)
         if self.decimal not in (".", ","):
-            msg = f"decimal: expected '.' or ',', got {as_given(self.decimal)}"
-            raise DataError(msg)
+            raise DataError(f"decimal: expected '.' or ',', got {as_given(self.decimal)}")
         try:
             known = isinstance(self.encoding, str) and codecs.lookup(self.encoding)._is_text_encoding  # noqa: SLF001
         except LookupError:

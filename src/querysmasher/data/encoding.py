@@ -144,12 +144,11 @@ class Encoder:
             binned = self.attribute.edges is not None
             return self._numbers(column.cast(pa.float64())) if binned else self._distinct(column)
         if self.loses_digits(kind):
-            msg = (
+            raise DataError(
                 f"attribute {self.attribute.name!r}: a column of type {kind} cannot represent its large "
                 "integers exactly; pass a column of integers (in pandas Int64, which also allows missing "
                 "values) or of strings"
             )
-            raise DataError(msg)
         values = _filled(column.cast(pa.float32()) if pa.types.is_float16(kind) else column, 0)
         if self.attribute.edges is not None:
             return bins(self.places, values)

@@ -104,8 +104,7 @@ def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
     if not found:
         folder = Path(path).is_dir()
         msg = f"data: no Parquet file in the folder {path!r}; name one file, or a glob such as '*.csv'"
-        msg = msg if folder else f"data: no file at {path!r}{starting(path)}"
-        raise DataError(msg)
+        raise DataError(msg if folder else f"data: no file at {path!r}{starting(path)}")
     return found, kind
 
 

@@ -73,11 +73,10 @@ def _check_labels(rows: RowEncoder, frame: Any) -> None:
     for name, encoder in rows.encoders.items():
         inferred = isinstance(getattr(frame[name].to_native(), "dtype", None), np.dtype)
         if inferred and encoder.loses_digits(pa.float64()):
-            msg = (
+            raise DataError(
                 f"attribute {name!r}: a column of pandas' own types cannot represent its large integers "
                 "exactly as soon as one value is missing; pass a column of type Int64 or of strings"
             )
-            raise DataError(msg)
 
 
 def _column(series: Any, accepts: Accepts) -> Any:

@@ -299,8 +299,7 @@ def bounded_in_order(bound: Bound, chunks: Iterable[Codes]) -> Iterator[Codes]:
         codes = chunk if rest is None else joined([rest, chunk])
         names = codes.names
         if not pc.all(pc.greater_equal(names[1:], names[:-1]), min_count=0).as_py():
-            msg = "data: the engine did not sort the records by person"
-            raise DataError(msg)
+            raise DataError("data: the engine did not sort the records by person")
         last = np.asarray(pc.equal(names, names[-1]))
         yield chosen(bound, codes.where(~last))
         rest = codes.where(last)

@@ -78,8 +78,7 @@ class RowEncoder:
     def __post_init__(self) -> None:
         """Check the names and the option."""
         if self.unknown not in UNKNOWN:
-            msg = f"unknown: {not_one_of(UNKNOWN, self.unknown)}"
-            raise DataError(msg)
+            raise DataError(f"unknown: {not_one_of(UNKNOWN, self.unknown)}")
         self.schema.positions(self.names)
 
     @property
@@ -124,8 +123,7 @@ class RowEncoder:
             return encoded.where(~nobody) if nobody.any() else encoded
         if self.unknown == "refuse":
             found = columns[strangers[0]].max() - self.encoders[strangers[0]].unknown
-            msg = f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}"
-            raise DataError(msg, MENDING)
+            raise DataError(f"attribute {strangers[0]!r}: the data has {STRANGERS[found]}", MENDING)
         known = np.logical_and.reduce([columns[name] < self.schema[name].size for name in strangers])
         if self.bound is None:
             kept = encoded.where(known)

@@ -208,11 +208,10 @@ def _run_job(frame: Any, job: Callable[[], T]) -> T:
     remedy = "install it there, or point PYSPARK_PYTHON to a Python that has it"
     if _is_local(frame.sparkSession):
         remedy = f"set the environment variable PYSPARK_PYTHON to this process's Python, {sys.executable!r},"
-    msg = (
+    raise DataError(
         "data: the Python of the Spark executors does not have querysmasher, or has another Python version "
         f"than this process; {remedy} before the Spark session starts"
     )
-    raise DataError(msg)
 
 
 def _release(encoded: Any) -> None:

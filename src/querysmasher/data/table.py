@@ -74,10 +74,9 @@ def open_table(
     native = without_doubles(native, rows.columns)
     frame = quietly("opening the frame", nw.from_native, native, pass_through=True)
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
-        msg = (
+        raise DataError(
             "data: expected a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a "
             f"CSV or Parquet file, got {as_given(data)}; for lists, arrays and columns write "
             "pandas.DataFrame({'sex': ['F', 'M'], 'age': [30, 40]})"
         )
-        raise DataError(msg)
     return count_frame(rows, frame, limits)

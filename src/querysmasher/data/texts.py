@@ -85,6 +85,5 @@ def text_labels(attribute: Attribute) -> dict[str, int]:
     """Return the labels of an attribute as in a CSV file, with their indexes."""
     labels = {label: place for place, label in enumerate(attribute.labels)}
     if len(labels) < attribute.size:
-        msg = f"attribute {attribute.name!r}: two of its values are the same string in a CSV file"
-        raise DataError(msg)
+        raise DataError(f"attribute {attribute.name!r}: two of its values are the same string in a CSV file")
     return labels

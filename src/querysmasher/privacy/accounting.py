@@ -34,15 +34,13 @@ def squared_sensitivity(strategy: IntegerStrategy) -> Fraction:
     if strategy.multipliers is None:
         return Fraction(math.prod(factor.squared_column() for factor in factors))
     if sum(strategy.rows) >= 2**20 or any(factor.largest >= 2**26 for factor in factors):
-        msg = "strategy: its factors are too large to bound its sensitivity"
-        raise PrivacyError(msg)
+        raise PrivacyError("strategy: its factors are too large to bound its sensitivity")
     total = 1.0 / strategy.multipliers
     with np.errstate(over="ignore"):
         for factor in factors:  # contracts the first axis and appends the factor's cells
             total = factor.weighted_squares(total)
     if not np.isfinite(total).all():
-        msg = "strategy: its factors are too large to bound its sensitivity"
-        raise PrivacyError(msg)
+        raise PrivacyError("strategy: its factors are too large to bound its sensitivity")
     return Fraction(float(total.max())) * (1 + Fraction(1, 2**30))
 
 
@@ -56,8 +54,7 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
     total = 0
     for m in plan.measured:
         if m.variance <= 0:
-            msg = "plan: a measurement has no noise"
-            raise PrivacyError(msg)
+            raise PrivacyError("plan: a measurement has no noise")
         change = plan.budget.unit.squared_change(total=not m.attributes)
         square = math.prod((squares[number] for _, number in m.blocks), start=Fraction(change))
         total += math.ceil(square / m.variance * GRAIN)
@@ -68,8 +65,7 @@ def check_budget(plan: IntegerPlan, noise: Distribution) -> None:
     """Refuse a plan whose exact cost exceeds its budget."""
     spent, allowed = privacy_cost(plan), Fraction(noise.allowed_cost(plan.budget))
     if spent > allowed:
-        msg = (
+        raise PrivacyError(
             f"plan: its measurements cost {float(spent):.6g}, more than the {float(allowed):.6g} its budget "
             f"allows with {noise.name} noise; nothing was measured"
         )
-        raise PrivacyError(msg)

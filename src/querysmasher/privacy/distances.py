@@ -51,14 +51,12 @@ class Distances:
     def __post_init__(self) -> None:
         """Refuse parts of other types than stated, and distances that might not fit a word."""
         if type(self.schema) is not Schema or type(self.budget) not in KINDS.values():
-            msg = "distances: expected a schema and a budget of this library"
-            raise PrivacyError(msg)
+            raise PrivacyError("distances: expected a schema and a budget of this library")
         if type(self.max_records) is not int or not 1 <= self.max_records < LARGEST:
             msg = f"max_records: expected an integer from 1 to 2^61 - 1, got {self.max_records!r}"
             raise PrivacyError(msg)
         if type(self.asked) is not tuple or not all(type(one) is Distance for one in self.asked):
-            msg = "distances: expected a tuple of Distance"
-            raise PrivacyError(msg)
+            raise PrivacyError("distances: expected a tuple of Distance")
         for one in self.asked:
             self._check(one)
 
@@ -68,8 +66,7 @@ class Distances:
             msg = "distances: an attribute set does not list increasing indexes of attributes, at least one"
             raise PrivacyError(msg)
         if not 0 <= one.attributes[0] <= one.attributes[-1] < len(self.schema):
-            msg = "distances: an attribute set has indexes of no attributes"
-            raise PrivacyError(msg)
+            raise PrivacyError("distances: an attribute set has indexes of no attributes")
         if type(one.multiple) is not int or not 1 <= one.multiple * self.max_records < LARGEST:
             msg = "distances: a multiple is not a positive integer, or too large for this many records"
             raise PrivacyError(msg)

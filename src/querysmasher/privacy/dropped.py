@@ -57,11 +57,9 @@ class Dropped:
             msg = "dropped: expected a unit of privacy, a truth value and a variance as a Fraction"
             raise PrivacyError(msg)
         if self.unit.total_is_public:
-            msg = "dropped: with replace_one neighbours no records are left out"
-            raise PrivacyError(msg)
+            raise PrivacyError("dropped: with replace_one neighbours no records are left out")
         if not 1 <= self.variance <= LARGEST_VARIANCE:
-            msg = "dropped: expected a noise variance from 1 to 2^100"
-            raise PrivacyError(msg)
+            raise PrivacyError("dropped: expected a noise variance from 1 to 2^100")
 
     @classmethod
     def at_cost(cls, unit: Unit, persons: bool, cost: float) -> Dropped:

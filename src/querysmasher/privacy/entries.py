@@ -171,14 +171,12 @@ class Chain:
                     entry = _entry(_content(row, place, before), opening, place, before)
                     entries.append(_same_persons(entry, (*entries, entry)[0]))
             except (ValueError, LookupError, TypeError, QuerySmasherError, RecursionError, ArithmeticError):
-                msg = (
+                raise FileError(
                     f"ledger: entry {place} of {path!r} was changed or removed after it was written; "
                     "the ledger can no longer be trusted, and nothing is measured with it"
-                )
-                raise FileError(msg) from None
+                ) from None
         if opening is None:
-            msg = f"ledger: {path!r} has no first entry"
-            raise FileError(msg)
+            raise FileError(f"ledger: {path!r} has no first entry")
         return cls(opening, tuple(entries))
 
     @property

@@ -51,8 +51,7 @@ class OpenDPDiscreteGaussian:
     def __init__(self, *, seed: int | None = None) -> None:
         """Load OpenDP, or raise an error that says how to install it."""
         if seed is not None:
-            msg = "seed: OpenDP's noise does not support a seed"
-            raise PrivacyError(msg, SEEDED)
+            raise PrivacyError("seed: OpenDP's noise does not support a seed", SEEDED)
         try:
             import opendp.prelude as opendp  # noqa: PLC0415 - an extra
         except ImportError:
@@ -99,8 +98,7 @@ def noise_source(name: str, seed: int | None) -> NoiseSource:
     """Return the noise called `name`; a seed makes it a simulation."""
     distribution = distribution_of(name)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-        msg = f"seed: expected an integer of at least 0, or None, got {as_given(seed)}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"seed: expected an integer of at least 0, or None, got {as_given(seed)}")
     return SOURCES[distribution.name](seed=seed)
 
 

@@ -58,14 +58,11 @@ class Bound:
     def __post_init__(self) -> None:
         """Check the types; a key that is too short is refused."""
         if type(self.column) is not str or not self.column:
-            msg = f"person: expected the name of a column, got {as_given(self.column)}"
-            raise DataError(msg)
+            raise DataError(f"person: expected the name of a column, got {as_given(self.column)}")
         if type(self.most) is not int or self.most < 1 or type(self.key) is not bytes:
-            msg = "person: expected a positive integer and a key of bytes"
-            raise PrivacyError(msg)
+            raise PrivacyError("person: expected a positive integer and a key of bytes")
         if not 16 <= len(self.key) <= 64:
-            msg = f"person: expected a key of 16 to 64 bytes, got {len(self.key)}"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"person: expected a key of 16 to 64 bytes, got {len(self.key)}")
 
     @classmethod
     def drawn(cls, column: str, unit: Unit, seed: int | None = None) -> Bound:
@@ -75,11 +72,11 @@ class Bound:
         depend on how the records are distributed among persons: that is refused.
         """
         if unit.total_is_public:
-            msg = (
+            raise PrivacyError(
                 "person: with replace_one neighbours the number of counted records is published, which "
-                "depends on how many records each person has"
+                "depends on how many records each person has",
+                ADD_REMOVE,
             )
-            raise PrivacyError(msg, ADD_REMOVE)
         key = secrets.token_bytes(32) if seed is None else hashlib.sha256(f"person {seed}".encode()).digest()
         return cls(column, unit.records_per_person, key)
 

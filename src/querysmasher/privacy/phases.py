@@ -73,8 +73,7 @@ class Phases:
             return None
         records = self._counter.records()
         if records > self._max_records:
-            msg = f"data: the table has more than max_records = {self._max_records:,} records"
-            raise DataError(msg)
+            raise DataError(f"data: the table has more than max_records = {self._max_records:,} records")
         return records
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
@@ -103,20 +102,17 @@ class Phases:
     def _check(self, phase: IntegerPlan | Distances) -> None:
         """Refuse a phase for another domain, unit of privacy or number of records."""
         if phase.schema != self._schema or phase.budget.unit != self._budget.unit:
-            msg = "phase: its schema or its unit of privacy differs from that of the budget"
-            raise PrivacyError(msg)
+            raise PrivacyError("phase: its schema or its unit of privacy differs from that of the budget")
         if phase.max_records != self._max_records:
-            msg = f"phase: expected max_records = {self._max_records}, got {phase.max_records}"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"phase: expected max_records = {self._max_records}, got {phase.max_records}")
 
     def _spend(self, cost: Fraction) -> None:
         """Add the cost of a phase, before it; refuse it if the sum exceeds the budget."""
         if self._spent + cost > self._allowed:
-            msg = (
+            raise PrivacyError(
                 f"phase: it costs {float(cost):.6g}, and {float(self.left):.6g} of "
                 f"{float(self._allowed):.6g} is left; nothing of it was measured"
             )
-            raise PrivacyError(msg)
         self._spent += cost
 
     def __repr__(self) -> str:

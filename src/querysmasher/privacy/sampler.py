@@ -217,16 +217,14 @@ def _seeded_words(seed: int) -> Callable[[int], Words]:
 def exact_variance(variance: object, smallest: Fraction = SMALLEST_VARIANCE) -> Fraction:
     """Return the variance as a fraction, or refuse it."""
     if isinstance(variance, bool) or not isinstance(variance, Rational):
-        msg = f"variance: expected an exact number (Fraction or int), got {variance!r}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"variance: expected an exact number (Fraction or int), got {variance!r}")
     if variance <= 0:
         msg = f"variance: expected a positive number, got {variance}; zero noise is never allowed"
         raise PrivacyError(msg)
     if not smallest <= variance <= LARGEST_VARIANCE:
         least = "1" if smallest == 1 else "2^-20"
         exponent = math.log2(variance.numerator) - math.log2(variance.denominator)
-        msg = f"variance: expected a number from {least} to 2^100, got about 2^{exponent:.2f}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"variance: expected a number from {least} to 2^100, got about 2^{exponent:.2f}")
     return Fraction(variance)
 
 
@@ -238,8 +236,7 @@ def _block(variance: Fraction) -> int:
 def checked_size(size: int) -> int:
     """Return how many draws are asked for, or refuse the number."""
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-        msg = f"size: expected an integer of at least 0, got {size!r}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"size: expected an integer of at least 0, got {size!r}")
     return int(size)
 
 

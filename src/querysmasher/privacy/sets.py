@@ -47,8 +47,7 @@ def smallest_covers(
     for names in sets:
         first = index.first_covering(names)
         if first is None:
-            msg = f"no set covers {names!r}"
-            raise KeyError(msg)
+            raise KeyError(f"no set covers {names!r}")
         covers[ordered[first]].append(names)
     return covers
 

@@ -122,14 +122,12 @@ def random_queries(
     check_schema(schema)
     attributes = _names(attributes)
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        msg = f"count: expected an integer of at least 1, got {as_given(count)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"count: expected an integer of at least 1, got {as_given(count)}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.number) or not 0 < p <= 1:
         msg = f"p: expected a probability above 0 and at most 1, got {as_given(p)}{as_share(p)}"
         raise WorkloadError(msg)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        msg = f"seed: expected an integer of at least 0, got {as_given(seed)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"seed: expected an integer of at least 0, got {as_given(seed)}")
     family = Random(schema.shape(attributes), int(count), float(p), int(seed))
     return _joint(schema, attributes, family, weight)
 
@@ -169,8 +167,7 @@ def _ways(schema: Schema, k: Any) -> list[int]:
     """Return the numbers of attributes, once each, in order."""
     ways = list(k) if isinstance(k, Iterable) and not isinstance(k, str) else [k]
     if not ways:
-        msg = "k: expected at least one number of attributes"
-        raise WorkloadError(msg)
+        raise WorkloadError("k: expected at least one number of attributes")
     for way in ways:
         if isinstance(way, bool) or not isinstance(way, int | np.integer) or not 0 <= way <= len(schema):
             got = f"{as_given(way)}{_instead(schema, way)}"

@@ -30,18 +30,15 @@ def frozen_array(name: str, given: ArrayLike, ndim: int) -> Array:
     try:
         array = np.array(given, dtype=float)
     except (TypeError, ValueError):
-        msg = f"{name}: expected numbers, got {type(given).__name__}"
-        raise WorkloadError(msg) from None
+        raise WorkloadError(f"{name}: expected numbers, got {type(given).__name__}") from None
     if array.ndim != ndim:
         msg = f"{name}: expected {ndim} dimension{'s' * (ndim > 1)}, got {array.ndim}"
         rows = "; write one list per query, as in [[1, 0, 0], [0, 1, 1]]" if ndim == 2 else ""
         raise WorkloadError(msg + rows)
     if not np.all(np.isfinite(array)):
-        msg = f"{name}: every entry must be finite"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"{name}: every entry must be finite")
     if np.any(np.abs(array) > LARGEST):
-        msg = f"{name}: every entry must be at most {LARGEST:g} in absolute value"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"{name}: every entry must be at most {LARGEST:g} in absolute value")
     array.flags.writeable = False
     return array
 
@@ -50,8 +47,7 @@ def checked_weight(weight: object) -> float:
     """Return one weight as a plain number, refusing what is not positive and finite."""
     check_weights("weight", weight)  # type: ignore[arg-type]
     if np.ndim(weight):  # type: ignore[arg-type]
-        msg = f"weight: expected one number, got {as_given(weight)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"weight: expected one number, got {as_given(weight)}")
     return float(weight)  # type: ignore[arg-type]
 
 
@@ -62,8 +58,7 @@ def check_weights(name: str, weights: ArrayLike) -> None:
     except (TypeError, ValueError):
         array = np.empty((0, 0))
     if array.ndim > 1:
-        msg = f"{name}: expected a number, such as 2, got {as_given(weights)}"
-        raise WorkloadError(msg) from None
+        raise WorkloadError(f"{name}: expected a number, such as 2, got {as_given(weights)}") from None
     bad = array[~(np.isfinite(array) & (array > 0))]
     if bad.size:
         msg = f"{name}: expected positive finite numbers, got {bad.flat[0]} (omit the query instead)"

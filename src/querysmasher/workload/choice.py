@@ -29,11 +29,10 @@ def family_for(attribute: Attribute, family: str | ArrayLike | Family | None) ->
         return ONE_ATTRIBUTE[family].of(attribute.size)
     if isinstance(family, Family):
         if family.shape != (attribute.size,):
-            msg = (
+            raise WorkloadError(
                 f"family of attribute {attribute.name!r}: made for shape {family.shape}, but the attribute "
                 f"has {attribute.size} values"
             )
-            raise WorkloadError(msg)
         return family
     if not isinstance(family, Iterable):
         msg = f"family of attribute {attribute.name!r}: {not_one_of([*ONE_ATTRIBUTE, ROWS], family)}"

@@ -63,17 +63,15 @@ class Coarsening:
                     if title == name and own is not None:
                         return cls.of(schema, names_of[0], own, groups_of, name)
         known = ", ".join(map(repr, dict.fromkeys(titles))) or "none"
-        msg = (
+        raise WorkloadError(
             f"level: expected the name of a level of the workload's hierarchies ({known}), or an attribute "
             f"and groups of its values, got {as_given(name)}"
         )
-        raise WorkloadError(msg)
 
     def fine(self, workload: Workload) -> Workload:
         """Return the same queries on the original schema."""
         if not isinstance(workload, Workload) or workload.schema != self.schema:
-            msg = f"workload: expected queries on the schema {self.schema}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"workload: expected queries on the schema {self.schema}")
         return Workload(self.original, tuple(map(self._fine_group, workload)))
 
     def _fine_group(self, group: Group) -> Group:

@@ -30,8 +30,7 @@ def read_column(path: str | os.PathLike[str], attribute: Attribute, column: str)
     except (OSError, ValueError, csv.Error) as error:  # ValueError: not UTF-8, or not a path
         if isinstance(error, WorkloadError):
             raise
-        msg = f"codebook: the file {path.name!r} cannot be read ({type(error).__name__})"
-        raise FileError(msg) from None
+        raise FileError(f"codebook: the file {path.name!r} cannot be read ({type(error).__name__})") from None
 
 
 def _groups(lines: csv.DictReader[str], name: str, attribute: Attribute, column: str) -> list[str]:
@@ -39,8 +38,7 @@ def _groups(lines: csv.DictReader[str], name: str, attribute: Attribute, column:
     lines.fieldnames = columns
     plain = [one.casefold() for one in columns]
     if column not in columns:
-        msg = f"codebook: {name!r} has no column {column!r}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"codebook: {name!r} has no column {column!r}")
     if attribute.name in columns:
         values, about = attribute.name, None
     elif {"attribute", "values"} <= set(plain):
@@ -64,8 +62,7 @@ def _groups(lines: csv.DictReader[str], name: str, attribute: Attribute, column:
             elif not group:
                 problem = f"value {text!r} of attribute {attribute.name!r} has no group in {column!r}"
             if problem or place is None:
-                msg = f"codebook: {name!r}, line {lines.line_num}: {problem}"
-                raise WorkloadError(msg)
+                raise WorkloadError(f"codebook: {name!r}, line {lines.line_num}: {problem}")
             found[place] = group
     missing = next((place for place, group in enumerate(found) if group is None), None)
     if missing is not None:

@@ -91,11 +91,10 @@ class Family:
     def matrix(self) -> Array:
         """Return the queries as rows over the cells in row-major order."""
         if not self.fits_memory:
-            msg = (
+            raise WorkloadError(
                 f"{self}: writing out {self.rows:,} queries over {self.cells:,} cells would take "
                 f"{self.rows * self.cells * 8 / 1e9:.0f} GB; use fewer values or a coarser binning"
             )
-            raise WorkloadError(msg)
         return self._matrix()
 
     def _matrix(self) -> Array:
@@ -226,8 +225,7 @@ class Family:
         """Rebuild a family from what `to_json` returned, less its name; check every field."""
         shape = tuple(whole(n, 1) for n in items(data["shape"]))
         if cls.axes not in (None, len(shape)):
-            msg = "a family has another number of axes"
-            raise WorkloadError(msg)
+            raise WorkloadError("a family has another number of axes")
         return cls(**cls._checked({**data, "shape": shape}))
 
     @classmethod

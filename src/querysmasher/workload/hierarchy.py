@@ -62,11 +62,9 @@ def titled_hierarchy(
 ) -> Hierarchy:
     """Return a hierarchy of levels, each with its name or None."""
     if not isinstance(leaves, bool):
-        msg = f"leaves: expected True or False, got {as_given(leaves)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"leaves: expected True or False, got {as_given(leaves)}")
     if weights is not None and (isinstance(weights, str | Mapping) or not isinstance(weights, Sequence)):
-        msg = f"weights: expected one number per level, got {as_given(weights)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"weights: expected one number per level, got {as_given(weights)}")
     read = [read_level(attribute, number, own, codebook) for number, (_, own) in enumerate(levels, start=1)]
     titles = tuple(title or f"level {number}" for number, (title, _) in enumerate(levels, start=1))
     tree = Hierarchy(

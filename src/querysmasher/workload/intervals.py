@@ -44,15 +44,13 @@ class Intervals(Family):
             raise WorkloadError(msg)
         if np.any(first > last):
             place = int(np.argmax(first > last))
-            msg = f"ranges: expected first <= last, got {first[place]} and {last[place]}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"ranges: expected first <= last, got {first[place]} and {last[place]}")
         weights = None
         if self.row_weights is not None:
             weights = frozen_array("weights", self.row_weights, ndim=1)
             check_weights("weights", weights)
             if weights.shape != first.shape:
-                msg = f"weights: expected {first.size}, one per range, got {weights.size}"
-                raise WorkloadError(msg)
+                raise WorkloadError(f"weights: expected {first.size}, one per range, got {weights.size}")
             if np.all(weights == 1):
                 weights = None
         digest = hashlib.sha256(first.tobytes() + last.tobytes())
@@ -146,8 +144,7 @@ def _indexes(name: str, given: Any, size: int) -> NDArray[np.int64]:
     """Return a read-only copy of indexes of values."""
     array = np.array(given)
     if array.dtype.kind not in "iu" or array.ndim > 1:
-        msg = f"{name}: expected indexes of values, integers from 0 to {size - 1}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"{name}: expected indexes of values, integers from 0 to {size - 1}")
     if array.size and not 0 <= array.min() <= array.max() < size:
         msg = f"{name}: expected indexes from 0 to {size - 1}, got {array.min()} to {array.max()}"
         raise WorkloadError(msg)

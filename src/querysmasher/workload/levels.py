@@ -37,14 +37,12 @@ def read_level(
         try:
             groups = list(level)
         except TypeError:
-            msg = (
+            raise WorkloadError(
                 f"{here}: expected a mapping of values to groups, groups in the order of the values, a "
                 f"number of characters, or a column of a codebook, got {type(level).__name__}"
-            )
-            raise WorkloadError(msg) from None
+            ) from None
         if len(groups) != attribute.size:
-            msg = f"{here}: expected {attribute.size} groups, one per value, got {len(groups)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"{here}: expected {attribute.size} groups, one per value, got {len(groups)}")
     return _numbered(groups, here)
 
 
@@ -54,11 +52,9 @@ def _numbered(groups: Sequence[Any], here: str) -> tuple[Integers, tuple[Name, .
     try:
         numbers = [found.setdefault(group, len(found)) for group in groups]
     except TypeError:
-        msg = f"{here}: its groups are not strings or numbers"
-        raise WorkloadError(msg) from None
+        raise WorkloadError(f"{here}: its groups are not strings or numbers") from None
     if any(group != group for group in found):  # noqa: PLR0124 - NaN, for a missing group
-        msg = f"{here}: a group is missing (NaN); every value needs one"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"{here}: a group is missing (NaN); every value needs one")
     return np.array(numbers, dtype=np.int64), tuple(map(_name, found))
 
 
@@ -76,8 +72,7 @@ def _mapped(attribute: Attribute, level: Mapping[Any, Any], here: str) -> list[A
         level = _inverted(attribute, level, here)
     missing = next((v for v in attribute.values if v not in level), None)
     if missing is not None:
-        msg = f"{here} has no group for value {literal(missing)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"{here} has no group for value {literal(missing)}")
     return [level[v] for v in attribute.values]
 
 
@@ -100,15 +95,13 @@ def _prefixes(attribute: Attribute, length: int, here: str) -> list[str]:
     texts = attribute.labels
     most = max(map(len, texts))
     if not 0 <= length < most:
-        msg = (
+        raise WorkloadError(
             f"{here}: expected groups, or a number of characters from 0 to {most - 1}, as codes have at most "
             f"{most}, got {length}"
         )
-        raise WorkloadError(msg)
     if not all(isinstance(v, str) for v in attribute.values) and len(set(map(len, texts))) > 1:
-        msg = (
+        raise WorkloadError(
             f"{here}: the first {length} characters of numbers of different lengths are no groups: leading "
             "zeros are lost; write the codes as strings"
         )
-        raise WorkloadError(msg)
     return [text[:length] for text in texts]

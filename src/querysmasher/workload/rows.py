@@ -37,26 +37,22 @@ class Rows(Family):
         """Check the rows and the weights; keep a private copy and its digest."""
         array = frozen_array("matrix", self.array, ndim=2)
         if array.shape[0] == 0:
-            msg = "matrix: expected at least one row"
-            raise WorkloadError(msg)
+            raise WorkloadError("matrix: expected at least one row")
         if array.shape[1] != self.cells:
-            msg = (
+            raise WorkloadError(
                 f"matrix: expected {self.cells} columns, one per cell of a marginal of shape "
                 f"{self.shape}, got {array.shape[1]}"
             )
-            raise WorkloadError(msg)
         weights = None
         if self.row_weights is not None:
             weights = frozen_array("weights", self.row_weights, ndim=1)
             check_weights("weights", weights)
             if len(weights) != len(array):
-                msg = f"weights: expected {len(array)}, one per query, got {len(weights)}"
-                raise WorkloadError(msg)
+                raise WorkloadError(f"weights: expected {len(array)}, one per query, got {len(weights)}")
             if np.all(weights == 1):
                 weights = None
         if self.row_labels is not None and len(self.row_labels) != len(array):
-            msg = f"labels: expected {len(array)}, one per query, got {len(self.row_labels)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"labels: expected {len(array)}, one per query, got {len(self.row_labels)}")
         digest = hashlib.sha256(repr(array.shape).encode() + array.tobytes())
         digest.update(b"" if weights is None else weights.tobytes())
         object.__setattr__(self, "array", array)

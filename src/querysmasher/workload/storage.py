@@ -98,5 +98,4 @@ def unragged(data: dict[str, Any]) -> list[tuple[int, ...]]:
 
 def _check_numbers(rows: list[tuple[int, ...]], count: int) -> None:
     if any(not 0 <= number < count for row in rows for number in row):
-        msg = "a number refers to nothing"
-        raise WorkloadError(msg)
+        raise WorkloadError("a number refers to nothing")

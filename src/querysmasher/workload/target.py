@@ -37,11 +37,10 @@ class Target:
         object.__setattr__(self, "amount", amount)
         object.__setattr__(self, "level", level)
         if level is not None and not SMALLEST * _reach(level) <= amount <= LARGEST * _reach(level):
-            msg = (
+            raise WorkloadError(
                 f"within: expected a half-width that allows a standard error from {SMALLEST:g} to "
                 f"{LARGEST:g}, got {amount:g} at level {level:g}"
             )
-            raise WorkloadError(msg)
 
     @cached_property
     def std(self) -> float:

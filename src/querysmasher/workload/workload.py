@@ -47,8 +47,7 @@ class Workload(Explained):
     def __post_init__(self) -> None:
         """Check that there is a query and that every group fits the schema."""
         if not self.groups:
-            msg = "workload: expected at least one query"
-            raise WorkloadError(msg)
+            raise WorkloadError("workload: expected at least one query")
         sizes = dict(zip(self.schema.names, self.schema.sizes, strict=True))
         for group in self.groups:
             shape = tuple(n for f in group.families for n in f.shape)
