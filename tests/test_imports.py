@@ -168,7 +168,7 @@ def test_there_are_no_circles():
         ),
         (
             "errors",
-            "import querysmasher.text as t\nfrom .schema import Schema",
+            "import querysmasher.html as t\nfrom .schema import Schema",
             {"errors", "schema", "attributes"},
         ),
     ],

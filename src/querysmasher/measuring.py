@@ -8,18 +8,23 @@ from dataclasses import replace
 from typing import Any
 
 from querysmasher.arrays import one_core
-from querysmasher.comparing import check_error_share, compare, compared_sets
 from querysmasher.data.foreign import quietly
-from querysmasher.data.table import check_source, open_table
+from querysmasher.data.sources import check_source, open_table
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy, as_given, explained
-from querysmasher.journal import Journal
+from querysmasher.journal import (
+    Journal,
+    check_error_share,
+    compare,
+    compared_sets,
+    measure_sized,
+    size_options,
+)
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.residual_plan import Place
-from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.accounting import SHARE, Dropped, check_budget, rest
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counted import CountedOnce
-from querysmasher.privacy.dropped import SHARE, Dropped, rest
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger import Ledger
@@ -39,7 +44,6 @@ from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
 from querysmasher.report.left_out import Counted, LeftOut
-from querysmasher.sizing import measure_sized, size_options
 
 REFUSE = Remedy(
     "use unknown='refuse', and correct the data or the schema if records are refused",

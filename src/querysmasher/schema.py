@@ -22,9 +22,8 @@ from querysmasher.errors import (
     explained_class,
 )
 from querysmasher.fields import items, word
-from querysmasher.formatting import count, preview
+from querysmasher.formatting import count, one_line, preview
 from querysmasher.html import notebook, table
-from querysmasher.text import one_line
 
 EXAMPLE = "qs.Schema([qs.Categorical('sex', ['F', 'M']), qs.Ordinal('age', range(100))])"
 SIZES = "qs.Schema.of(age=100, sex=2)"

@@ -10,7 +10,7 @@ import typer
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, opened, print_json, print_pairs, print_table, say, tell
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
-from querysmasher.endings import check_archive_name
+from querysmasher.files import check_archive_name
 from querysmasher.formatting import count
 
 FAMILIES = {

@@ -25,8 +25,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design
 from querysmasher.planning.solvers.optimize import solve_design
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 SWEEPS = 60
 CONVERGED = 1e-6

@@ -15,15 +15,14 @@ from typing import Any, NoReturn
 
 import narwhals as nw
 
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
 from querysmasher.data.foreign import noting_columns, plain_name
 from querysmasher.data.inspection import ColumnTally, Inspection
-from querysmasher.data.scan import ScanCounter
+from querysmasher.data.rows import ScanCounter
+from querysmasher.data.sources import open_table
 from querysmasher.data.spark import SparkCounter
-from querysmasher.data.table import open_table
 from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
-from querysmasher.labels import literal
 from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema

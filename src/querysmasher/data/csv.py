@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.csv
 
-from querysmasher.data.dialect import CSV, DELIMITERS
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.framing import (
+    CSV,
+    DELIMITERS,
     Block,
     blank_lines,
     blocks,
@@ -33,7 +34,7 @@ from querysmasher.data.framing import (
     record_ends,
 )
 from querysmasher.data.rows import Batch
-from querysmasher.data.texts import Texts
+from querysmasher.data.values import Texts
 from querysmasher.errors import DataError
 
 MARKS = {

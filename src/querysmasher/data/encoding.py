@@ -18,9 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute
-from querysmasher.data.dates import day_number, days, is_date_column
-from querysmasher.data.texts import Texts, bins
-from querysmasher.data.values import EXACT, INT64, Places
+from querysmasher.data.values import EXACT, INT64, Places, Texts, bins, day_number, days, is_date_column
 from querysmasher.errors import DataError
 
 Code = NDArray[np.unsignedinteger[Any]]

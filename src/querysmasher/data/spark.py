@@ -34,15 +34,21 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.data import spark_tasks
-from querysmasher.data.counter import Limits
-from querysmasher.data.counting import batches, check_cells
+from querysmasher.data.counting import Limits, batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.spark_packing import INTEGERS, Packing, arrow_type
-from querysmasher.data.spark_tasks import FINDINGS, PERSON, SLAB_CELLS, SLABS, EncodedRows
+from querysmasher.data.spark_tasks import (
+    FINDINGS,
+    INTEGERS,
+    PERSON,
+    SLAB_CELLS,
+    SLABS,
+    EncodedRows,
+    Packing,
+    arrow_type,
+)
 from querysmasher.errors import DataError
-from querysmasher.privacy.counter import Counts
-from querysmasher.privacy.sets import AttributeSet
+from querysmasher.privacy.counts import AttributeSet, Counts
 
 P = ParamSpec("P")
 T = TypeVar("T")

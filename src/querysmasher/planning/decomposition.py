@@ -12,7 +12,7 @@ from querysmasher.planning.split import PlacedFamily, split_parts
 from querysmasher.planning.subworkload import Part, Piece, Subworkload, Term
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 
 class Option(NamedTuple):

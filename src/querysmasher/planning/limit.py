@@ -33,8 +33,7 @@ from querysmasher.planning.solvers.bounds import axis_weights
 from querysmasher.planning.solvers.trace_root import ProductSum, trace_root_bound
 from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 
 @dataclass(frozen=True)

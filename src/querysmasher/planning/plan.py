@@ -32,7 +32,7 @@ from querysmasher.privacy.budget import Budget
 from querysmasher.report.expectations import Expectation, expect
 from querysmasher.report.plan_report import write_plan_report
 from querysmasher.report.plan_text import plan_notebook, plan_text
-from querysmasher.workload.predicates import check_workload
+from querysmasher.workload.builders import check_workload
 from querysmasher.workload.workload import Workload
 
 

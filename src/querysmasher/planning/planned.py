@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from querysmasher.formatting import one_line
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.estimator.estimator import Estimator
@@ -14,9 +15,7 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.solution import Solution
 from querysmasher.privacy.budget import Budget
 from querysmasher.schema import Schema
-from querysmasher.text import one_line
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 
 @dataclass(frozen=True)

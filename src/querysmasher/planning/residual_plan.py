@@ -17,12 +17,11 @@ from querysmasher.planning.centre import uniform
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.options import Options
 from querysmasher.privacy.budget import Budget, PrivacyCost
-from querysmasher.privacy.digests import canonical
+from querysmasher.privacy.entries import canonical
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 Place = tuple[int, ...]
 """Increasing indexes of attributes."""

@@ -9,7 +9,7 @@ sum is at most the limit. So no committed state exceeds the limit, and two proce
 left once. `measure` opens the table after `charge` returned, that is, after the commit was synced to the disk
 (write-ahead log, synchronous = FULL). So whatever a measurement reveals is in the ledger, also if the
 process, or the machine, stops at any moment; what was charged and never measured counts as spent. Costs add
-as `totals` states. The cost is `accounting.privacy_cost` of the integer plan, or all that the budget allows
+as `Total` states. The cost is `accounting.privacy_cost` of the integer plan, or all that the budget allows
 for measurements in phases (`phases`), which refuse to spend more; the caller has no say in it.
 
 Limits. SQLite's locks and its write-ahead log need a local file system: on NFS and other network file systems
@@ -31,13 +31,11 @@ from pathlib import Path
 from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError, as_given, explained
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import KINDS, Budget
-from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.entries import Chain, Entry, Opening
+from querysmasher.privacy.entries import DELTA, Chain, Entry, Opening, Total, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger_file import chain_of, check_place, create, insert, opened, read
 from querysmasher.privacy.rates import readable
-from querysmasher.privacy.totals import DELTA, Total
 
 
 @dataclass(frozen=True)

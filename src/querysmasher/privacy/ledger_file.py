@@ -15,8 +15,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from querysmasher.errors import FileError, Remedy
-from querysmasher.privacy.digests import canonical
-from querysmasher.privacy.entries import Chain, Entry, Opening
+from querysmasher.privacy.entries import Chain, Entry, Opening, canonical
 
 WAIT = 60.0
 """Maximum number of seconds to wait for other processes that write the same file."""

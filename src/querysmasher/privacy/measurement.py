@@ -16,15 +16,19 @@ import numpy as np
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.accounting import (
+    LARGEST,
+    Distance,
+    Distances,
+    Dropped,
+    check_budget,
+    distances_cost,
+)
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counter import Counter, Counts
-from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost
-from querysmasher.privacy.dropped import Dropped
+from querysmasher.privacy.counts import Counter, Counts, lower_marginals, maximal_sets, smallest_covers
 from querysmasher.privacy.factors import WORD, Integers
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.privacy.noise import NoiseSource
-from querysmasher.privacy.sets import lower_marginals, maximal_sets, smallest_covers
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 

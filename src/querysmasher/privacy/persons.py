@@ -18,7 +18,7 @@ and the divergence of a mixture is at most that of its parts. The hash needs no 
 poor one would only make the choice less random. Persons are compared by name, exactly, not by hash.
 
 Nothing but S(T) is counted, so that how many records were left out is not disclosed, unless it is measured,
-too, at a cost of its own (`dropped`).
+too, at a cost of its own (`accounting.Dropped`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.errors import DataError, PrivacyError, Remedy, as_given
-from querysmasher.privacy.dropped import BINS, ends
+from querysmasher.privacy.accounting import BINS, ends
 from querysmasher.privacy.unit import Unit
 
 Words = NDArray[np.uint64]
@@ -98,7 +98,7 @@ class Bound:
         return kept
 
     def binned(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of persons in each bin of `dropped`.
+        """Return the number of persons in each bin of `Dropped`.
 
         Args:
             left: for each person, the number of records that are not counted, of all that the person has.

@@ -30,11 +30,9 @@ from fractions import Fraction
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.accounting import Distances, Dropped, distances_cost, privacy_cost
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counter import Counter
-from querysmasher.privacy.distances import Distances, distances_cost
-from querysmasher.privacy.dropped import Dropped
+from querysmasher.privacy.counts import Counter
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.measurement import measure_distances, measure_dropped, measure_table

@@ -16,9 +16,8 @@ from querysmasher.release.pruned import Pruned, prune
 from querysmasher.release.reconstruction import Reconstruction
 from querysmasher.statistics.marginal import Marginal
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.builders import queries
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.builders import asked, queries
+from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Workload
 
 

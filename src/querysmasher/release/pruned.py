@@ -20,9 +20,8 @@ from querysmasher.planning.measured import Measured
 from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
 from querysmasher.release.reconstruction import Reconstruction, answered
 from querysmasher.schema import Schema
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.hierarchy import Coarsening
+from querysmasher.workload.workload import Group, Workload
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from querysmasher.planning.planned import Planned
-from querysmasher.privacy.digests import plan_digest
-from querysmasher.privacy.dropped import rest
+from querysmasher.privacy.accounting import rest
+from querysmasher.privacy.entries import plan_digest
 from querysmasher.release.release import Release
 from querysmasher.release.released import Released
 from querysmasher.report.expectations import noise_factor

@@ -12,7 +12,7 @@ from querysmasher.report.charts import cost_curve
 from querysmasher.report.expectations import largest_errors
 from querysmasher.report.guarantees import delta_of, scientific
 from querysmasher.report.page import chart
-from querysmasher.workload.target import Target
+from querysmasher.workload.workload import Target
 
 MULTIPLES = (4.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25)
 """How many times looser or tighter than asked the targets of the table are."""

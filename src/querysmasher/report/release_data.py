@@ -13,7 +13,7 @@ from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.release.released import Released
 from querysmasher.workload.builders import queries
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 Z95 = 1.959964
 """Half-width of a 95% interval, in standard errors."""

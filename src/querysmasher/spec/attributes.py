@@ -7,9 +7,8 @@ from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
-from querysmasher.attributes import KINDS, WORDS, Attribute, Binned
+from querysmasher.attributes import KINDS, WORDS, Attribute, Binned, Label, literal
 from querysmasher.errors import SchemaError
-from querysmasher.labels import Label, literal
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Place, shown, within
 from querysmasher.spec.model import ATTRIBUTES, Bins, Values

@@ -14,9 +14,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from querysmasher.attributes import WORDS
+from querysmasher.attributes import WORDS, Label
 from querysmasher.errors import FileError, SpecError
-from querysmasher.labels import Label
 from querysmasher.schema import Schema
 from querysmasher.spec.attributes import build_schema, run
 from querysmasher.spec.findings import Findings

@@ -13,12 +13,10 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import SchemaError, WorkloadError, suggestion
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import not_one_of, shown
-from querysmasher.workload.checks import check_weights
-from querysmasher.workload.choice import family_for
-from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.family import Family
+from querysmasher.workload.builders import family_for
+from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
+from querysmasher.workload.family import Family, check_weights
 from querysmasher.workload.hierarchy import titled_hierarchy
-from querysmasher.workload.intervals import Intervals
 
 HIERARCHY_KEYS = {"hierarchy", "leaves", "weights", "codebook"}
 

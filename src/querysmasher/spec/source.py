@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from querysmasher.data.dialect import CSV
 from querysmasher.data.foreign import quietly
+from querysmasher.data.framing import CSV
 from querysmasher.errors import FileError
 
 

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from querysmasher.comparing import check_error_share
 from querysmasher.errors import SpecError
+from querysmasher.journal import check_error_share
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
 from querysmasher.privacy.budget import Budget

@@ -32,9 +32,9 @@ from querysmasher.workload.builders import (
     marginals,
     queries,
     random_queries,
+    where,
 )
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.predicates import where
 from querysmasher.workload.workload import Workload
 
 

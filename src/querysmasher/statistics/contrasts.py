@@ -28,7 +28,7 @@ from querysmasher.statistics.groups import schema_of
 from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.ratios import TOO_CLOSE
 from querysmasher.statistics.source import Source
-from querysmasher.workload.predicates import where as counting
+from querysmasher.workload.builders import where as counting
 from querysmasher.workload.workload import Workload
 
 Operand = str | Workload | Figures | Figure | CrossTable

@@ -11,14 +11,13 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError, as_given
 from querysmasher.formatting import columns as aligned
-from querysmasher.formatting import figure
+from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.frame import frame
 from querysmasher.statistics.figures import Figure, Figures
 from querysmasher.statistics.layout import Layout
 from querysmasher.statistics.reliability import SUPPRESSED, UNRELIABLE, Rules
-from querysmasher.text import one_line
 
 NUMBERS = ("value", "std", "low", "high", "cv")
 

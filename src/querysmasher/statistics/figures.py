@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.fields import index_in
 from querysmasher.formatting import columns as aligned
-from querysmasher.formatting import figure
+from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
-from querysmasher.indexes import index_in
 from querysmasher.release.frame import column_names, frame, value_column
 from querysmasher.statistics.critical import MAX_JOINT, pointwise, simultaneous
 from querysmasher.statistics.linear import Linear
 from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients
-from querysmasher.text import one_line
 
 SHOWN = 30
 """Maximum number of figures printed."""

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
+from querysmasher.formatting import one_line
 from querysmasher.release.frame import frame
 from querysmasher.statistics.figures import Column
-from querysmasher.text import one_line
 
 MAX_ROWS, MAX_COLUMNS = 40, 16
 """Maximum number of rows and columns printed."""

@@ -36,8 +36,7 @@ from querysmasher.statistics.numeric import INTERPOLATED, MIDPOINTS, increasing_
 from querysmasher.statistics.ratios import ROUNDING, TOO_CLOSE
 from querysmasher.statistics.selection import WRITTEN_OUT, family_on, groups_by, rows_on
 from querysmasher.statistics.source import Source
-from querysmasher.workload.families import Identity, Prefix
-from querysmasher.workload.intervals import Intervals
+from querysmasher.workload.families import Identity, Intervals, Prefix
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."

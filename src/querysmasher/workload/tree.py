@@ -17,17 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
+from querysmasher.conditions import written_name
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import integers, items, number, text
-from querysmasher.labels import literal
-from querysmasher.names import written_name
-from querysmasher.workload.checks import LARGEST, check_weights
-from querysmasher.workload.families import Identity
-from querysmasher.workload.family import Family
-from querysmasher.workload.intervals import Intervals
-from querysmasher.workload.line import LineSums
-from querysmasher.workload.stating import one_of
+from querysmasher.workload.families import Identity, Intervals
+from querysmasher.workload.family import LARGEST, Family, LineSums, check_weights, one_of
 
 Integers = NDArray[np.int64]
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.planning.lines.path import EASY, Path
-from querysmasher.workload.family import Family
-from querysmasher.workload.line import LineSums
+from querysmasher.workload.family import Family, LineSums
 
 Asked = tuple[Family, float]
 """A family of queries about the attribute, and what multiplies their weights."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.workload.line import Places
+from querysmasher.workload.family import Places
 
 STEP = 0.6
 """Step in log t: the error of the trapezoidal rule is of the order exp(−π²/STEP), below 1e-7."""

@@ -32,7 +32,7 @@ from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.measured import Measured
 from querysmasher.planning.planned import Extreme, Planned
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 Integers = NDArray[np.intp]
 

@@ -27,12 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from querysmasher.data.counter import Limits
-from querysmasher.data.counting import Codes
-from querysmasher.data.texts import Texts
-from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, plain_number
+from querysmasher.data.counting import Codes, Limits
+from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, plain_number
 from querysmasher.errors import DataError
-from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.counts import Counts
 from querysmasher.privacy.persons import Bound
 
 WORK_BYTES = 40

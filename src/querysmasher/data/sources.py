@@ -9,16 +9,15 @@ from typing import cast
 import duckdb
 import narwhals as nw
 
-from querysmasher.data.counter import Limits
-from querysmasher.data.dialect import CSV
-from querysmasher.data.doubles import without_doubles
-from querysmasher.data.files import check_exists, count_file, count_relation
+from querysmasher.data.counting import Limits
 from querysmasher.data.foreign import quietly
-from querysmasher.data.frames import count_frame
+from querysmasher.data.frames import count_frame, without_doubles
+from querysmasher.data.framing import CSV
+from querysmasher.data.paths import check_exists, count_file, count_relation
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.spark import SparkCounter, is_spark_frame
 from querysmasher.errors import DataError, as_given
-from querysmasher.privacy.counter import Counter
+from querysmasher.privacy.counts import Counter
 from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
 
