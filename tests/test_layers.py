@@ -21,7 +21,7 @@ from querysmasher.workload.storage import FAMILIES
 ROOT = Path(querysmasher.__file__).parent
 
 LAYERS = (
-    {"errors", "arrays", "formatting", "html", "fields", "extras"},
+    {"errors", "arrays", "formatting", "html", "endings", "fields", "extras"},
     {"attributes", "conditions", "schema"},
     {"workload"},
     {
@@ -40,12 +40,8 @@ LAYERS = (
     {
         "planning",
         "report.expectations",
-        "report.expected_table",
         "report.plan_data",
-        "report.plan_errors",
-        "report.plan_targets",
         "report.plan_report",
-        "report.plan_text",
     },
     {"privacy"},  # what draws noise, and what reads counts
     {"data"},
@@ -54,10 +50,7 @@ LAYERS = (
         "statistics",
         "estimate",
         "report.release_data",
-        "report.cross_data",
-        "report.share_data",
         "report.release_report",
-        "report.estimate_section",
     },
     {"journal"},
     {"measuring", "truth"},

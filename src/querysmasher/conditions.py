@@ -8,11 +8,9 @@ inside single and double quotes, whereas backticks would run a command:
 from __future__ import annotations
 
 import ast
-import keyword
 import math
 import operator
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError, as_given, nearest
+from querysmasher.formatting import written_name
 
 _TEXT = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
 _LIST = r"\bin\s*\["  # what is in these brackets is a list of values
@@ -32,17 +31,6 @@ TOKEN = re.compile(rf"{_TEXT}|{_LIST}|`(?P<ticks>[^`]*)`|\[(?P<name>(?:[^\]]|\]\
 """A string, the start of a list, or a name in backticks or brackets."""
 
 OPERATORS = ("and", "or", "not", "in", "is")
-
-
-def written_name(name: str) -> str:
-    """Return an attribute's name as a predicate writes it.
-
-    >>> written_name("age"), written_name("hours-per-week"), written_name("a]b"), written_name("class")
-    ('age', '[hours-per-week]', '[a]]b]', '[class]')
-    """
-    plain = name.isidentifier() and not keyword.iskeyword(name)
-    same = unicodedata.normalize("NFKC", name) == name  # as Python reads names
-    return name if plain and same else f"[{name.replace(']', ']]')}]"
 
 
 class QuotedNames:

@@ -6,8 +6,10 @@ names and labels may come from a malicious file.
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 CONTROL = "\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
@@ -45,6 +47,17 @@ def cell(text: str) -> str:
     ("'=1+1", 'age <= 3')
     """
     return f"'{text}" if _FORMULA.match(text) else text
+
+
+def written_name(name: str) -> str:
+    """Return an attribute's name as a predicate writes it.
+
+    >>> written_name("age"), written_name("hours-per-week"), written_name("a]b"), written_name("class")
+    ('age', '[hours-per-week]', '[a]]b]', '[class]')
+    """
+    plain = name.isidentifier() and not keyword.iskeyword(name)
+    same = unicodedata.normalize("NFKC", name) == name  # as Python reads names
+    return name if plain and same else f"[{name.replace(']', ']]')}]"
 
 
 def settled(value: float) -> float:

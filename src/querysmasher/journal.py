@@ -17,10 +17,17 @@ from querysmasher.estimate.evidence import Evidence
 from querysmasher.estimate.measured import ReleasedResiduals
 from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.centre import uniform
-from querysmasher.planning.estimating import size_share, sized_costs
+from querysmasher.planning.estimating import (
+    Place,
+    joined,
+    residual_plan,
+    rounded_up,
+    size_share,
+    sized_costs,
+    tables,
+)
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import Place, joined, residual_plan, rounded_up, tables
 from querysmasher.privacy.accounting import Distance, Distances, rounded_down
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.entries import Entry

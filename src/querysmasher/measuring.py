@@ -19,9 +19,9 @@ from querysmasher.journal import (
     measure_sized,
     size_options,
 )
+from querysmasher.planning.estimating import Place
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import Place
 from querysmasher.privacy.accounting import SHARE, Dropped, check_budget, rest
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.counts import CountedOnce

@@ -16,7 +16,7 @@ from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.integer import integer_plan
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.planning.subworkload import Part, Piece, Term, separate
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.conditions import written_name
 from querysmasher.errors import PredicateError, UnknownAttributeError
+from querysmasher.formatting import written_name
 from tests.reference import query_rows
 from tests.workload.test_predicates import ORDER, SCHEMA, asked
 

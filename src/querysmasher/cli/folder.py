@@ -7,8 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
+from querysmasher.endings import starting
 from querysmasher.errors import FileError
-from querysmasher.files import starting
 from querysmasher.planning.plan import Plan
 from querysmasher.release.release import Release
 

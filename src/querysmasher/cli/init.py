@@ -10,8 +10,8 @@ import typer
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json, say
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
+from querysmasher.endings import check_ending
 from querysmasher.errors import SpecError
-from querysmasher.files import check_ending
 
 
 def add_to(app: typer.Typer) -> None:

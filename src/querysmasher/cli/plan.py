@@ -10,7 +10,7 @@ import typer
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, opened, print_json, print_pairs, print_table, say, tell
 from querysmasher.cli.words import SPEC, AsJson, Force, SpecPath, examples
-from querysmasher.files import check_archive_name
+from querysmasher.endings import check_archive_name
 from querysmasher.formatting import count
 
 FAMILIES = {
@@ -87,8 +87,7 @@ def plan(
 
 def show(expected: Expectations, every: bool) -> None:
     """Print what is planned."""
-    from querysmasher.report.expectations import facts
-    from querysmasher.report.expected_table import ExpectedTable
+    from querysmasher.report.expectations import ExpectedTable, facts
 
     planned, source = expected.plan, expected.spec.source
     workload = planned.workload

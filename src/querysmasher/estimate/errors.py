@@ -29,7 +29,7 @@ from querysmasher.estimate.risk import settled
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.frame import frame_of
 from querysmasher.release.measurements import Measurements
-from querysmasher.statistics.critical import pointwise
+from querysmasher.statistics.reliability import pointwise
 
 REHEARSALS, FEW = 10, 1_000
 """How often an estimate is rehearsed if its tables have at most so many cells: else once is enough."""

@@ -35,7 +35,7 @@ from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
-from querysmasher.statistics.table import Percent
+from querysmasher.statistics.tables import Percent
 from querysmasher.workload.builders import asked_of, check_workload
 from querysmasher.workload.workload import Workload
 

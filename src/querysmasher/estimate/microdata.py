@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from querysmasher.attributes import Attribute
+from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError
 from querysmasher.estimate.synthesis import Codes, Synthesis
-from querysmasher.files import check_ending, replacing
+from querysmasher.files import replacing
 from querysmasher.formatting import cell, one_line
 from querysmasher.progress import Bar
 from querysmasher.release.formats import WRITERS

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.files import check_ending, replacing
+from querysmasher.endings import check_ending
+from querysmasher.files import replacing
 from querysmasher.formatting import count, one_line
 from querysmasher.html import Html, element
 from querysmasher.html import table as html_table

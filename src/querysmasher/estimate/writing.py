@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.arrays import Array
+from querysmasher.endings import check_ending
 from querysmasher.estimate.answers import EstimateTidy
 from querysmasher.extras import check_excel
-from querysmasher.files import check_ending, replacing
+from querysmasher.files import replacing
 from querysmasher.formatting import cell
 from querysmasher.progress import Bar
 from querysmasher.release.description import write_description

@@ -32,10 +32,9 @@ from querysmasher.planning.cells import MergedRows, are_given, height, merge, va
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms.whole import root_of, solve_whole, whole_work
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root, root_diagonal
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit

@@ -17,8 +17,8 @@ import numpy as np
 
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy

@@ -16,7 +16,7 @@ from querysmasher.attributes import Ordinal
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
 from querysmasher.release.reconstruction import Reconstruction, answered
 from querysmasher.schema import Schema

@@ -26,9 +26,9 @@ from querysmasher.release.reconstruction import answered
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
-from querysmasher.statistics.marginal import Marginal
+from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
-from querysmasher.statistics.table import cells
+from querysmasher.statistics.tables import cells
 from querysmasher.statistics.verbs import Statistical
 from querysmasher.workload.builders import asked_of, check_workload
 from querysmasher.workload.hierarchy import Coarsening

@@ -6,7 +6,7 @@ import math
 from importlib import import_module
 from typing import Any
 
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import rest
 from querysmasher.privacy.entries import plan_digest
 from querysmasher.release.release import Release
@@ -36,7 +36,7 @@ def summary_of(release: Released) -> dict[str, Any]:
     }
 
 
-def planned_summary(plan: Planned, release: Released) -> dict[str, Any]:
+def planned_summary(plan: Plan, release: Released) -> dict[str, Any]:
     """Return what a plan promises about a release: the error to expect, and how close to the optimum it is.
 
     A plan that learns the number of records first promises neither.

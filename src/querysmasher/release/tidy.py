@@ -19,8 +19,7 @@ from querysmasher.arrays import Array
 from querysmasher.formatting import one_line
 from querysmasher.release.columns import WORD, AttributeColumns, nulls
 from querysmasher.release.frame import NUMBERS, column_names
-from querysmasher.statistics.critical import pointwise
-from querysmasher.statistics.reliability import Rules, coefficients
+from querysmasher.statistics.reliability import Rules, coefficients, pointwise
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group, Workload
 

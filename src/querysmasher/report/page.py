@@ -9,9 +9,10 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
+from querysmasher.endings import check_ending
 from querysmasher.errors import FileError, as_given
 from querysmasher.extras import altair, check_charts, vl_convert
-from querysmasher.files import check_ending, replacing
+from querysmasher.files import replacing
 from querysmasher.html import Html, element, join, script_data
 
 POLICY = (

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.conditions import written_name
 from querysmasher.errors import WorkloadError, explained
 from querysmasher.fields import floats, integers
+from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
 from querysmasher.workload.family import (
     Family,

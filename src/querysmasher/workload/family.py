@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.conditions import written_name
 from querysmasher.errors import WorkloadError, as_given
 from querysmasher.fields import items, whole
+from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
 
 MAX_MATRIX_ENTRIES = 400_000_000

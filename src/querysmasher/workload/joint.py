@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.conditions import written_name
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import floats, items, number, text, whole
+from querysmasher.formatting import written_name
 from querysmasher.workload.family import Family, check_weights, frozen_array, one_of, said_of
 
 KEPT_CELLS = 2_000_000

@@ -1,7 +1,7 @@
 """A hierarchy on one attribute as a tree: levels of groups that nest, and the values as leaves.
 
 The rows of a million leaves are never written out: answers are sums over groups, level by level, and planning
-works on the nodes (`planning.trees`). Small hierarchies have rows like any other family.
+works on the nodes (`planning.lines.trees`). Small hierarchies have rows like any other family.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, literal
-from querysmasher.conditions import written_name
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import integers, items, number, text
+from querysmasher.formatting import written_name
 from querysmasher.workload.families import Identity, Intervals
 from querysmasher.workload.family import LARGEST, Family, LineSums, check_weights, one_of
 

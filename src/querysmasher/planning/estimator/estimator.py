@@ -29,7 +29,7 @@ from querysmasher.planning.estimator.whole import (
     class_centres,
 )
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
