@@ -192,13 +192,13 @@ def test_there_are_no_circles():
             {"report.plan_data", "planning.estimator.estimator", "planning.plan"},
         ),
         (
-            "release/writing",
+            "release/store",
             "def f():\n    from querysmasher.release.release import Release",
-            {"release.writing", "release.release"},
+            {"release.store", "release.release"},
         ),
         (
             "errors",
-            "import querysmasher.text as t\nfrom .schema import Schema",
+            "import querysmasher.html as t\nfrom .schema import Schema",
             {"errors", "schema", "attributes"},
         ),
     ],

@@ -2,7 +2,7 @@
 
 The error of a table is Σ_c |estimate - true count|, in records. `explore` measures it for every table of its
 workload, with noise of a known variance: an unbiased figure with an honest interval, whatever the estimate
-assumes (`privacy.distances`). Otherwise the estimate is rehearsed: the estimated tables are taken for the
+assumes (`privacy.accounting`). Otherwise the estimate is rehearsed: the estimated tables are taken for the
 truth, measured again with the same noise, and estimated again. That is post-processing. It shows what noise
 and shrinkage do, but not the structure that nobody measured: a model-based figure, usually too small, without
 an interval.

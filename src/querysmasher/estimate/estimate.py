@@ -36,8 +36,7 @@ from querysmasher.html import notebook, table
 from querysmasher.release.release import Release
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import Percent
-from querysmasher.workload.lookup import asked_of
-from querysmasher.workload.predicates import check_workload
+from querysmasher.workload.builders import asked_of, check_workload
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000

@@ -27,9 +27,8 @@ from querysmasher.release.reconstruction import Reconstruction, answered, covari
 from querysmasher.schema import Schema
 from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.builders import queries
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.builders import asked, queries
+from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:

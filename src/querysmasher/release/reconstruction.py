@@ -25,8 +25,7 @@ from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.store import Store, combined_answers, repeats
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 KEPT = 30_000_000
 """Maximum number of values of residuals cached for reuse."""

@@ -33,11 +33,9 @@ from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
 from querysmasher.statistics.tables import cells
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.groups import Group
-from querysmasher.workload.lookup import asked_of
-from querysmasher.workload.predicates import check_workload
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.builders import asked_of, check_workload
+from querysmasher.workload.hierarchy import Coarsening
+from querysmasher.workload.workload import Group, Workload
 
 if TYPE_CHECKING:
     from querysmasher.estimate.estimate import Estimate

@@ -22,9 +22,8 @@ from querysmasher.planning.storage import blocks_from_data, centres_from_data, c
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.entries import Entry, plan_digest
 from querysmasher.privacy.factors import factor_from_data
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.release.exploration import (

@@ -33,11 +33,10 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError, as_given, suggestion
+from querysmasher.formatting import one_line
 from querysmasher.statistics.reliability import Rules, coefficients, pointwise
-from querysmasher.text import one_line
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 NUMBERS = ("value", "std", "low", "high", "cv", "flag")
 """Columns of every frame and file of figures, after those that say what each is about."""

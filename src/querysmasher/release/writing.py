@@ -21,14 +21,13 @@ from querysmasher.endings import check_ending
 from querysmasher.extras import check_excel
 from querysmasher.fields import read_json
 from querysmasher.files import replacing
+from querysmasher.formatting import cell, escaped, one_line
 from querysmasher.progress import Bar
 from querysmasher.release.formats import WRITERS
 from querysmasher.release.release import Release
 from querysmasher.release.tidy import FROM, LABEL, TO, AttributeColumns, Tidy
 from querysmasher.statistics.reliability import Rules, checked_level
-from querysmasher.text import cell, escaped, one_line
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 NAME = "datapackage.json"
 

@@ -23,7 +23,7 @@ from querysmasher.schema import Schema
 from querysmasher.statistics.figures import Source
 from querysmasher.statistics.selection import Selection, rows_on, select
 from querysmasher.workload.builders import queries
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 Z95 = 1.959964
 """Half-width of a 95% interval, in standard errors."""

@@ -17,7 +17,7 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError, as_given, suggestion
 from querysmasher.formatting import columns as aligned
-from querysmasher.formatting import figure
+from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.tidy import frame
@@ -25,7 +25,6 @@ from querysmasher.statistics.figures import Column, Figure, Figures, Linear, Sou
 from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import SUPPRESSED, THRESHOLDS, UNRELIABLE, Rules
 from querysmasher.statistics.selection import Factor, Selection, check_sizes, rows_on, select
-from querysmasher.text import one_line
 from querysmasher.workload.builders import marginals, queries
 
 MAX_ROWS, MAX_COLUMNS = 40, 16
