@@ -17,12 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from querysmasher.cli.folder import PLAN, RELEASE, check_folder, remove
+from querysmasher.cli.folder import check_folder, remove
 from querysmasher.cli.guard import CutShortError
 from querysmasher.cli.lock import held, is_held
 from querysmasher.cli.place import MARK, beside, check_room, check_taken, drafts, forget_lost
 from querysmasher.errors import FileError
 from querysmasher.progress import Bar
+from querysmasher.release.outputs import PLAN, RELEASE
 from querysmasher.release.release import Release
 
 

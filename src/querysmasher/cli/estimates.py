@@ -13,7 +13,7 @@ def write_estimates(estimate: Estimate, folder: Path, form: str) -> list[str]:
     """Write the estimates of all queries, and the error of every table; return the names of the files."""
     from pyarrow import csv
 
-    from querysmasher.cli.folder import ERRORS, ESTIMATES
+    from querysmasher.release.outputs import ERRORS, ESTIMATES
 
     names = []
     if form != "none":

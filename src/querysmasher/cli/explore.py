@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,7 +11,6 @@ from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import opened, say
 from querysmasher.cli.publishing import (
-    AnswerFormat,
     check_left_over,
     checked,
     command_line,
@@ -23,6 +22,7 @@ from querysmasher.cli.publishing import (
 )
 from querysmasher.cli.words import (
     SPEC,
+    AnswerFormat,
     AsJson,
     DataPath,
     ErrorShare,
@@ -58,10 +58,7 @@ def explore(
     spec: SpecPath = SPEC,
     data: DataPath = None,
     out: OutPath = None,
-    answers: Annotated[
-        AnswerFormat | None,
-        typer.Option(help="Format of answers and estimates, instead of the one in the spec."),
-    ] = None,
+    answers: AnswerFormat = None,
     resume: Resume = None,
     error_share: ErrorShare = None,
     seed: Seed = None,
@@ -104,7 +101,7 @@ def explore(
 
 def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
-    from querysmasher.cli.folder import RELEASE, SUMMARY
+    from querysmasher.release.outputs import RELEASE, SUMMARY
     from querysmasher.release.published import exploration_summary, summary_of
 
     summary = {**summary_of(measured), **exploration_summary(measured)}

@@ -8,10 +8,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from querysmasher.cli.folder import RELEASE, check_folder, remove
+from querysmasher.cli.folder import check_folder, remove
 from querysmasher.cli.lock import forget, is_held
 from querysmasher.cli.output import note
 from querysmasher.errors import FileError
+from querysmasher.release.outputs import RELEASE
 
 MARK = "unfinished-"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import shlex
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from querysmasher.cli.output import note, print_json, print_pairs
 from querysmasher.cli.words import SPEC
 from querysmasher.errors import PlanError, PrivacyError, SpecError
-from querysmasher.extras import check_excel
+from querysmasher.release.outputs import FORMATS
 
 if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
@@ -27,25 +26,13 @@ SPENT = (
 )
 
 
-class AnswerFormat(enum.StrEnum):
-    """File format of the answers to all queries."""
-
-    parquet = "parquet"
-    csv = "csv"
-    gzip = "csv.gz"
-    arrow = "arrow"
-    feather = "feather"
-    json = "json"
-    xlsx = "xlsx"
-    none = "none"
-
-
-def form_of(read: Spec, answers: AnswerFormat | None) -> str:
-    """Return the format of the answers; refuse Excel files if they cannot be written."""
-    form = read.output.answers if answers is None else answers.value
-    if form == "xlsx":
-        check_excel()
-    return form
+def form_of(read: Spec, answers: str | None) -> str:
+    """Return the format of the answers; refuse one that cannot be written here."""
+    name = read.output.answers if answers is None else answers
+    for form in FORMATS:
+        if form.name == name:
+            form.check()
+    return name
 
 
 def checked(
@@ -112,7 +99,7 @@ def described(measured: Release, read: Spec, plan: Path | None = None) -> Releas
 
 def write_answers(draft: Draft, read: Spec, measured: Release, form: str) -> list[str]:
     """Write the answers as the spec asks for them, if at all; return the names of the files."""
-    from querysmasher.cli.folder import ANSWERS, DESCRIPTION
+    from querysmasher.release.outputs import ANSWERS, DESCRIPTION
 
     if form == "none":
         return []
@@ -123,7 +110,7 @@ def write_answers(draft: Draft, read: Spec, measured: Release, form: str) -> lis
 
 def publish(draft: Draft, summary: dict[str, Any]) -> None:
     """Add the digests of all files to the summary, write it and publish the folder."""
-    from querysmasher.cli.folder import SUMMARY
+    from querysmasher.release.outputs import SUMMARY
     from querysmasher.release.verify import digests
     from querysmasher.release.writing import document
 

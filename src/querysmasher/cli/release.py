@@ -12,7 +12,6 @@ from querysmasher.cli.estimates import write_estimates
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import note, opened, say
 from querysmasher.cli.publishing import (
-    AnswerFormat,
     check_left_over,
     checked,
     command_line,
@@ -24,6 +23,7 @@ from querysmasher.cli.publishing import (
 )
 from querysmasher.cli.words import (
     SPEC,
+    AnswerFormat,
     AsJson,
     DataPath,
     ErrorShare,
@@ -61,9 +61,7 @@ def release(
     spec: SpecPath = SPEC,
     data: DataPath = None,
     out: OutPath = None,
-    answers: Annotated[
-        AnswerFormat | None, typer.Option(help="Format of the answers, instead of the one in the spec.")
-    ] = None,
+    answers: AnswerFormat = None,
     plan: Annotated[Path | None, typer.Option(help="A plan for this spec that `plan --save` wrote.")] = None,
     resume: Resume = None,
     error_share: ErrorShare = None,
@@ -79,7 +77,7 @@ def release(
     again.
     """
     from querysmasher.cli.draft import drafting, resuming
-    from querysmasher.cli.folder import PLAN
+    from querysmasher.release.outputs import PLAN
 
     read = opened(spec).buying(error_share)
     folder = read.folder if out is None else out
@@ -132,7 +130,7 @@ def _finish(
     draft: Draft, read: Spec, planned: Plan, measured: Release, form: str
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
-    from querysmasher.cli.folder import PLAN, RELEASE, SUMMARY
+    from querysmasher.release.outputs import PLAN, RELEASE, SUMMARY
     from querysmasher.release.published import exploration_summary, planned_summary, summary_of
 
     summary = {
@@ -153,7 +151,8 @@ def _finish(
 
 def _left_over(path: Path, read: Spec) -> tuple[Plan, Release]:
     """Return the plan and the release that a run left behind; refuse those of another spec."""
-    from querysmasher.cli.folder import PLAN, load_plan, load_release
+    from querysmasher.cli.folder import load_plan, load_release
+    from querysmasher.release.outputs import PLAN
 
     measured = load_release(path)
     fits = read.fits(measured.plan.budget)

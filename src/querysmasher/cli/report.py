@@ -46,7 +46,8 @@ def report(
 
     For a spec file, this plans first. It reads no data and spends no budget.
     """
-    from querysmasher.cli.folder import PAGE, check_free
+    from querysmasher.cli.folder import check_free
+    from querysmasher.release.outputs import PAGE
     from querysmasher.report.page import checked_path
 
     if out is None:
