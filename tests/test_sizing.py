@@ -139,7 +139,7 @@ def test_a_budget_too_small_for_both_phases_is_refused_before_the_table_is_opene
 def test_a_file_cannot_say_that_another_plan_learns_the_size():
     data = plan_to_data(qs.plan(WORKLOAD, qs.zCDP(1)))
     with pytest.raises(qs.QuerySmasherError, match="only a plan for estimates"):
-        plan_from_data(qs.Plan, {**data, "sizes_first": True})
+        plan_from_data({**data, "sizes_first": True})
 
 
 @pytest.mark.slow

@@ -385,7 +385,7 @@ def test_the_cost_from_the_file_alone(tmp_path, name, unit):
 ALONE = """
 import sys
 import querysmasher as qs
-from querysmasher.planning import solving
+from querysmasher.planning.mechanisms import mechanism
 from querysmasher.planning.mechanisms import mechanism
 solving.solve_blocks = mechanism.solve_blocks = None  # nothing is planned
 assert qs.verify(sys.argv[1]).ok

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import querysmasher as qs
+from querysmasher.privacy.accounting import Dropped
 from querysmasher.privacy.distributions import DISTRIBUTIONS
-from querysmasher.privacy.dropped import Dropped
 from querysmasher.privacy.unit import Unit
 from querysmasher.release.storage import release_from_data, release_to_data
 from querysmasher.release.summary import planned_summary, summary_of

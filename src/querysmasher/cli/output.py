@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from querysmasher.errors import FileError
-from querysmasher.text import escaped, shown
+from querysmasher.formatting import escaped, shown
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod

@@ -13,8 +13,7 @@ from querysmasher.cli.command import exit_code
 from querysmasher.cli.folder import load_release
 from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, tell
 from querysmasher.errors import PredicateError, QuerySmasherError
-from querysmasher.formatting import decimal
-from querysmasher.names import written_name
+from querysmasher.formatting import decimal, written_name
 from querysmasher.release.release import Release
 
 MOST_SETS = 40

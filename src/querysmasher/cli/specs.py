@@ -25,9 +25,9 @@ from querysmasher.files import replacing
 from querysmasher.formatting import count
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
+from querysmasher.privacy.accounting import SHARE
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import distribution_of
-from querysmasher.privacy.dropped import SHARE
 from querysmasher.privacy.rates import readable
 from querysmasher.progress import Bar
 from querysmasher.release.store import MEMORY_BYTES
@@ -36,8 +36,7 @@ from querysmasher.report.guarantees import delta_of, promise
 from querysmasher.report.left_out import Counted
 from querysmasher.report.words import ways_words
 from querysmasher.spec import Spec, read_codebook, read_spec, template
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 FAMILIES = {
     "identity": "records with each value",

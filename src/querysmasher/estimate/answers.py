@@ -20,8 +20,7 @@ from querysmasher.release.frame import frame_of
 from querysmasher.release.tidy import Tidy, plain
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""

@@ -2,7 +2,7 @@
 
 The error of a table is Σ_c |estimate - true count|, in records. `explore` measures it for every table of its
 workload, with noise of a known variance: an unbiased figure with an honest interval, whatever the estimate
-assumes (`privacy.distances`). Otherwise the estimate is rehearsed: the estimated tables are taken for the
+assumes (`privacy.accounting`). Otherwise the estimate is rehearsed: the estimated tables are taken for the
 truth, measured again with the same noise, and estimated again. That is post-processing. It shows what noise
 and shrinkage do, but not the structure that nobody measured: a model-based figure, usually too small, without
 an interval.
@@ -29,7 +29,7 @@ from querysmasher.estimate.risk import settled
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.frame import frame_of
 from querysmasher.release.measurements import Measurements
-from querysmasher.statistics.critical import pointwise
+from querysmasher.statistics.reliability import pointwise
 
 REHEARSALS, FEW = 10, 1_000
 """How often an estimate is rehearsed if its tables have at most so many cells: else once is enough."""

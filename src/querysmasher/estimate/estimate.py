@@ -35,9 +35,8 @@ from querysmasher.formatting import count
 from querysmasher.html import notebook, table
 from querysmasher.release.measurements import Measurements
 from querysmasher.schema import Schema
-from querysmasher.statistics.table import Percent
-from querysmasher.workload.lookup import asked_of
-from querysmasher.workload.predicates import check_workload
+from querysmasher.statistics.tables import Percent
+from querysmasher.workload.builders import asked_of, check_workload
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000

@@ -20,7 +20,7 @@ from querysmasher.estimate.nonnegative import centred
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.measurements import Measurements
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 
 class ReleasedResiduals:

@@ -37,7 +37,7 @@ from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
 from querysmasher.release.measurements import Measurements
 from querysmasher.release.reconstruction import Reconstruction, summed
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 LARGEST = 4_000_000
 """Maximum number of cells of a set that is shrunk, and of entries of a matrix written out for it."""

@@ -12,8 +12,8 @@ from querysmasher.errors import PrivacyError
 from querysmasher.planning.checking import check_centres, check_kinds
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.accounting import check_budget, privacy_cost
-from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import distribution_of
+from querysmasher.privacy.entries import plan_digest
 from querysmasher.release.exploration import planned_digest, request_digest, spent
 from querysmasher.release.released import Measured
 from querysmasher.release.repeats import repeats

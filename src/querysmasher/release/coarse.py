@@ -14,11 +14,10 @@ from querysmasher.release.answers import Answers
 from querysmasher.release.covariance import covariance
 from querysmasher.release.pruned import Pruned, prune
 from querysmasher.release.reconstruction import Reconstruction
-from querysmasher.statistics.marginal import Marginal
+from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.builders import queries
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.predicates import asked
+from querysmasher.workload.builders import asked, queries
+from querysmasher.workload.hierarchy import Coarsening
 from querysmasher.workload.workload import Workload
 
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from querysmasher.attributes import Attribute
+from querysmasher.formatting import one_line
 from querysmasher.release.frame import value_type
-from querysmasher.text import one_line
 from querysmasher.workload.family import Family
 
 WORD = pa.dictionary(pa.int32(), pa.string())

@@ -9,7 +9,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.measured import Blocks, Measured
+from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.workload.workload import Workload
 
 MAX_COVARIANCE = 10_000

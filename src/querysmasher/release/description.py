@@ -10,11 +10,11 @@ from typing import Any
 
 from querysmasher.fields import read_json
 from querysmasher.files import replacing
+from querysmasher.formatting import escaped
 from querysmasher.release.dictionary import fields_of
 from querysmasher.release.released import Released
 from querysmasher.release.tidy import Tidy
 from querysmasher.statistics.reliability import Rules
-from querysmasher.text import escaped
 
 NAME = "datapackage.json"
 

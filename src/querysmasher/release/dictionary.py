@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from querysmasher.formatting import one_line
 from querysmasher.release.columns import FROM, LABEL, TO, AttributeColumns
 from querysmasher.release.tidy import Tidy
-from querysmasher.text import one_line
 
 COLUMNS = {
     "table": "The attributes of the query; 'total' for all records.",

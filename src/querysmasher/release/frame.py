@@ -10,7 +10,7 @@ import narwhals as nw
 import pyarrow as pa
 
 from querysmasher.errors import WorkloadError, as_given, suggestion
-from querysmasher.text import one_line
+from querysmasher.formatting import one_line
 
 NUMBERS = ("value", "std", "low", "high", "cv", "flag")
 """Columns of every frame and file of figures, after those that say what each is about."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import strategy_of_integers
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan

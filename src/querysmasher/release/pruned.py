@@ -16,13 +16,12 @@ from querysmasher.attributes import Ordinal
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.strategies import AxisStrategy, Strategy, has_own_centre
 from querysmasher.release.reconstruction import Reconstruction, answered
 from querysmasher.schema import Schema
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.hierarchy import Coarsening
+from querysmasher.workload.workload import Group, Workload
 
 
 @dataclass(frozen=True, eq=False)

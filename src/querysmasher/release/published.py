@@ -24,13 +24,11 @@ from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
 from querysmasher.fields import read_json
 from querysmasher.formatting import count
 from querysmasher.html import script_data
-from querysmasher.planning.estimating import size_share, sized_costs
+from querysmasher.planning.estimating import joined, residual_plan, size_share, sized_costs
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import joined, residual_plan
-from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.privacy.digests import plan_digest
-from querysmasher.privacy.dropped import rest
+from querysmasher.privacy.accounting import privacy_cost, rest
+from querysmasher.privacy.entries import plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.release.comparing import CLOSE, UNREADABLE, close, read_csv, same_bytes, sha256
 from querysmasher.release.description import document, software

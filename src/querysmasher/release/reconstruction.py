@@ -23,7 +23,7 @@ from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
 from querysmasher.release.repeats import combined_answers, repeats
 from querysmasher.release.store import Store
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 KEPT = 30_000_000
 """Maximum number of values of residuals cached for reuse."""

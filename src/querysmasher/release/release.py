@@ -26,15 +26,13 @@ from querysmasher.release.reconstruction import answered
 from querysmasher.release.storage import load_release, save_release
 from querysmasher.release.writing import write_answers
 from querysmasher.report.release_report import write_release_report
-from querysmasher.statistics.marginal import Marginal
+from querysmasher.statistics.figures import Marginal
 from querysmasher.statistics.reliability import THRESHOLDS, Rules
-from querysmasher.statistics.table import cells
+from querysmasher.statistics.tables import cells
 from querysmasher.statistics.verbs import Statistical
-from querysmasher.workload.coarse import Coarsening
-from querysmasher.workload.groups import Group
-from querysmasher.workload.lookup import asked_of
-from querysmasher.workload.predicates import check_workload
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.builders import asked_of, check_workload
+from querysmasher.workload.hierarchy import Coarsening
+from querysmasher.workload.workload import Group, Workload
 
 MAX_ANSWERS = 500_000_000
 

@@ -14,8 +14,7 @@ from querysmasher.release.noise_record import NoiseRecord
 from querysmasher.release.provenance import Provenance
 from querysmasher.release.store import Store
 from querysmasher.report.left_out import Counted
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 
 class Measured(Protocol):

@@ -6,9 +6,9 @@ import math
 from importlib import import_module
 from typing import Any
 
-from querysmasher.planning.planned import Planned
-from querysmasher.privacy.digests import plan_digest
-from querysmasher.privacy.dropped import rest
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.accounting import rest
+from querysmasher.privacy.entries import plan_digest
 from querysmasher.release.release import Release
 from querysmasher.release.released import Released
 from querysmasher.report.expectations import noise_factor
@@ -36,7 +36,7 @@ def summary_of(release: Released) -> dict[str, Any]:
     }
 
 
-def planned_summary(plan: Planned, release: Released) -> dict[str, Any]:
+def planned_summary(plan: Plan, release: Released) -> dict[str, Any]:
     """Return what a plan promises about a release: the error to expect, and how close to the optimum it is.
 
     A plan that learns the number of records first promises neither.

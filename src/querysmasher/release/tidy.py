@@ -16,14 +16,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
+from querysmasher.formatting import one_line
 from querysmasher.release.columns import WORD, AttributeColumns, nulls
 from querysmasher.release.frame import NUMBERS, column_names
-from querysmasher.statistics.critical import pointwise
-from querysmasher.statistics.reliability import Rules, coefficients
-from querysmasher.text import one_line
+from querysmasher.statistics.reliability import Rules, coefficients, pointwise
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 ABOUT = ("table", "kind", "query")
 """Columns that say what a row counts, before those of the attributes."""

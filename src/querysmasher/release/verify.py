@@ -19,7 +19,7 @@ from typing import Any
 
 from querysmasher.errors import FileError, QuerySmasherError, as_given
 from querysmasher.fields import read_json
-from querysmasher.formatting import count
+from querysmasher.formatting import count, shown
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import sha256
 from querysmasher.release.description import NAME as DESCRIPTION
@@ -34,7 +34,6 @@ from querysmasher.release.published import (
 )
 from querysmasher.release.redone import TABLES, check_tables
 from querysmasher.release.release import Release
-from querysmasher.text import shown
 
 RELEASE, SUMMARY = "release.qs", "summary.json"
 PLAN, ERRORS, PAGE = "plan.qs", "errors.csv", "report.html"

@@ -11,16 +11,14 @@ from querysmasher.arrays import one_core
 from querysmasher.endings import check_ending
 from querysmasher.extras import check_excel
 from querysmasher.files import replacing
+from querysmasher.formatting import cell
 from querysmasher.progress import Bar
 from querysmasher.release.description import about, write_description
 from querysmasher.release.formats import WRITERS
 from querysmasher.release.released import Released
 from querysmasher.release.tidy import Tidy
-from querysmasher.statistics.critical import checked_level
-from querysmasher.statistics.reliability import Rules
-from querysmasher.text import cell
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.statistics.reliability import Rules, checked_level
+from querysmasher.workload.workload import Group, Workload
 
 ENDINGS = tuple(WRITERS)
 """Allowed endings of file names."""

@@ -13,13 +13,13 @@ from querysmasher.errors import TooLargeError
 from querysmasher.formatting import columns, count, error, settled, share
 from querysmasher.html import notebook, table
 from querysmasher.planning.estimator.estimator import Estimator
-from querysmasher.planning.planned import Extreme, Planned
+from querysmasher.planning.objectives.variances import Extreme
+from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.report.guarantees import equivalents, promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.schema import Schema
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 MOST_ENTRIES = 20_000_000
 """Maximum number of entries of a family that is written out to search for the largest error."""
@@ -37,7 +37,7 @@ HEADER = ("group", "queries", "expected error", "largest error", "budget share")
 """The columns of the table, under which `Expectation.cells` stand."""
 
 
-def noise_factor(plan: Planned, noise: Distribution) -> float:
+def noise_factor(plan: Plan, noise: Distribution) -> float:
     """Return the ratio of errors under a noise to those under the default noise."""
     return math.sqrt(plan.budget.privacy_cost / noise.allowed_cost(plan.budget))
 
@@ -98,7 +98,7 @@ class Expectation:
 
 
 def expect(
-    plan: Planned,
+    plan: Plan,
     workload: Workload | None = None,
     *,
     estimator: Estimator | None = None,
@@ -125,7 +125,7 @@ def expect(
         yield replace(row, budget_share=of_group[place], is_whole=True) if place in of_group else row
 
 
-def _shares_of_whole(plan: Planned) -> dict[int, float]:
+def _shares_of_whole(plan: Plan) -> dict[int, float]:
     """Return the budget shares of the groups that are measured as they are, by their numbers of queries."""
     shares = {}
     for m in plan.measured:
@@ -170,7 +170,7 @@ SIZES_FIRST = (
 )
 
 
-def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
+def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tuple[str, str]]:
     """Return what holds for the plan as a whole, as names and strings.
 
     `factor` is how much larger the noise is than planned, `said` the guarantee if more is known about it.
@@ -192,7 +192,7 @@ def facts(plan: Planned, factor: float = 1.0, said: str | None = None) -> list[t
     ]
 
 
-def persons(plan: Planned) -> Iterator[tuple[str, str]]:
+def persons(plan: Plan) -> Iterator[tuple[str, str]]:
     """Say what a bound on the records of each person costs, if there is one."""
     most = plan.budget.records_per_person
     if most > 1:
@@ -205,7 +205,7 @@ def persons(plan: Planned) -> Iterator[tuple[str, str]]:
         yield "persons", said
 
 
-def purpose(plan: Planned) -> Iterator[tuple[str, str]]:
+def purpose(plan: Plan) -> Iterator[tuple[str, str]]:
     """Say what the plan is meant for, if not for the answers that it predicts."""
     if plan.asked is not None:
         asked = count(plan.asked.query_count, "query", "queries")
@@ -214,7 +214,7 @@ def purpose(plan: Planned) -> Iterator[tuple[str, str]]:
         yield "number of records", SIZES_FIRST
 
 
-def largest_errors(plan: Planned) -> Sequence[Extreme] | None:
+def largest_errors(plan: Plan) -> Sequence[Extreme] | None:
     """Return the largest standard error of every group, unless searching for them takes long."""
     groups = plan.workload.groups
     written = {f.key: f for group in groups for f in group.families if not f.is_tree}.values()
@@ -222,7 +222,7 @@ def largest_errors(plan: Planned) -> Sequence[Extreme] | None:
     return plan.extremes if len(groups) <= MOST_SEARCHED and largest <= MOST_ENTRIES else None
 
 
-def _largest(plan: Planned, factor: float, certified: str) -> Iterator[tuple[str, str]]:
+def _largest(plan: Plan, factor: float, certified: str) -> Iterator[tuple[str, str]]:
     """Say which query has the largest error, whether targets are met, and what that costs."""
     extremes = largest_errors(plan)
     if extremes is None:
@@ -252,7 +252,7 @@ def is_met(ratio: float) -> bool:
     return ratio <= 1 + MET
 
 
-def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:
+def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
     """Remark that a total or a small table is known worse than the cells of a huge one."""
     extremes = largest_errors(plan)
     if extremes is None or plan.objective != "mean":
@@ -270,7 +270,7 @@ def _remarks(plan: Planned) -> Iterator[tuple[str, str]]:
         yield "note", said
 
 
-def optimum(plan: Planned) -> str:
+def optimum(plan: Plan) -> str:
     """Say which optimum the plan's certificate is about."""
     whole = sum(plan.workload.groups[place].rows for place in plan.whole)
     public = plan.budget.unit.total_is_public
@@ -380,7 +380,7 @@ MOST_GROUPS = 1_000
 """Maximum number of groups whose errors are predicted just to show the plan."""
 
 
-def plan_text(plan: Planned) -> str:
+def plan_text(plan: Plan) -> str:
     """Return the plan as text."""
     named = _facts(plan)
     width = max(len(name) for name, _ in named)
@@ -391,7 +391,7 @@ def plan_text(plan: Planned) -> str:
     return "\n".join(lines)
 
 
-def plan_notebook(plan: Planned) -> str:
+def plan_notebook(plan: Plan) -> str:
     """Return the plan as HTML for a notebook."""
     rows = _rows(plan)
     listed = ExpectedTable(rows, plan.workload.schema)
@@ -402,7 +402,7 @@ def plan_notebook(plan: Planned) -> str:
     )
 
 
-def _facts(plan: Planned) -> list[tuple[str, str]]:
+def _facts(plan: Plan) -> list[tuple[str, str]]:
     """Return what holds for the plan; a least budget in other definitions of privacy, too."""
     named = facts(plan)
     if plan.least_cost is not None:
@@ -411,7 +411,7 @@ def _facts(plan: Planned) -> list[tuple[str, str]]:
     return named
 
 
-def _rows(plan: Planned) -> Sequence[Expectation]:
+def _rows(plan: Plan) -> Sequence[Expectation]:
     """Return a row per group or, if these are many, per kind; none if predicting them takes long."""
     if len(plan.workload.groups) > MOST_GROUPS:
         return ()

@@ -12,7 +12,8 @@ from querysmasher.errors import PlanError, as_given
 from querysmasher.formatting import count, error, number, settled, share, shortened
 from querysmasher.html import Html, element, join, scrolling, search_box, table
 from querysmasher.planning.limit import dimension
-from querysmasher.planning.planned import Extreme, Planned
+from querysmasher.planning.objectives.variances import Extreme
+from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.report.charts import CONFIG, budget_bars, cost_curve, error_curve, error_spread
 from querysmasher.report.expectations import (
@@ -28,7 +29,7 @@ from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, s
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import group_words, schema_table, workload_table
-from querysmasher.workload.target import Target
+from querysmasher.workload.workload import Target
 
 SETS = 15
 """Maximum number of attribute sets in the budget's chart; more are combined by their number of attributes."""
@@ -41,7 +42,7 @@ QUICK = 100
 
 
 def write_plan_report(
-    plan: Planned, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
+    plan: Plan, path: str | os.PathLike[str], limit: bool | None = None, title: str | None = None
 ) -> Path:
     """Write the page about a plan and return its path."""
     target = checked_path(path)
@@ -51,7 +52,7 @@ def write_plan_report(
     return write_page(target, plan_page(plan, limit, title or "Privacy plan"))
 
 
-def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
+def plan_page(plan: Plan, limit: bool | None, title: str) -> str:
     """Return the page as text."""
     groups, kinds = error_rows(plan)
     known = overall(groups)
@@ -73,7 +74,7 @@ def plan_page(plan: Planned, limit: bool | None, title: str) -> str:
     return page("plan", title, _summary(plan, rmse), sections, data)
 
 
-def _summary(plan: Planned, rmse: float) -> Html:
+def _summary(plan: Plan, rmse: float) -> Html:
     figure, remark = epsilon_words(plan.budget)
     if plan.budget.stated_delta is None:
         delta = delta_of(plan.budget)
@@ -112,13 +113,13 @@ def _summary(plan: Planned, rmse: float) -> Html:
     )
 
 
-def _targets(plan: Planned, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
+def _targets(plan: Plan, ratio: float | None, *, with_curve: bool) -> list[tuple[str, str, Html]]:
     if ratio is None:
         return []
     return [("targets", "What the targets cost", target_section(plan, ratio, with_curve=with_curve))]
 
 
-def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
+def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
     """Return the largest error and whether the targets are met, as key figures."""
     extremes = largest_errors(plan)
     if extremes is None:
@@ -133,7 +134,7 @@ def _largest(plan: Planned) -> Iterator[tuple[str, str, str]]:
         yield ("Targets", "missed", said) if missed else ("Targets", "met", f"the closest at {ratio:.1%}")
 
 
-def _asked(plan: Planned) -> Html:
+def _asked(plan: Plan) -> Html:
     weights = {g.weight for g in plan.workload}
     return join(
         [
@@ -152,7 +153,7 @@ def _asked(plan: Planned) -> Html:
     )
 
 
-def _budget(plan: Planned) -> Html:
+def _budget(plan: Plan) -> Html:
     few = len(plan.measured) <= SETS
     rows = shares(plan, LISTED)
     written = tenths([part for _, _, part in rows])
@@ -177,7 +178,7 @@ def _budget(plan: Planned) -> Html:
     )
 
 
-def _optimal(plan: Planned, limit: bool | None) -> Html:
+def _optimal(plan: Plan, limit: bool | None) -> Html:
     gap = share(plan.gap)
     certificate = (
         f"{_minimised(plan)} of this plan is certified to be at most {gap} above {optimum(plan)}. The "
@@ -193,13 +194,13 @@ def _optimal(plan: Planned, limit: bool | None) -> Html:
     return join(element("p", text) for text in texts)
 
 
-def _minimised(plan: Planned) -> str:
+def _minimised(plan: Plan) -> str:
     """Name what the plan minimises, which its certificate is about."""
     relative = ", relative to its target," if plan.workload.has_targets else ""
     return "The weighted error" if plan.objective == "mean" else f"The largest error{relative}"
 
 
-def _share_rows(plan: Planned) -> list[dict[str, Any]]:
+def _share_rows(plan: Plan) -> list[dict[str, Any]]:
     rows = shares(plan, SETS) if len(plan.measured) <= SETS else shares_by_way(plan)
     written = tenths([part for _, _, part in rows])
     return [
@@ -218,7 +219,7 @@ LEVELS = (1, 5, 10, 20, 30)
 """Coefficients of variation in %, for the smallest count that is that reliable."""
 
 
-def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool) -> Html:
+def error_section(plan: Plan, groups: list[Expectation], *, with_curve: bool) -> Html:
     """Explain and show errors against ε, by kind and by group."""
     without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
     return join(
@@ -246,7 +247,7 @@ def error_section(plan: Planned, groups: list[Expectation], *, with_curve: bool)
     )
 
 
-def _explorer(plan: Planned) -> list[Html]:
+def _explorer(plan: Plan) -> list[Html]:
     """Show errors against ε, which the reader may move."""
     control = element(
         "div",
@@ -273,7 +274,7 @@ def _explorer(plan: Planned) -> list[Html]:
     ]
 
 
-def _by_group(plan: Planned, left_out: int) -> list[Html | None]:
+def _by_group(plan: Plan, left_out: int) -> list[Html | None]:
     """Show the errors of every group, except for so many."""
     searched = largest_errors(plan) is not None
     aimed = searched and plan.workload.has_targets
@@ -305,7 +306,7 @@ def _by_group(plan: Planned, left_out: int) -> list[Html | None]:
 
 
 def error_data(
-    plan: Planned,
+    plan: Plan,
     groups: list[Expectation],
     kinds: list[Expectation],
     rmse: float,
@@ -342,7 +343,7 @@ def error_data(
     return data, charts
 
 
-def _group_row(row: Expectation, extreme: Extreme | None, plan: Planned) -> dict[str, Any]:
+def _group_row(row: Expectation, extreme: Extreme | None, plan: Plan) -> dict[str, Any]:
     """Return a group with its mean error, its largest, the query that has that, and its target."""
     found: dict[str, Any] = {
         "label": group_words(row.group),
@@ -379,7 +380,7 @@ ROUNDING = 0.006
 """Fraction by which rounding to integers may change a cost: it multiplies errors by up to about 1.003."""
 
 
-def closest(plan: Planned) -> float | None:
+def closest(plan: Plan) -> float | None:
     """Return the largest error relative to its target; None if there are no targets or it is not known.
 
     One for a plan of least cost, whose small reserve for rounding belongs to what the targets cost.
@@ -390,7 +391,7 @@ def closest(plan: Planned) -> float | None:
     return max((one.ratio for one in extremes if one.group.target is not None), default=None)
 
 
-def cost_of(plan: Planned, ratio: float, multiple: float) -> Budget:
+def cost_of(plan: Plan, ratio: float, multiple: float) -> Budget:
     """Return what the plan costs with its noise scaled until it meets `multiple` times its targets.
 
     Variances are inversely proportional to the cost.
@@ -398,7 +399,7 @@ def cost_of(plan: Planned, ratio: float, multiple: float) -> Budget:
     return PrivacyCost(plan.budget.privacy_cost * (ratio / multiple) ** 2)
 
 
-def target_section(plan: Planned, ratio: float, *, with_curve: bool) -> Html:
+def target_section(plan: Plan, ratio: float, *, with_curve: bool) -> Html:
     """Show the cost of looser and tighter targets."""
     delta = scientific(delta_of(plan.budget))
     one = _common(plan)
@@ -443,7 +444,7 @@ def target_section(plan: Planned, ratio: float, *, with_curve: bool) -> Html:
 
 
 def target_data(
-    plan: Planned, ratio: float, curve: tuple[float, list[float], list[float]]
+    plan: Plan, ratio: float, curve: tuple[float, list[float], list[float]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the data of the section for the page's script, and its chart."""
     start, grid, factors = curve
@@ -458,13 +459,13 @@ def target_data(
     return data, cost_curve(points, unit * ratio, start, title, unit)
 
 
-def _common(plan: Planned) -> Target | None:
+def _common(plan: Plan) -> Target | None:
     """Return the target of all groups that have one, or None if they differ."""
     targets = {group.target for group in plan.workload if group.target is not None}
     return targets.pop() if len(targets) == 1 else None
 
 
-def _row(plan: Planned, ratio: float, multiple: float, one: Target | None) -> tuple[str, ...]:
+def _row(plan: Plan, ratio: float, multiple: float, one: Target | None) -> tuple[str, ...]:
     budget = cost_of(plan, ratio, multiple)
     level = "" if one is None or one.level is None else f" at {100 * one.level:g}%"
     name = f"× {multiple:g}" if one is None else f"{error(multiple * one.amount)}{level}"
@@ -472,7 +473,7 @@ def _row(plan: Planned, ratio: float, multiple: float, one: Target | None) -> tu
     return name + (" (as asked)" if multiple == 1 else ""), *map(number, amounts)
 
 
-def _certified(plan: Planned) -> str:
+def _certified(plan: Plan) -> str:
     if plan.least_cost is not None:
         return (
             "Certified: every plan of its kind that meets the targets as asked has a privacy cost of at "

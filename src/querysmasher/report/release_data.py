@@ -20,11 +20,10 @@ from querysmasher.formatting import settled, shortened
 from querysmasher.release.released import Released
 from querysmasher.report.charts import MOST_SERIES
 from querysmasher.schema import Schema
-from querysmasher.statistics.groups import schema_of
+from querysmasher.statistics.figures import Source
 from querysmasher.statistics.selection import Selection, rows_on, select
-from querysmasher.statistics.source import Source
 from querysmasher.workload.builders import queries
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 Z95 = 1.959964
 """Half-width of a 95% interval, in standard errors."""
@@ -308,7 +307,7 @@ def _wanted(sizes: Sequence[int], tables: Sequence[Table]) -> Iterator[tuple[Pla
 
 def _apart(source: Source, own: Places, under: Places) -> Array:
     """Return the standard error of each cell minus its total, in row-major order."""
-    schema = schema_of(source)
+    schema = source.schema
     summed = [p for p in own if p not in under]
     if len(summed) == 1:  # then the difference is a product of rows
         asked = _cells(source, own, less=summed)
@@ -329,7 +328,7 @@ def _apart(source: Source, own: Places, under: Places) -> Array:
 
 def _cells(source: Source, places: Places, less: Sequence[int] = ()) -> Selection:
     """Return the queries of all cells; on the attributes `less`, each value minus all of them."""
-    schema = schema_of(source)
+    schema = source.schema
     names = [schema.names[p] for p in places]
     factors = [
         rows_on(schema, name, name, np.eye(schema[name].size) - (place in less))

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.errors import PlanError
-from querysmasher.planning.solvers.optimize import solve_design
-from querysmasher.planning.trees import passes
-from querysmasher.planning.trees.nested import nested
-from querysmasher.planning.trees.passes import WeightedTree, merge_alike
-from querysmasher.planning.trees.solving import best_precisions, solve_tree
+from querysmasher.planning.lines import trees as trees_module
+from querysmasher.planning.lines.forest import best_precisions, solve_tree
+from querysmasher.planning.lines.trees import WeightedTree, merge_alike, nested
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.privacy.factors import Nodes
 from querysmasher.workload.families import Identity, Prefix
 from querysmasher.workload.tree import Hierarchy
@@ -135,7 +134,7 @@ def test_merging_alike_siblings_changes_nothing(tree):
 
 def test_a_collision_of_words_is_noticed(monkeypatch):
     """Nothing is merged that is not alike, even if the words of different subtrees were equal."""
-    monkeypatch.setattr(passes, "_words", lambda nodes, _: np.zeros(len(nodes), dtype=np.uint64))
+    monkeypatch.setattr(trees_module, "_words", lambda nodes, _: np.zeros(len(nodes), dtype=np.uint64))
     nodes = Nodes(np.array([-1, 0, 0, 1, 1, 2, 2, 2]))
     alike = merge_alike(nodes, np.ones(8))
     assert len(alike.tree.nodes) == 8

@@ -14,7 +14,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, Worklo
 from querysmasher.planning.limits import limited, limits
 from tests.builders import COST, SPLIT, as_lines
 from tests.planning.test_large import SCHEMA, check_variances, planned
-from tests.planning.trees.test_solving import trees
+from tests.planning.test_trees import trees
 from tests.release.tables import simulations
 
 
