@@ -250,7 +250,7 @@ def test_objects_are_asked_and_not_told_apart_by_their_kinds():
         "planning/strategies/diagonal: Filter",
         "planning/strategies/mirrored: Mirrored",
         "planning/strategies/tree: Tree",
-        "statistics/numeric: Ordinal",  # refuses others, and names their kind
+        "statistics/ratios: Ordinal",  # refuses others, and names their kind
     ]
     sources = {path: "" if kinds_asked(text) else text for path, text in sources.items()}
     sources["release/release"] += (

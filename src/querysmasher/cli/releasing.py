@@ -32,10 +32,10 @@ from querysmasher.planning.plan import Plan
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.rates import readable
 from querysmasher.release.comparing import sha256
-from querysmasher.release.description import document
+from querysmasher.release.published import exploration_summary, planned_summary, summary_of
 from querysmasher.release.release import Release
-from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
 from querysmasher.release.verify import digests
+from querysmasher.release.writing import document
 from querysmasher.spec import Spec
 from querysmasher.spec.spec import Source
 
