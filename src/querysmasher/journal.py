@@ -35,7 +35,7 @@ from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
 from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore, new_store
 from querysmasher.report.left_out import ALL, Counted

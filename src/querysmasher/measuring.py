@@ -40,7 +40,7 @@ from querysmasher.release.exploration import (
     planned_digest,
     request_digest,
 )
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
 from querysmasher.report.left_out import Counted, LeftOut

@@ -17,7 +17,7 @@ from querysmasher.journal import Journal, measure_sized
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from tests.release.tables import TableCounter, Telltale
 
 SCHEMA = qs.Schema.of(a=2, b=3, c=2)

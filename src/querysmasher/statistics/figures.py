@@ -27,7 +27,7 @@ from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.answers import Answers
-from querysmasher.release.frame import column_names, frame, value_column
+from querysmasher.release.tidy import column_names, frame, value_column
 from querysmasher.schema import Schema
 from querysmasher.statistics.reliability import (
     MAX_JOINT,

@@ -20,7 +20,7 @@ from querysmasher.formatting import columns as aligned
 from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
-from querysmasher.release.frame import frame
+from querysmasher.release.tidy import frame
 from querysmasher.statistics.figures import Column, Figure, Figures, Linear, Source, cell_columns
 from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import SUPPRESSED, THRESHOLDS, UNRELIABLE, Rules
