@@ -60,9 +60,9 @@ def test_the_spec_and_the_command_offer_it():
         "from tests.release.toy_format import TABS",
         "outputs.FORMATS += (TABS,)",
         "from querysmasher.cli.folder import KNOWN",
-        "from querysmasher.cli.words import FormatName",
+        "from querysmasher.cli.command import AnswerFormat",
         "from querysmasher.spec.model import OutputSection",
-        "print(FormatName('tabs'), OutputSection(answers='tabs').answers, 'answers.tabs' in KNOWN)",
+        "print(AnswerFormat('tabs'), OutputSection(answers='tabs').answers, 'answers.tabs' in KNOWN)",
     ]
     ran = subprocess.run(  # noqa: S603 - our own words
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, timeout=120
