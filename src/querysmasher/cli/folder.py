@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from querysmasher.cli.output import check_free
 from querysmasher.endings import starting
 from querysmasher.errors import FileError
 from querysmasher.planning.plan import Plan
@@ -23,16 +24,6 @@ KNOWN = {
     *(f"{name}.{form}" for name in (ANSWERS, ESTIMATES) for form in FORMATS),
 }
 """The files a release folder can have."""
-
-
-def check_free(path: Path, force: bool) -> None:
-    """Refuse a path that exists already, or whose folder does not exist."""
-    if not path.absolute().parent.is_dir():
-        msg = f"the folder {str(path.absolute().parent)!r} does not exist; create it first"
-        raise FileError(msg)
-    if path.exists() and not force:
-        msg = f"{str(path)!r} already exists; --force replaces it"
-        raise FileError(msg)
 
 
 def check_folder(path: Path, force: bool) -> None:

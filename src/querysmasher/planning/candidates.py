@@ -44,8 +44,7 @@ from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 Place = tuple[int, ...]
 """An attribute set: increasing indexes in the schema."""

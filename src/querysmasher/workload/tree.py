@@ -6,10 +6,9 @@ works on the nodes (`planning.lines.trees`). Small hierarchies have rows like an
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,17 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import integers, items, number, text
-from querysmasher.labels import literal
-from querysmasher.names import written_name
-from querysmasher.workload.checks import LARGEST, check_weights
-from querysmasher.workload.families import Identity
-from querysmasher.workload.family import Family
-from querysmasher.workload.intervals import Intervals
-from querysmasher.workload.line import LineSums
-from querysmasher.workload.stating import one_of
+from querysmasher.formatting import written_name
+from querysmasher.workload.families import Identity, Intervals
+from querysmasher.workload.family import LARGEST, ArrayFamily, Family, LineSums, check_weights, one_of
 
 Integers = NDArray[np.int64]
 
@@ -42,7 +36,7 @@ LABELLED = 1_000
 
 
 @dataclass(frozen=True, eq=False)
-class Hierarchy(Family):
+class Hierarchy(ArrayFamily):
     """One query per group of each level and, with `leaves`, one per value."""
 
     groups: tuple[Integers, ...]
@@ -56,7 +50,6 @@ class Hierarchy(Family):
     """The names of the levels, for readers and statistics."""
     row_labels: tuple[str, ...] | None = None
     """The labels of few queries."""
-    _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "hierarchy"
     axes: ClassVar[int | None] = 1
@@ -67,8 +60,7 @@ class Hierarchy(Family):
         (n,) = self.shape
         groups = tuple(np.array(own, dtype=np.int64) for own in self.groups)
         if not groups and not self.leaves:
-            msg = "levels: expected at least one level, or leaves=True"
-            raise WorkloadError(msg)
+            raise WorkloadError("levels: expected at least one level, or leaves=True")
         for level, (own, names) in enumerate(zip(groups, self.names, strict=True), start=1):
             if own.shape != (n,) or not _numbers_by_appearance(own) or int(own.max()) + 1 != len(names):
                 msg = f"level {level} of a hierarchy: expected {n} groups, one per value, each with a name"
@@ -79,18 +71,13 @@ class Hierarchy(Family):
         if weights is not None:
             check_weights("weights", weights)
             if len(weights) != len(groups) + self.leaves:
-                msg = (
+                raise WorkloadError(
                     f"weights: expected {len(groups) + self.leaves}, one per level"
                     f"{' and one for the values' * self.leaves}, got {len(weights)}"
                 )
-                raise WorkloadError(msg)
             same = all(weight == 1 for weight in weights)
             object.__setattr__(self, "level_weights", None if same else tuple(map(float, weights)))
         check_nesting(groups)
-        digest = hashlib.sha256(repr((n, self.leaves, self.level_weights)).encode())
-        for own in groups:
-            digest.update(own.tobytes())
-        object.__setattr__(self, "_digest", digest.hexdigest())
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -102,21 +89,12 @@ class Hierarchy(Family):
         return sum(self.sizes)
 
     @property
-    def key(self) -> Hashable:
-        return (self.name, self.shape, self._digest)
+    def _content(self) -> Sequence[Any]:
+        return [self.leaves, self.level_weights, *self.groups]
 
-    def __eq__(self, other: object) -> bool:
-        """Compare by content."""
-        return isinstance(other, Hierarchy) and (self.key, self.names, self.titles, self.row_labels) == (
-            other.key,
-            other.names,
-            other.titles,
-            other.row_labels,
-        )
-
-    def __hash__(self) -> int:
-        """Hash by content."""
-        return hash(self.key)
+    @property
+    def _words(self) -> Hashable:
+        return self.names, self.titles, self.row_labels
 
     @cached_property
     def weights(self) -> Array | None:
@@ -223,17 +201,6 @@ class Hierarchy(Family):
         groups: list[str | None] = [str(group) for level in self.names for group in level]
         return groups + [None] * (self.cells if self.leaves else 0)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **super().to_json(),
-            "groups": list(self.groups),
-            "names": [list(level) for level in self.names],
-            "leaves": self.leaves,
-            "level_weights": None if self.level_weights is None else list(self.level_weights),
-            "titles": None if self.titles is None else list(self.titles),
-            "row_labels": None if self.row_labels is None else list(self.row_labels),
-        }
-
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
         names = tuple(tuple(items(level)) for level in items(fields["names"]))
@@ -259,11 +226,10 @@ def check_nesting(groups: Sequence[Integers]) -> None:
         first = np.unique(groups[fine], return_index=True)[1]
         expected = groups[coarse][first][groups[fine]]
         if not np.array_equal(expected, groups[coarse]):
-            msg = (
+            raise WorkloadError(
                 f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has "
                 f"values in different groups of level {coarse + 1}; state them as two hierarchies"
             )
-            raise WorkloadError(msg)
 
 
 def _numbers_by_appearance(own: Integers) -> bool:
