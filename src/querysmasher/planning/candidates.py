@@ -195,7 +195,7 @@ def _candidates(workload: Workload, unit: Unit, centred: bool, lines: Place) -> 
         cluster = Cluster(tuple(range(count)), merged, None)
         every = Candidate(
             [cluster],
-            lambda _: math.sqrt(unit.squared_change()) * least_root(cluster.root),
+            lambda _: math.sqrt(unit.change()) * least_root(cluster.root),
             is_optimal=not unit.total_is_public,  # of which rows measured whole make no use
         )
         quick = len(given) == count or work_of(*merged.rows.shape) <= most.quick_whole_work
@@ -234,7 +234,7 @@ class Given:
         self.split = cache(self._split)
 
     def _change(self, attributes: Place) -> float:
-        return math.sqrt(self.unit.squared_change(total=not attributes))
+        return math.sqrt(self.unit.change(attributes))
 
     def _split(self, centres: Centres) -> dict[Place, float]:
         """Return what the queries lose at least on every set if they are split."""
@@ -252,7 +252,7 @@ class Given:
 
     def bound_whole(self, best: Plan | None) -> float:
         """Return what all queries lose at least with these in clusters."""
-        total = math.sqrt(self.unit.squared_change(total=True) * sum(c.total_loss for c in self.clusters))
+        total = math.sqrt(self.unit.change(()) * sum(c.total_loss for c in self.clusters))
         clusters = math.fsum(least_root(cluster.root) for cluster in self.clusters)
         return math.fsum(self._tables(best).values()) + total + self._change((0,)) * clusters
 
@@ -386,10 +386,10 @@ def beside(
         total = next((m for m in measured if not m.attributes), Measured((), (), 1.0, 0.0))
         others = [m for m in measured if m.attributes]
         measured = [replace(total, root_loss=math.hypot(total.root_loss, lost)), *others]
-    weigh = (math.sqrt(unit.squared_change(total=not m.attributes)) for m in measured)
+    weigh = (math.sqrt(unit.change(m.attributes)) for m in measured)
     bound = math.fsum(map(mul, weigh, (m.root_loss for m in measured)))
     bound /= 1 if split is None else 1 + split.gap
-    bound += math.sqrt(unit.squared_change()) * math.fsum(own.solution.bound for own in unsplit)
+    bound += math.sqrt(unit.change()) * math.fsum(own.solution.bound for own in unsplit)
     for own in unsplit:
         blocks = ((tuple(range(len(own.merged.attributes))), len(solutions)),)
         solutions.append(own.solution)
