@@ -56,8 +56,7 @@ class Comparison:
     def __post_init__(self) -> None:
         """Check that there is one finite value per distance."""
         if self.values.shape != (len(self.distances.asked),) or not np.isfinite(self.values).all():
-            msg = "comparison: expected one finite value per distance"
-            raise PrivacyError(msg)
+            raise PrivacyError("comparison: expected one finite value per distance")
 
     def cost(self, plan: IntegerPlan) -> Fraction:  # noqa: ARG002 - as for a measurement
         """Return the exact privacy cost of the phase."""
@@ -123,8 +122,7 @@ class Exploration:
             [*(start for start, _ in ranges), len(plan.measured)],
         )
         if starts != stops or any(start >= stop for start, stop in ranges):
-            msg = "release: its phases do not measure every attribute set once"
-            raise PrivacyError(msg)
+            raise PrivacyError("release: its phases do not measure every attribute set once")
 
 
 def request_digest(

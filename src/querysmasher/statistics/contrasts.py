@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.errors import WorkloadError
+from querysmasher.errors import WorkloadError, explained
 from querysmasher.statistics.figures import Column, Figure, Figures, Linear, Source
 from querysmasher.statistics.ratios import TOO_CLOSE
 from querysmasher.statistics.tables import CrossTable
@@ -145,7 +145,25 @@ def _passes(a: Array, b: Array, x: Array, y: Array, correlation: Array, sign: in
         return np.where((square > 0) & np.isfinite(x), (half + sign * root) / square, np.nan)
 
 
-def contrast(made: type[C], source: Source, a: Operand, b: Operand) -> C:
+@explained("release.difference('age < 18', 'age >= 65')")
+def difference(source: Source, a: Operand, b: Operand) -> Differences:  # noqa: D417 - a method of the release
+    """Return a - b, of counts or of other statistics, with an interval that accounts for shared noise.
+
+    Args:
+        a: a predicate or a workload, whose counts are meant; or what `mean`, `total_of`, `share`,
+            `quantile`, `table` or `difference` of this release returned, or one entry of it.
+        b: likewise; as many figures as a, or a single one.
+    """
+    return _contrast(Differences, source, a, b)
+
+
+@explained("release.ratio('age < 18', 'age >= 65')")
+def ratio(source: Source, a: Operand, b: Operand) -> Quotients:
+    """Return a / b, of counts or of other statistics; see `difference`."""
+    return _contrast(Quotients, source, a, b)
+
+
+def _contrast(made: type[C], source: Source, a: Operand, b: Operand) -> C:
     """Return the difference or the ratio of a and b, figure by figure."""
     left, right = _figures(source, "a", a), _figures(source, "b", b)
     left, right = _chosen(left, range(len(left))), _chosen(right, _matched(left, right))
@@ -176,10 +194,9 @@ def _matched(left: Figures, right: Figures) -> Sequence[int]:
         keys = [tuple(own[column.name][i] for column in right.columns) for i in range(n)]
         return [number[key] for key in keys]
     except KeyError:
-        msg = (
+        raise WorkloadError(
             f"b: expected {n:,} figures, one per figure of a, a single one, or one per group of a, got {m:,}"
-        )
-        raise WorkloadError(msg) from None
+        ) from None
 
 
 def _correlation(a: Linear, b: Linear) -> Array:
@@ -209,17 +226,15 @@ def _figures(source: Source, name: str, given: object) -> Figures:
     if isinstance(given, CrossTable):
         given = given.figures
     if not isinstance(given, Figures):
-        msg = (
+        raise WorkloadError(
             f"{name}: expected a predicate, a Workload or the result of a statistic, got "
             f"{type(given).__name__}"
         )
-        raise WorkloadError(msg)
     if given.errors.source is not source:
-        msg = (
+        raise WorkloadError(
             f"{name}: expected figures of this release, got those of another; the noise of two releases is "
             "independent, so the squares of their standard errors add up"
         )
-        raise WorkloadError(msg)
     return given
 
 

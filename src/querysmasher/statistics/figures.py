@@ -186,8 +186,7 @@ class Figures:
     def errors(self) -> Linear:
         """The errors of the figures as combinations of those of answers."""
         if self.linear is None:
-            msg = f"{self.title}: its joint covariance is not known"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"{self.title}: its joint covariance is not known")
         return self.linear()
 
     def covariance(self) -> Array:
@@ -262,8 +261,7 @@ class Figures:
     def value(self) -> float:
         """The value, if there is only one."""
         if self.values.size != 1:
-            msg = f"value: there are {self.values.size:,} figures; use values, or to_frame()"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"value: there are {self.values.size:,} figures; use values, or to_frame()")
         return float(self.values.ravel()[0])
 
     def __float__(self) -> float:
@@ -346,6 +344,5 @@ class Marginal(np.ndarray[Any, np.dtype[np.float64]]):
         `options` are those of `Figures.to_frame`.
         """
         if self._figures is None:
-            msg = "to_frame: only the marginal itself has labels, not what is computed from it"
-            raise WorkloadError(msg)
+            raise WorkloadError("to_frame: only the marginal itself has labels, not what is computed from it")
         return self._figures().to_frame(backend, level, **options)

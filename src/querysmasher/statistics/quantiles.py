@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import TIE, Array
-from querysmasher.errors import TooLargeError, WorkloadError, as_given, as_share
+from querysmasher.errors import TooLargeError, WorkloadError, as_given, as_share, explained
 from querysmasher.statistics.figures import Column, Figures, Linear, Source
 from querysmasher.statistics.ratios import (
     INTERPOLATED,
@@ -149,21 +149,31 @@ class Quantiles(Figures):
         return super()._number(value, std) if between else f"{value:,.12g}"
 
 
-def quantile(
+@explained("release.quantile('age', [0.1, 0.5, 0.9])")
+def quantile(  # noqa: D417 - a method of the release
     source: Source,
     attribute: str,
     probabilities: float | Sequence[float],
     by: By = None,
+    *,
     where: str | None = None,
     bins: str = "interpolation",
 ) -> Quantiles:
-    """Return quantiles of an attribute in every group."""
+    """Return quantiles of an ordinal or binned attribute, by group, among the records of a predicate.
+
+    Args:
+        attribute: an attribute with numbers as values, or a binned one.
+        probabilities: one probability or several.
+        by: grouping attributes.
+        where: a predicate.
+        bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points.
+            The interval covers neither assumption, only the noise.
+    """
     schema = source.schema
     own = schema[attribute]
     p = _checked(probabilities)
     if bins not in ("interpolation", "midpoints"):
-        msg = f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}")
     found = increasing_numbers(own)
     names = groups_by(schema, by, besides=[attribute])
     conditions = among(schema, where)
@@ -254,8 +264,9 @@ def _checked(probabilities: object) -> Array:
     ]
     if not given or wrong:
         got = f"{as_given(wrong[0])}{as_share(wrong[0])}" if wrong else "[]"
-        msg = f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {got}"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {got}"
+        )
     return np.array(given, dtype=float)
 
 
@@ -275,8 +286,9 @@ def _errors_at(
     groups, probabilities, size = rows.shape
     sizes = schema.shape(by)
     if rows.size * groups > MAX_ENTRIES:
-        msg = f"{groups * probabilities:,} quantiles over {size:,} values are too many to compare"
-        raise TooLargeError(msg)
+        raise TooLargeError(
+            f"{groups * probabilities:,} quantiles over {size:,} values are too many to compare"
+        )
     spread = np.zeros((groups, probabilities, size, groups))
     own = np.arange(groups)
     spread[own, :, :, own] = rows

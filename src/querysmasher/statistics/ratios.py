@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Ordinal
-from querysmasher.errors import PredicateError, WorkloadError, as_given
+from querysmasher.errors import PredicateError, WorkloadError, as_given, explained
 from querysmasher.statistics.figures import Column, Figures, Linear, Source
 from querysmasher.statistics.selection import (
     ROWS,
@@ -154,15 +154,13 @@ def numbers(attribute: Attribute) -> Array:
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in attribute.values)
     if not isinstance(attribute, Ordinal) or not numeric:
         what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
-        msg = (
+        raise WorkloadError(
             f"attribute: expected a binned attribute, or an ordinal one with numbers as values; "
             f"{attribute.name!r} is {what}; ask release.table({attribute.name!r}) for its counts"
         )
-        raise WorkloadError(msg)
     found = np.array(attribute.values, dtype=float)
     if not np.isfinite(found).all():
-        msg = f"attribute: {attribute.name!r} has a value that is not finite"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"attribute: {attribute.name!r} has a value that is not finite")
     return found
 
 
@@ -175,17 +173,21 @@ def increasing_numbers(attribute: Attribute) -> Array:
     """Return the number of each value; refuse an attribute whose order is not that of its numbers."""
     found = numbers(attribute)
     if any(a >= b for a, b in pairwise(found)):
-        msg = f"attribute: the values of {attribute.name!r} do not increase, so it has no quantiles"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"attribute: the values of {attribute.name!r} do not increase, so it has no quantiles"
+        )
     return found
 
 
-def mean(source: Source, attribute: str, by: By = None, where: str | None = None) -> Ratios:
-    """Return the mean of an attribute in every group.
+@explained("release.mean('age', by='sex')")
+def mean(source: Source, attribute: str, by: By = None, *, where: str | None = None) -> Ratios:
+    """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
 
-    The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
-    of one size; the mean and Fieller's interval follow the change of scale.
+    Bins count as their mid-points: the interval does not cover where records lie within bins. Intervals
+    are Fieller's.
     """
+    # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
+    # of one size; the mean and Fieller's interval follow the change of scale.
     schema = source.schema
     given = schema[attribute]
     values = numbers(given)
@@ -199,8 +201,12 @@ def mean(source: Source, attribute: str, by: By = None, where: str | None = None
     return _per_record(source, above, names, conditions, title, scale, shift, note)
 
 
-def total_of(source: Source, attribute: str, by: By = None, where: str | None = None) -> Figures:
-    """Return the sum of an attribute over the records of every group."""
+@explained("release.total_of('age', by='sex')")
+def total_of(source: Source, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
+    """Return the sum of an ordinal or binned attribute over the records of each group.
+
+    Bins count as their mid-points: the interval does not cover where records lie within bins.
+    """
     schema = source.schema
     given = schema[attribute]
     values = numbers(given)
@@ -219,14 +225,16 @@ def total_of(source: Source, attribute: str, by: By = None, where: str | None = 
     )
 
 
+@explained("release.share('age >= 65', of=\"sex == 'F'\")")
 def share(source: Source, predicate: str, of: str | None = None, by: By = None) -> Ratios:
-    """Return the share of the records that satisfy a predicate, among those that satisfy `of`, by group."""
+    """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
     schema = source.schema
     names = groups_by(schema, by)
     conditions = among(schema, predicate, "predicate")
     if not conditions:
-        msg = f"predicate: expected a condition such as 'age >= 18', got {as_given(predicate)}"
-        raise PredicateError(msg)
+        raise PredicateError(
+            f"predicate: expected a condition such as 'age >= 18', got {as_given(predicate)}"
+        )
     others = among(schema, of, "of")
     title = described(f"Share of {predicate.strip()}", names, of)
     return _per_record(source, reduce(Factor.times, conditions), names, others, title)

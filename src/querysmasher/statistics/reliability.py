@@ -41,8 +41,9 @@ UNRELIABLE, SUPPRESSED = "unreliable", "suppressed"
 def checked_level(level: object) -> float:
     """Return a level; refuse what is not a number between 0 and 1."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
-        msg = f"level: expected a number between 0 and 1, got {as_given(level)}{as_share(level)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"level: expected a number between 0 and 1, got {as_given(level)}{as_share(level)}"
+        )
     return float(level)
 
 
@@ -105,14 +106,15 @@ class Rules:
         given = self.thresholds
         is_list = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
         if not is_list or not all(map(_positive, given)):
-            msg = f"thresholds: expected positive numbers such as (0.1, 0.2, 0.3), got {as_given(given)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(
+                f"thresholds: expected positive numbers such as (0.1, 0.2, 0.3), got {as_given(given)}"
+            )
         if any(a >= b for a, b in pairwise(given)):
-            msg = f"thresholds: expected increasing numbers, got {given!r}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"thresholds: expected increasing numbers, got {given!r}")
         if self.suppress is not None and not _positive(self.suppress):
-            msg = f"suppress: expected a positive number such as 0.3, or None, got {as_given(self.suppress)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(
+                f"suppress: expected a positive number such as 0.3, or None, got {as_given(self.suppress)}"
+            )
         object.__setattr__(self, "thresholds", tuple(map(float, given)))
         object.__setattr__(self, "suppress", None if self.suppress is None else float(self.suppress))
 

@@ -55,16 +55,16 @@ class Factor:
         """Return the product: every row of one with every row of the other, multiplied cell by cell."""
         places = tuple(sorted({*self.places, *other.places}))
         if self.family is not None or other.family is not None:
-            msg = (
+            raise TooLargeError(
                 "where: a condition on an attribute of very many values is too large here; use coarser values"
             )
-            raise TooLargeError(msg)
         ones = self._spread(places, after=len(other.axes))
         others = other._spread(places, before=len(self.axes))
         entries = math.prod(np.broadcast_shapes(ones.shape, others.shape))
         if entries > MAX_MATRIX_ENTRIES:
-            msg = f"conditions tie {len(places)} attributes together: {entries:,} coefficients are too many"
-            raise TooLargeError(msg)
+            raise TooLargeError(
+                f"conditions tie {len(places)} attributes together: {entries:,} coefficients are too many"
+            )
         return Factor((*self.axes, *other.axes), places, ones * others)
 
     def _spread(self, places: tuple[int, ...], before: int = 0, after: int = 0) -> Array:
@@ -130,8 +130,9 @@ def check_sizes(schema: Schema, names: Iterable[str], remedy: str) -> None:
     """Refuse an attribute with too many values to write its queries out."""
     for name in names:
         if schema[name].size > MAX_VALUES:
-            msg = f"attribute {name!r} has {schema[name].size:,} values; at most {MAX_VALUES:,} fit: {remedy}"
-            raise TooLargeError(msg)
+            raise TooLargeError(
+                f"attribute {name!r} has {schema[name].size:,} values; at most {MAX_VALUES:,} fit: {remedy}"
+            )
 
 
 def each_value(schema: Schema, names: Sequence[str]) -> list[Factor]:
@@ -154,8 +155,7 @@ def among(schema: Schema, predicate: str | None, name: str = "where") -> list[Fa
     if predicate is None:
         return []
     if not isinstance(predicate, str) or not predicate.strip():
-        msg = f"{name}: expected a predicate such as 'age >= 18', got {as_given(predicate)}"
-        raise PredicateError(msg)
+        raise PredicateError(f"{name}: expected a predicate such as 'age >= 18', got {as_given(predicate)}")
     return [Factor((), places, mask.astype(float)) for places, mask in conditions(schema, predicate)]
 
 
@@ -164,14 +164,12 @@ def groups_by(
 ) -> tuple[str, ...]:
     """Return the names of grouping attributes; refuse repeated ones and those of the statistic itself."""
     if by is not None and not isinstance(by, str | Sequence):
-        msg = f"by: expected the name of an attribute or a list of names, got {as_given(by)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"by: expected the name of an attribute or a list of names, got {as_given(by)}")
     names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
     schema.positions(names)
     for name in names:
         if name in besides:
-            msg = f"by: {name!r} is the attribute of the statistic itself; group by others"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"by: {name!r} is the attribute of the statistic itself; group by others")
     return names
 
 

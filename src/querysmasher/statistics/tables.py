@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError, as_given, suggestion
+from querysmasher.errors import WorkloadError, as_given, explained, suggestion
 from querysmasher.formatting import columns as aligned
 from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
@@ -69,13 +69,11 @@ class Layout:
         wanted = key if isinstance(key, tuple) else (key,)
         if len(wanted) != len(self.attributes):
             names = ", ".join(a.name for a in self.attributes)
-            msg = f"table[…]: expected one value for each of {names}, got {len(wanted)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"table[…]: expected one value for each of {names}, got {len(wanted)}")
         places = []
         for value, attribute, size in zip(wanted, self.attributes, self.shape, strict=True):
             if value is None and size == attribute.size:
-                msg = "table[…]: the table has no totals; ask for it with totals=True"
-                raise WorkloadError(msg)
+                raise WorkloadError("table[…]: the table has no totals; ask for it with totals=True")
             places.append(attribute.size if value is None else attribute.position(value))
         return int(np.ravel_multi_index(places, self.shape))
 
@@ -88,10 +86,9 @@ class Layout:
         made = {name: long[name].take(pa.array(range(0, len(long), width))) for name in stub}
         for place, label in enumerate(self.labels):
             if label in made:
-                msg = (
+                raise WorkloadError(
                     f"wide: the value {label!r} of {self.attributes[-1].name!r} is also the name of a column"
                 )
-                raise WorkloadError(msg)
             made[label] = long[column].take(pa.array(range(place, len(long), width)))
         return frame(made, backend)
 
@@ -187,8 +184,9 @@ class CrossTable:
         if not wide:
             return frame(dict(zip(long.column_names, long.columns, strict=True)), backend)
         if column not in NUMBERS:
-            msg = f"column: expected one of {', '.join(map(repr, NUMBERS))}, got {as_given(column)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(
+                f"column: expected one of {', '.join(map(repr, NUMBERS))}, got {as_given(column)}"
+            )
         return self._layout.wide(long, column, backend)
 
     def __len__(self) -> int:
@@ -246,39 +244,50 @@ class CrossTable:
         )
 
 
-def table(
+@explained("release.table('sex', 'age')")
+def table(  # noqa: D417 - a method of the release
     source: Source,
-    attributes: Sequence[str],
-    *,
+    *attributes: str,
     totals: bool = True,
     percent: Percent = None,
     thresholds: Sequence[float] = THRESHOLDS,
     suppress: float | None = None,
 ) -> CrossTable:
-    """Return the cross-table of one attribute or several; the last one forms the columns."""
+    """Return the cross-table of one attribute or several; the last one forms the columns.
+
+    Args:
+        attributes: names of attributes.
+        totals: whether to add totals, the last entry of each axis.
+        percent: None for counts; "row", "column" or "total" for percentages of those.
+        thresholds: coefficients of variation at which cells are flagged.
+        suppress: coefficient of variation above which a cell is left out. This is computed from noisy
+            values and biases what remains: small counts survive where their noise is positive.
+    """
     schema = source.schema
     if not attributes:
-        msg = "attributes: expected at least one attribute, as in table('sex', 'age'), got none"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            "attributes: expected at least one attribute, as in table('sex', 'age'), got none"
+        )
     wrong = [name for name in attributes if not isinstance(name, str)]
     if wrong:
-        msg = f"attributes: expected names one by one, as in table('sex', 'age'), got {as_given(wrong[0])}"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"attributes: expected names one by one, as in table('sex', 'age'), got {as_given(wrong[0])}"
+        )
     schema.positions(attributes)
     if not isinstance(totals, bool):
-        msg = f"totals: expected True or False, got {as_given(totals)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"totals: expected True or False, got {as_given(totals)}")
     check_percent(percent, len(attributes))
     rules = Rules(thresholds, suppress)
     shape = tuple(n + 1 for n in schema.shape(attributes))
     if math.prod(shape) > MAX_CELLS:
-        msg = f"attributes: a table of {math.prod(shape):,} cells is too large; at most {MAX_CELLS:,} fit"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"attributes: a table of {math.prod(shape):,} cells is too large; at most {MAX_CELLS:,} fit"
+        )
     kept = tuple(slice(None) if totals else slice(n - 1) for n in shape)
     if percent is None and not totals:
         return CrossTable(tuple(schema[n] for n in attributes), cells(source, attributes), None, rules)
     check_sizes(schema, attributes, "use totals=False, without percentages")
-    own = _Cells(source, tuple(attributes), shape, kept)
+    own = _Cells(source, attributes, shape, kept)
     figures = own.counts() if percent is None else own.percentages(percent)
     return CrossTable(tuple(schema[name] for name in attributes), figures, percent, rules)
 
@@ -307,8 +316,7 @@ def check_percent(percent: Percent, attributes: int) -> None:
     allowed = ("total",) if attributes == 1 else ("row", "column", "total")
     if percent is not None and percent not in allowed:
         got = f"{as_given(percent)}{suggestion(percent, allowed)}"
-        msg = f"percent: expected {', '.join(map(repr, allowed))} or None, got {got}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"percent: expected {', '.join(map(repr, allowed))} or None, got {got}")
 
 
 class _Cells:
