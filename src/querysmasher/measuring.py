@@ -36,7 +36,7 @@ from querysmasher.release.exploration import (
     ERRORS,
     PLANNED,
     Exploration,
-    Measurement,
+    MeasuredPhase,
     planned_digest,
     request_digest,
 )
@@ -253,7 +253,7 @@ def _with_errors(
         max_records=plan.max_records,
         progress=progress,
     )
-    planned = Measurement(PLANNED, 0, len(plan.measured))
+    planned = MeasuredPhase(PLANNED, 0, len(plan.measured))
     return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 

@@ -90,8 +90,8 @@ def _normal(size: int) -> Array:
 def coefficients(values: Array, std: Array) -> Array:
     """Return the coefficients of variation: 0 if there is no error, infinite if there is only error."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.asarray(std / np.abs(values))
-    return np.where(std == 0, np.where(np.isnan(values), np.nan, 0.0), found)
+        ratio = np.asarray(std / np.abs(values))
+    return np.where(std == 0, np.where(np.isnan(values), np.nan, 0.0), ratio)
 
 
 @dataclass(frozen=True)

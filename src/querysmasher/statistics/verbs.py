@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from querysmasher.statistics.contrasts import difference, ratio
-from querysmasher.statistics.figures import Source
+from querysmasher.statistics.figures import AnswerSource
 from querysmasher.statistics.quantiles import quantile
 from querysmasher.statistics.ratios import mean, share, total_of
 from querysmasher.statistics.tables import table
 
 
-class Statistical(Source):
+class Statistical(AnswerSource):
     """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
 
     Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
