@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from typing import Any, ClassVar
 
 from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, explained_class
@@ -42,7 +43,7 @@ from querysmasher.privacy.rates import (
 from querysmasher.privacy.unit import Unit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Budget(Explained):
     """A privacy guarantee to meet: use `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
 
@@ -130,6 +131,16 @@ class Budget(Explained):
         """
         return f"The release satisfies {self._claim()}, {self.unit.describe(person)}"
 
+    def __repr__(self) -> str:
+        """Show the amounts, and the unit of privacy where it is not the default."""
+        shown = {name: getattr(self, name) for name in self._amounts}
+        shown |= {f.name: value for f in fields(Budget) if (value := getattr(self, f.name)) != f.default}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what the budget guarantees."""
+        return f"<p><strong>{escape(repr(self))}</strong></p><p>{escape(self.describe())}</p>"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Budget.from_json` rebuilds this budget."""
         return {"kind": type(self).__name__, **asdict(self)}
@@ -137,14 +148,14 @@ class Budget(Explained):
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Budget:
         """Rebuild a budget from what `to_json` returned."""
-        fields = dict(data)
-        kind = fields.pop("kind", None)
+        amounts = dict(data)
+        kind = amounts.pop("kind", None)
         if kind not in KINDS:
             raise BudgetError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
         try:
-            return KINDS[kind](**fields)
+            return KINDS[kind](**amounts)
         except TypeError:
-            raise BudgetError(f"data: a {kind} does not have the fields {sorted(fields)}") from None
+            raise BudgetError(f"data: a {kind} does not have the fields {sorted(amounts)}") from None
 
     def _cost(self) -> float:
         raise NotImplementedError
@@ -157,7 +168,7 @@ class Budget(Explained):
 
 
 @explained_class("qs.PrivacyCost(1.0)", BudgetArgumentError)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PrivacyCost(Budget):
     """The privacy cost β itself.
 
@@ -174,7 +185,7 @@ class PrivacyCost(Budget):
 
 
 @explained_class("qs.zCDP(rho=0.5), or qs.ApproxDP(epsilon=1.0, delta=1e-6)", BudgetArgumentError)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class zCDP(Budget):  # noqa: N801  this is how the literature writes it
     """Zero-concentrated differential privacy (Bun, Steinke 2016).
 
@@ -191,7 +202,7 @@ class zCDP(Budget):  # noqa: N801  this is how the literature writes it
 
 
 @explained_class("qs.GaussianDP(mu=1.0)", BudgetArgumentError)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianDP(Budget):
     """Gaussian differential privacy (Dong, Roth, Su 2022).
 
@@ -225,7 +236,7 @@ class GaussianDP(Budget):
 
 
 @explained_class("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ApproxDP(Budget):
     """(ε, δ)-differential privacy.
 
