@@ -88,12 +88,12 @@ class Budget(Explained):
     @cached_property
     def privacy_cost(self) -> float:
         """The β that a plan may spend in total."""
-        return self._cost()
+        raise NotImplementedError
 
     @property
     def discrete_privacy_cost(self) -> float:
         """The β that a plan may spend in total when the noise is discrete Gaussian."""
-        return self._discrete_cost()
+        return self.privacy_cost
 
     # `rho` and `mu` are cached, not plain, properties, so that a field of a subclass can replace them.
     @cached_property
@@ -157,12 +157,6 @@ class Budget(Explained):
         except TypeError:
             raise BudgetError(f"data: a {kind} does not have the fields {sorted(amounts)}") from None
 
-    def _cost(self) -> float:
-        raise NotImplementedError
-
-    def _discrete_cost(self) -> float:
-        return self.privacy_cost
-
     def _claim(self) -> str:
         return f"zero-concentrated differential privacy with rho = {readable(self.rho)}"
 
@@ -180,7 +174,8 @@ class PrivacyCost(Budget):
 
     _amounts: ClassVar[tuple[str, ...]] = ("cost",)
 
-    def _cost(self) -> float:
+    @cached_property
+    def privacy_cost(self) -> float:
         return self.cost
 
 
@@ -197,7 +192,8 @@ class zCDP(Budget):  # noqa: N801  this is how the literature writes it
 
     _amounts: ClassVar[tuple[str, ...]] = ("rho",)
 
-    def _cost(self) -> float:
+    @cached_property
+    def privacy_cost(self) -> float:
         return 2 * self.rho
 
 
@@ -215,11 +211,13 @@ class GaussianDP(Budget):
     _amounts: ClassVar[tuple[str, ...]] = ("mu",)
     letter: ClassVar[str] = "mu"
 
-    def _cost(self) -> float:
+    @cached_property
+    def privacy_cost(self) -> float:
         square = self.mu**2
         return square if Fraction(square) <= Fraction(self.mu) ** 2 else math.nextafter(square, 0)
 
-    def _discrete_cost(self) -> float:
+    @property
+    def discrete_privacy_cost(self) -> float:
         msg = (
             "mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so Gaussian DP with mu = "
             f"{self.mu} cannot be met with it"
@@ -265,10 +263,12 @@ class ApproxDP(Budget):
 
         return peak(rho)
 
-    def _cost(self) -> float:
+    @cached_property
+    def privacy_cost(self) -> float:
         return switch(lambda cost: exact_delta(cost, self.epsilon) <= self.delta)[0]
 
-    def _discrete_cost(self) -> float:
+    @property
+    def discrete_privacy_cost(self) -> float:
         return 2 * self.rho_for_discrete
 
     def _claim(self) -> str:
