@@ -270,7 +270,11 @@ class Circular(_OneAttribute):
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
         n, v = self.n, a.literals
-        return [f"{a.name} in {v[s]} .. {v[(s + m) % n]}" for s in range(n) for m in range(n)]
+        return [
+            f"{a.name} in {v[s]} .. {v[(s + m) % n]}" if m else a.exactly(a.name, s)
+            for s in range(n)
+            for m in range(n)
+        ]
 
     def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
