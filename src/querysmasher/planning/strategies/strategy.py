@@ -99,10 +99,6 @@ class Strategy(Stored, ABC):
         """Return the class of every value, by axis, and the rows over combinations of classes."""
         return tuple(map(np.arange, self.shape)), self.written_out().reshape(-1, *self.shape)
 
-    def combinations(self, rows: Array) -> Array:
-        """Return rows over the distinct columns, in order, as combinations of the strategy's."""
-        return self.transform(rows.reshape(-1, *self.shape))
-
     # --- integers ---
 
     @abstractmethod
