@@ -26,7 +26,7 @@ from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.strategies import has_own_centre
 from querysmasher.report.plan_data import shares, tenths
 from querysmasher.report.plan_report import error_data
-from querysmasher.workload.target import Target
+from querysmasher.workload.workload import Target
 from tests.statistics.dense import Dense
 
 PROCESSORS = range(4)

@@ -22,9 +22,8 @@ from querysmasher.planning.subworkload import Part, Piece, Term, separate
 from querysmasher.privacy.accounting import check_budget, squared_sensitivity
 from querysmasher.privacy.distributions import DISTRIBUTIONS
 from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.groups import Group
-from querysmasher.workload.joint import Affine
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import Affine, Rows
+from querysmasher.workload.workload import Group
 from tests import reference
 from tests.builders import COST, UNIFORM
 from tests.profiles import fewer

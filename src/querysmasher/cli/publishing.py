@@ -124,8 +124,8 @@ def write_answers(draft: Draft, read: Spec, measured: Release, form: str) -> lis
 def publish(draft: Draft, summary: dict[str, Any]) -> None:
     """Add the digests of all files to the summary, write it and publish the folder."""
     from querysmasher.cli.folder import SUMMARY
-    from querysmasher.release.description import document
     from querysmasher.release.verify import digests
+    from querysmasher.release.writing import document
 
     summary["digests"] = digests(draft.folder)
     (draft.folder / SUMMARY).write_bytes(document(summary))

@@ -24,8 +24,7 @@ from querysmasher.errors import TooLargeError, WorkloadError, as_given
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solvers.design import Design, solve_design
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 SWEEPS = 60
 CONVERGED = 1e-6

@@ -41,8 +41,7 @@ from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 HIDDEN = 1e-9
 """A variance below this fraction of what is known before other answers lower it is rounding error."""

@@ -15,7 +15,7 @@ themselves. Its error is known in advance: r = √(2/π) × RMSE × cells of a t
 of an unbiased table. The shares of both plans are mixed, with a weight that grows from 0 at r of about 2 to 1
 at r of about 0.01. All this needs only a rough size N, which must be public: the shares change with its
 logarithm. A plan is made without data. If nobody states N, `measure` learns it first, for 1% of the budget,
-and computes the shares of the rest from the noisy number (`sizing`).
+and computes the shares of the rest from the noisy number (`journal`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.budget import Budget, PrivacyCost
-from querysmasher.privacy.digests import canonical
+from querysmasher.privacy.entries import canonical
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 Place = tuple[int, ...]
 """Increasing indexes of attributes."""

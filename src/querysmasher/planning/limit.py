@@ -32,8 +32,7 @@ from querysmasher.planning.quasi_newton import minimize
 from querysmasher.planning.solvers.bounds import ProductSum, axis_weights, trace_root_bound
 from querysmasher.planning.split import PlacedFamily, split_rows
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from querysmasher.planning.objectives import LEAST
 from querysmasher.planning.objectives.variances import Extreme, extremes
 from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.privacy.budget import Budget
-from querysmasher.workload.predicates import check_workload
+from querysmasher.workload.builders import check_workload
 from querysmasher.workload.workload import Workload
 
 if TYPE_CHECKING:

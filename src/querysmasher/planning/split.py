@@ -24,7 +24,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.subworkload import Part, Piece, Subworkload, Term
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 NULL = 1e-12
 """A remainder shorter than this fraction of its query is rounding error and counts as zero."""

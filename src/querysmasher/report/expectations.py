@@ -19,8 +19,7 @@ from querysmasher.privacy.distributions import Distribution
 from querysmasher.report.guarantees import equivalents, promise
 from querysmasher.report.words import group_words, kind_words
 from querysmasher.schema import Schema
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 MOST_ENTRIES = 20_000_000
 """Maximum number of entries of a family that is written out to search for the largest error."""

@@ -22,8 +22,8 @@ from querysmasher.privacy.budget import ApproxDP, Budget
 from querysmasher.report.expectations import Expectation, by_kind, expect, largest_errors
 from querysmasher.report.guarantees import delta_of
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group
 
 MAX_ENTRIES = 3_000_000
 """Maximum number of values (24 MB) when rows of a family or queries over tied attributes are written out."""

@@ -29,7 +29,7 @@ from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, s
 from querysmasher.report.page import chart, checked_path, figures, page, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import group_words, schema_table, workload_table
-from querysmasher.workload.target import Target
+from querysmasher.workload.workload import Target
 
 SETS = 15
 """Maximum number of attribute sets in the budget's chart; more are combined by their number of attributes."""

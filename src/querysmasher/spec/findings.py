@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from querysmasher import errors
+from querysmasher.attributes import literal
 from querysmasher.errors import QuerySmasherError, SpecError, as_share, suggestion
-from querysmasher.labels import literal
 from querysmasher.spec.model import SECTIONS, Section
 
 Place = tuple[str | int, ...]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from querysmasher.data.dialect import CSV
+from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.mechanisms.basis import BASES

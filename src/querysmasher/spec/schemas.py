@@ -16,9 +16,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from querysmasher.attributes import KINDS, WORDS, Attribute, Binned
+from querysmasher.attributes import KINDS, WORDS, Attribute, Binned, Label, literal
 from querysmasher.errors import FileError, SchemaError, SpecError
-from querysmasher.labels import Label, literal
 from querysmasher.schema import Schema
 from querysmasher.spec.findings import Findings, Place, shown, within
 from querysmasher.spec.model import ATTRIBUTES, Bins, Section, Values

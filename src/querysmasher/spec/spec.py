@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from querysmasher.comparing import check_error_share
-from querysmasher.data.dialect import CSV
 from querysmasher.data.foreign import quietly
+from querysmasher.data.framing import CSV
 from querysmasher.errors import FileError, SpecError
+from querysmasher.journal import check_error_share
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.planner import least_budget, plan
 from querysmasher.privacy.budget import Budget

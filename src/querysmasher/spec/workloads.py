@@ -34,18 +34,16 @@ from querysmasher.workload.builders import (
     abs_difference,
     affine,
     all_kway,
+    family_for,
     linear,
     marginals,
     queries,
     random_queries,
+    where,
 )
-from querysmasher.workload.checks import check_weights
-from querysmasher.workload.choice import family_for
-from querysmasher.workload.families import ONE_ATTRIBUTE
-from querysmasher.workload.family import Family
+from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
+from querysmasher.workload.family import Family, check_weights
 from querysmasher.workload.hierarchy import titled_hierarchy
-from querysmasher.workload.intervals import Intervals
-from querysmasher.workload.predicates import where
 from querysmasher.workload.workload import Workload
 
 HIERARCHY_KEYS = {"hierarchy", "leaves", "weights", "codebook"}

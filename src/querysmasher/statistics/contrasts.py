@@ -25,7 +25,7 @@ from querysmasher.errors import WorkloadError
 from querysmasher.statistics.figures import Column, Figure, Figures, Linear, Source
 from querysmasher.statistics.ratios import TOO_CLOSE
 from querysmasher.statistics.tables import CrossTable
-from querysmasher.workload.predicates import where as counting
+from querysmasher.workload.builders import where as counting
 from querysmasher.workload.workload import Workload
 
 Operand = str | Workload | Figures | Figure | CrossTable

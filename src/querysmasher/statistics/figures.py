@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import TooLargeError, WorkloadError
+from querysmasher.fields import index_in
 from querysmasher.formatting import columns as aligned
-from querysmasher.formatting import figure
+from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
-from querysmasher.indexes import index_in
 from querysmasher.release.answers import Answers
-from querysmasher.release.frame import column_names, frame, value_column
+from querysmasher.release.tidy import column_names, frame, value_column
 from querysmasher.schema import Schema
 from querysmasher.statistics.reliability import (
     MAX_JOINT,
@@ -37,7 +37,6 @@ from querysmasher.statistics.reliability import (
     pointwise,
     together,
 )
-from querysmasher.text import one_line
 from querysmasher.workload.workload import Workload
 
 SHOWN = 30

@@ -55,8 +55,7 @@ from querysmasher.statistics.selection import (
     rows_on,
     select,
 )
-from querysmasher.workload.families import Identity, Prefix
-from querysmasher.workload.intervals import Intervals
+from querysmasher.workload.families import Identity, Intervals, Prefix
 
 SEPARATE = "A quantile is the first value with at least that share of the records up to it."
 STD = "std is half the width of the 68% interval."

@@ -22,9 +22,8 @@ from querysmasher.schema import Schema
 from querysmasher.statistics.figures import Column, Linear, Source, cell_columns
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import MAX_MATRIX_ENTRIES, Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group, Workload
 
 WRITTEN_OUT = 2_000
 """Maximum number of values of an attribute whose queries are written out where there is another way."""

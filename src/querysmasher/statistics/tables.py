@@ -17,15 +17,14 @@ from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError, as_given, suggestion
 from querysmasher.formatting import columns as aligned
-from querysmasher.formatting import figure
+from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
-from querysmasher.release.frame import frame
+from querysmasher.release.tidy import frame
 from querysmasher.statistics.figures import Column, Figure, Figures, Linear, Source, cell_columns
 from querysmasher.statistics.ratios import Parts, ratios_of
 from querysmasher.statistics.reliability import SUPPRESSED, THRESHOLDS, UNRELIABLE, Rules
 from querysmasher.statistics.selection import Factor, Selection, check_sizes, rows_on, select
-from querysmasher.text import one_line
 from querysmasher.workload.builders import marginals, queries
 
 MAX_ROWS, MAX_COLUMNS = 40, 16

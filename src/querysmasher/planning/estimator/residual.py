@@ -23,7 +23,7 @@ from querysmasher.planning.split import NULL, Kept, PlacedFamily, split_axis, sp
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 
 def _reduced(rows: Array) -> Array:

@@ -41,7 +41,7 @@ from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily, split_axis
 from querysmasher.planning.strategies import Strategy
 from querysmasher.schema import Schema
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 Place = tuple[int, ...]
 """An attribute set: increasing indexes in the schema."""

@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.workload.family import Family
-from querysmasher.workload.line import LineSums, Places
+from querysmasher.workload.family import Family, LineSums, Places
 
 STEP = 0.6
 """Step in log t: the error of the trapezoidal rule is of the order exp(−π²/STEP), below 1e-7."""

@@ -35,8 +35,7 @@ from querysmasher.planning.strategies import AxisStrategy
 from querysmasher.planning.subworkload import Piece, Term
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 
 def large_attributes(workload: Workload, *, mean: bool = True) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from querysmasher.planning.solvers.bounds import independent_root, root_diagonal
 from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
 from querysmasher.planning.strategies import MergedStrategy
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 
 def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:

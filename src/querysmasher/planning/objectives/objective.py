@@ -32,8 +32,7 @@ from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate
 from querysmasher.privacy.budget import Budget, PrivacyCost
 from querysmasher.privacy.rates import readable
-from querysmasher.workload.target import Target
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Target, Workload
 
 MET = 1 + 1e-9
 """A target is met by a plan that ignores it if no standard error exceeds it by more than this factor."""

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import TIE, Array, first_largest, in_order
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
+from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.estimator.shares import Tied, tied
@@ -33,8 +34,7 @@ from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
 from querysmasher.schema import Schema
-from querysmasher.text import one_line
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 if TYPE_CHECKING:
     from querysmasher.planning.plan import Plan

@@ -27,12 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from querysmasher.data.counter import Limits
-from querysmasher.data.counting import Codes
-from querysmasher.data.texts import Texts
-from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, plain_number
+from querysmasher.data.counting import Codes, Limits
+from querysmasher.data.values import EXACT, EXACT_FLOATS, INT64, MISSING_TYPES, Texts, plain_number
 from querysmasher.errors import DataError
-from querysmasher.privacy.counter import Counts
+from querysmasher.privacy.counts import Counts
 from querysmasher.privacy.persons import Bound
 
 WORK_BYTES = 40
@@ -299,8 +297,7 @@ def bounded_in_order(bound: Bound, chunks: Iterable[Codes]) -> Iterator[Codes]:
         codes = chunk if rest is None else joined([rest, chunk])
         names = codes.names
         if not pc.all(pc.greater_equal(names[1:], names[:-1]), min_count=0).as_py():
-            msg = "data: the engine did not sort the records by person"
-            raise DataError(msg)
+            raise DataError("data: the engine did not sort the records by person")
         last = np.asarray(pc.equal(names, names[-1]))
         yield chosen(bound, codes.where(~last))
         rest = codes.where(last)

@@ -9,16 +9,15 @@ from typing import cast
 import duckdb
 import narwhals as nw
 
-from querysmasher.data.counter import Limits
-from querysmasher.data.dialect import CSV
-from querysmasher.data.doubles import without_doubles
-from querysmasher.data.files import check_exists, count_file, count_relation
+from querysmasher.data.counting import Limits
 from querysmasher.data.foreign import quietly
-from querysmasher.data.frames import count_frame
+from querysmasher.data.frames import count_frame, without_doubles
+from querysmasher.data.framing import CSV
+from querysmasher.data.paths import check_exists, count_file, count_relation
 from querysmasher.data.rows import RowEncoder
 from querysmasher.data.spark import SparkCounter, is_spark_frame
 from querysmasher.errors import DataError, as_given
-from querysmasher.privacy.counter import Counter
+from querysmasher.privacy.counts import Counter
 from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
 
@@ -74,10 +73,9 @@ def open_table(
     native = without_doubles(native, rows.columns)
     frame = quietly("opening the frame", nw.from_native, native, pass_through=True)
     if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
-        msg = (
+        raise DataError(
             "data: expected a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a "
             f"CSV or Parquet file, got {as_given(data)}; for lists, arrays and columns write "
             "pandas.DataFrame({'sex': ['F', 'M'], 'age': [30, 40]})"
         )
-        raise DataError(msg)
     return count_frame(rows, frame, limits)
