@@ -117,13 +117,8 @@ class RowsStrategy(Strategy):
     def orthonormal(self) -> Self:
         return replace(self, matrix=self.span.basis.T / self._roots, lattice=None)  # type: ignore[type-var]
 
-    @property
-    def spread(self) -> float:
-        """The ratio of row lengths, or of those of the lattice, whose coefficients are rounded."""
-        spans = [self.span] if self.lattice is None else [self.span, Span(self.lattice, self._roots)]
-        if not all(span.lengths.all() for span in spans):
-            return math.inf
-        return max(float(span.lengths.max() / span.lengths.min()) for span in spans)
+    def combinations(self, rows: Array) -> Array:
+        return self.span.coefficients(rows * self._roots)
 
     @property
     def leverage(self) -> float:
@@ -217,11 +212,10 @@ class RowsStrategy(Strategy):
         return Span.of(self.lattice).coefficients(self.matrix)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        coefficients = self.of_integers(rounded).span.coefficients(self.matrix * self._roots)
-        return float(_lengths(coefficients).max()) * float(squared_sensitivity(rounded))
-
-    def survives(self, rounded: IntegerStrategy) -> bool:
-        return self.of_integers(rounded).span.is_independent()
+        again = self.of_integers(rounded)
+        if not again.span.is_independent():
+            return math.inf
+        return float(_lengths(again.combinations(self.matrix)).max()) * float(squared_sensitivity(rounded))
 
     # --- files ---
 

@@ -117,7 +117,7 @@ class Partition:
 
     def __post_init__(self) -> None:
         """Check that every class and every column is used; keep read-only copies."""
-        require(type(self.maps) is tuple and self.maps, "partition: expected a tuple of maps, one per axis")
+        require(type(self.maps) is tuple, "partition: expected a tuple of maps, one per axis")
         maps = tuple(words("partition: a map of values to classes", one, 1) for one in self.maps)
         labels = words("partition: its labels", self.labels, len(maps))
         classes = tuple(_count("a map of values to classes", one) for one in maps)
@@ -144,7 +144,8 @@ class Partition:
     @cached_property
     def sizes(self) -> Array:
         """Number of cells of every column."""
-        coarse = reduce(np.multiply.outer, (np.bincount(one).astype(float) for one in self.maps))
+        counts = (np.bincount(one).astype(float) for one in self.maps)
+        coarse: Array = reduce(np.multiply.outer, counts, np.ones(()))
         return np.bincount(self.labels.ravel(), coarse.ravel()).astype(float)
 
     @cached_property
@@ -222,7 +223,7 @@ class Merged(Columns):
         self._keep(matrix=2)
         object.__setattr__(self, "maps", self.partition.maps)
         object.__setattr__(self, "labels", self.partition.labels)
-        fits = self.matrix.shape[1] == self.partition.columns
+        fits = self.maps and self.matrix.shape[1] == self.partition.columns
         require(fits, "strategy: expected as many columns in a merged matrix as its labels name")
 
     @cached_property
