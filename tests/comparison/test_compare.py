@@ -48,7 +48,7 @@ def test_the_best_comes_first_and_ties_keep_their_order(comparison):
 def test_the_budget_scales_hdmm_as_it_scales_the_others(comparison):
     for budget in (qs.zCDP(2.0), qs.PrivacyCost(1.0, neighbours="replace_one")):
         other = by_name(qs.compare(WORKLOAD, budget, ["hdmm"]))["hdmm"]
-        scale = (budget.unit.squared_change() / budget.privacy_cost) ** 0.5
+        scale = (budget.unit.change() / budget.privacy_cost) ** 0.5
         assert other.rmse == pytest.approx(by_name(comparison)["hdmm"].rmse * scale)
         assert ("number of records" in other.note) == budget.unit.total_is_public
 

@@ -132,7 +132,7 @@ def _shares_of_whole(plan: Plan) -> dict[int, float]:
         queries = sum(plan.workload.groups[place].rows for place in m.whole)
         for place in m.whole:
             own = plan.workload.groups[place].rows / queries
-            shares[place] = own * plan.budget.unit.squared_change() / m.variance / plan.privacy_cost
+            shares[place] = own * plan.budget.unit.change() / m.variance / plan.privacy_cost
     return shares
 
 
