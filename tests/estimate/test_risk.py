@@ -13,7 +13,7 @@ import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.evidence import Evidence, Noisy
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.risk import TOLERATED, Space, _reach, settled
+from querysmasher.estimate.risk import ALONE, TOLERATED, Space, _measured, _moved, _reach, settled
 from tests.estimate.tables import evidence, people, residual
 from tests.release.tables import frame, marginal, simulations
 
@@ -242,3 +242,26 @@ def test_the_risk_of_tables_of_the_fewest_attributes_is_estimated_first(monkeypa
     assert set(settled(Model(known), singles + pairs).weights) == {1}
     monkeypatch.setattr("querysmasher.estimate.risk.LARGEST", 1000)
     assert set(settled(Model(known), singles + pairs).weights) == {1, 2}
+
+
+def test_what_is_asked_for_weighs():
+    """Making a rough table non-negative adds records to it: less so if its margins are asked for, too."""
+    known, _ = noisy_evidence((2, 7), [(0, 1)])
+    model = Model(known)
+
+    def added(asked):
+        space = Space(known, _measured(model, asked))
+        noisy = space.coordinates([known.noisy(place).values for place in space.sets])
+        return space.nearest(noisy, model)[0] - noisy[0]
+
+    assert 0 < added({(0,), (1,), (0, 1)}) < 0.5 * added({(0, 1)})
+
+
+def test_the_total_moves_no_farther_than_is_safe():
+    """Also where the sets gain so much that all together may be moved the whole way."""
+    rng = np.random.default_rng(0)
+    singles = [Noisy((a,), residual(rng.normal(0, 10, 7)), 100.0) for a in range(3)]
+    known = Evidence.of(qs.Schema.of(a=7, b=7, c=7), [Noisy((), np.array(60.0), 400.0), *singles])
+    _, moved = _moved(Model(known), Space(known, [(0,), (1,), (2,)]))
+    assert Model(known).total < 50
+    assert moved[0] == pytest.approx(60 - math.sqrt(ALONE * 400))

@@ -3,8 +3,8 @@
 A small table without structure has nothing that shrinkage could use, and what the model assumes then costs
 more than it gains. Let z be the noisy residuals of some sets, in orthonormal coordinates with noise of
 variance s², and b those of the model's tables. Errors of sets add up: an error in a coordinate of set B
-weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B. With g = z − b, ‖g‖² = Σ wg² and λ = Σ wg²·ws²/‖g‖², the mean
-of ws² in the direction of g, the residuals
+weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B asked for. With g = z − b, ‖g‖² = Σ wg² and
+λ = Σ wg²·ws²/‖g‖², the mean of ws² in the direction of g, the residuals
 
     v = z − a·g,      a the largest number of at most 1 with  a²‖g‖² − 2a(Σ ws² ∂g/∂z − 2λ) ≤ 0.02 Σ ws²,
 
@@ -12,9 +12,9 @@ have an expected weighted squared error of at most 1.02 times that of z, as docs
 by Stein's identity. Where the model is any good, a is 1, and its tables are taken as they are; where its
 estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
 estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
-do all below the smallest tables asked for. So that no set pays for the others, each moves at most as far as
-its own a allows or, if that is farther, by the root of 0.05 of its noise, which adds at most 0.05 of its
-noise to its risk (limited translation, Efron and Morris 1972).
+do all below the smallest tables asked for. So that no set pays for the others, each, and the total, moves at
+most as far as its own a allows or, if that is farther, by the root of 0.05 of its noise, which adds at most
+0.05 of its noise to its risk (limited translation, Efron and Morris 1972).
 
 If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
 are among these, and the projection onto a convex set never increases the distance to any of its points.
@@ -93,7 +93,7 @@ def _small(sizes: Sequence[int], places: set[Place]) -> set[Place]:
 
 
 def _measured(model: Model, places: set[Place]) -> list[Place]:
-    """Return the largest sets of which all parts were measured, below those asked for."""
+    """Return the sets asked for of which all parts were measured, and the largest such sets below others."""
     sizes = model.schema.sizes
     known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
 
@@ -112,7 +112,8 @@ def _measured(model: Model, places: set[Place]) -> list[Place]:
             found |= set(level)
             level = list(filter(follows, larger))
     inside = {some for place in found for some in subsets(place) if some != place}
-    return sorted(found - inside - {()})
+    largest = found - inside - {()}
+    return sorted(largest | (found & places)) if largest else []
 
 
 def _moved(model: Model, space: Space) -> tuple[Array, Array]:
@@ -142,7 +143,7 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for orders in space.blocks:
         own = np.isin(space.orders, orders)
         moves[own] = reach(own)
-    for alone in space.slices[1:]:  # not the total, of which every table has a share
+    for alone in space.slices:
         length = max(float(squares[alone].sum()), 1e-300)
         limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
         moves[alone] = np.minimum(moves[alone], limit)
@@ -182,7 +183,7 @@ class Space:
     def __init__(self, evidence: Evidence, tables: Sequence[Place], smallest: int = 1) -> None:
         """Take what was measured, tables of which all parts were, and the least size of those asked for."""
         self._sizes = evidence.schema.sizes
-        self._largest = tables
+        self._asked = tables
         self._smallest = smallest
         found = {some for place in tables for some in subsets(place)}
         self.sets = sorted(found, key=lambda place: (len(place), place))
@@ -252,7 +253,7 @@ class Space:
     def _stacks(self) -> list[tuple[tuple[int, ...], list[Place], Indexes]]:
         """Tables of one shape, with the indexes of the coordinates of each; the first stands for a mean."""
         found: dict[tuple[int, ...], list[Place]] = {}
-        for table in self._largest:
+        for table in self._asked:
             found.setdefault(tuple(self._sizes[a] for a in table), []).append(table)
         return [(shape, own, np.stack(list(map(self._indexes, own)))) for shape, own in found.items()]
 
@@ -266,7 +267,7 @@ class Space:
         return result
 
     def cells(self, coordinates: Array) -> list[Array]:
-        """Return the cells of the largest tables, in stacks of one shape."""
+        """Return the cells of the tables, in stacks of one shape."""
         return [
             along_axes(coordinates[indexes], 1, [_lifting(n).T for n in shape])
             for shape, _, indexes in self._stacks
