@@ -13,8 +13,8 @@ by Stein's identity. Where the model is any good, a is 1, and its tables are tak
 estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
 estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
 do all below the smallest tables asked for. So that no set pays for the others, each, and the total, moves at
-most as far as its own a allows or, if that is farther, by the root of 0.05 of its noise, which adds at most
-0.05 of its noise to its risk (limited translation, Efron and Morris 1972).
+most as far as its own a allows or, if that is farther, by the root of 0.03 of its noise, which adds at most
+0.03 of its noise to its risk (limited translation, Efron and Morris 1972).
 
 If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
 are among these, and the projection onto a convex set never increases the distance to any of its points.
@@ -44,7 +44,7 @@ LARGEST = 100_000
 TOLERATED = 0.02
 """Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
 
-ALONE = 0.05
+ALONE = 0.03
 """Square of how far a set may always move, as a share of its noise: what this can cost it at most."""
 
 DIRECTIONS = 10
