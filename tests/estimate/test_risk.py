@@ -13,7 +13,7 @@ import querysmasher as qs
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.estimate.evidence import Evidence, Noisy
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.risk import ALONE, TOLERATED, Space, _measured, _moved, _reach, settled
+from querysmasher.estimate.risk import TOLERATED, TOTAL, Space, _measured, _moved, _reach, settled
 from tests.estimate.tables import evidence, people, residual
 from tests.release.tables import frame, marginal, simulations
 
@@ -264,4 +264,17 @@ def test_the_total_moves_no_farther_than_is_safe():
     known = Evidence.of(qs.Schema.of(a=7, b=7, c=7), [Noisy((), np.array(60.0), 400.0), *singles])
     _, moved = _moved(Model(known), Space(known, [(0,), (1,), (2,)]))
     assert Model(known).total < 50
-    assert moved[0] == pytest.approx(60 - math.sqrt(ALONE * 400))
+    assert moved[0] == pytest.approx(60 - math.sqrt(TOTAL * 400))
+
+
+@pytest.mark.slow
+def test_a_pair_that_is_shrunk_on_one_side_of_a_threshold_is_no_worse_than_unbiased():
+    counts = np.array([8, 9, 6, 14, 15, 19, 5, 17, 5, 10, 10, 2, 15, 6, 25, 11]).reshape(2, 2, 2, 2)
+    schema = qs.Schema.of(a=2, b=2, c=2, d=2)
+    workload = 3.0 * qs.marginals(schema, 1) + qs.marginals(schema, 2)
+    exact = counts.sum(axis=(0, 1))
+    ours = theirs = 0.0
+    for release in simulations(qs.plan(workload, qs.PrivacyCost(12.5)), counts, range(50)):
+        ours += float(np.sum((np.asarray(release.estimate().marginal("c", "d")) - exact) ** 2))
+        theirs += float(np.sum((np.asarray(release.marginal("c", "d")) - exact) ** 2))
+    assert ours <= 1.05 * theirs  # the seeds are fixed
