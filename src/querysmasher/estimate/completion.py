@@ -22,6 +22,9 @@ SWEEPS = 8
 CONVERGED = 1e-12
 """Share of the records by which a margin may be wrong at the end."""
 
+NEARLY = 1e-9
+"""Share of the records that a table may lack."""
+
 SMALLEST = 1e-140
 """Shares of the records that count as zero."""
 
@@ -131,6 +134,23 @@ def lower_part(singles: Sequence[Array], pairs: Mapping[Axes, Array]) -> Array:
         others = math.prod(sizes[a] for a in range(3) if a not in kept)
         result += margin.reshape(count, *spread) * ((-1) ** len(kept) / others)
     return result
+
+
+def filled(tables: Array, singles: Sequence[Array], masks: Array) -> Array:
+    """Return tables with the sum of the singles, in place.
+
+    Margins that contradict each other leave no cell for some records: these are spread over the cells of
+    `masks` as if attributes were independent.
+    """
+    spread = tuple(range(1, tables.ndim))
+    totals = singles[0].sum(axis=1)
+    missing = totals - tables.sum(axis=spread)
+    lost = missing > NEARLY * totals
+    if lost.any():
+        shares = start([own[lost] for own in singles], {}) * (masks[lost] if masks.ndim else masks)
+        scale = quotient(missing[lost], shares.sum(axis=spread))
+        tables[lost] += shares * scale.reshape(-1, *[1] * len(spread))
+    return tables
 
 
 def quotient(upper: Array, lower: Array) -> Array:

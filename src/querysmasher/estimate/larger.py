@@ -14,7 +14,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.estimate.batches import arranged, batches
-from querysmasher.estimate.completion import Axes, fitted, lower_part, start, triples
+from querysmasher.estimate.completion import Axes, filled, fitted, lower_part, start, triples
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.nonnegative import centred, onto_margins
 from querysmasher.estimate.pairs import Pairs, without_sums
@@ -53,6 +53,7 @@ class Larger:
             if measured:
                 known = [one for one in noisy if one is not None]
                 targets[measured] = self._around([some[i] for i in measured], targets[measured], known)
+            targets = filled(targets, self._singles(some), self._masks(some))
             for place, table in zip(some, targets, strict=True):
                 yield tuple(sorted(place)), _increasing(table, place)
 

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
 from querysmasher.estimate.batches import batches
-from querysmasher.estimate.completion import Axes, fitted
+from querysmasher.estimate.completion import Axes, filled, fitted
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.nonnegative import with_margins
@@ -45,8 +45,8 @@ LARGEST = 100_000
 TOLERATED = 0.02
 """Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
 
-ALONE, TOTAL = 0.003, 0.03
-"""Squares of how far a set, and the total, may always move, as shares of their noise."""
+ALONE = 0.003
+"""Square of how far a set may always move, as a share of its noise."""
 
 DIRECTIONS = 10
 """Minimum number of directions that are moved alone: of d directions, d - 2 can gain."""
@@ -77,6 +77,7 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
     if (moves == 1).all():
         model.weights = weights
         return model
+    space = Space(model.evidence, sorted({(), *tables}))  # the total counts as a table of its own
     known = space.tables(space.nearest(coordinates, model), model)
     return Model(model.evidence, model.least, known, weights)
 
@@ -145,10 +146,9 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for orders in space.blocks:
         own = np.isin(space.orders, orders)
         moves[own] = reach(own)
-    for place, alone in zip(space.sets, space.slices, strict=True):
+    for alone in space.slices:
         length = max(float(squares[alone].sum()), 1e-300)
-        share = ALONE if place else TOTAL
-        limit = max(reach(alone), math.sqrt(share * float(noise[alone].sum()) / length))
+        limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
         moves[alone] = np.minimum(moves[alone], limit)
     return moves, noisy - moves * away
 
@@ -205,12 +205,13 @@ class Space:
         """What a squared error in each coordinate weighs, over all tables."""
 
     def means(self, moves: Array) -> dict[int, float]:
-        """Return the mean of numbers per coordinate, weighted by the noise, by the number of attributes."""
-        noise = self.weights * self.variances
+        """Return the means of numbers per coordinate, weighted by the noise, by the number of attributes."""
+        noise, rest = self.weights[1:] * self.variances[1:], 1.0 - moves[1:]
+        orders = self.orders[1:]
         return {
-            order: 1.0 - float((1.0 - moves[own]) @ noise[own] / noise[own].sum())
-            for order in np.unique(self.orders[self.variances > 0]).tolist()
-            if (own := self.orders == order).any()
+            order: 1.0 - float(rest[own] @ noise[own] / noise[own].sum())
+            for order in np.unique(orders[noise > 0]).tolist()
+            if (own := orders == order).any()
         }
 
     @property
@@ -317,6 +318,9 @@ class Space:
                 tables = fitted(tables, margins)
                 if order == 2 and masks.all():
                     tables = with_margins(tables, margins[0,], margins[1,])
+                elif order > 1:
+                    singles = [np.stack([found[place[axis],] for place in some]) for axis in range(order)]
+                    tables = filled(tables, singles, masks)
                 tables.flags.writeable = False
                 found.update(zip(some, tables, strict=True))
         return found
