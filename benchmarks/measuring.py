@@ -128,8 +128,11 @@ def stream(rows):
 def noise(size):
     from fractions import Fraction  # noqa: PLC0415
 
-    from querysmasher.privacy.noise import OpenDPDiscreteGaussian  # noqa: PLC0415
-    from querysmasher.privacy.sampler import DiscreteGaussian, RoundedGaussian  # noqa: PLC0415
+    from querysmasher.privacy.noise import (  # noqa: PLC0415
+        DiscreteGaussian,
+        OpenDPDiscreteGaussian,
+        RoundedGaussian,
+    )
 
     sources = {
         "rounded Gaussian": (RoundedGaussian(), size),

@@ -260,7 +260,7 @@ def perform_measured(n, records):
     import pyarrow as pa  # noqa: PLC0415
 
     import querysmasher as qs  # noqa: PLC0415
-    from querysmasher.data import open_table  # noqa: PLC0415
+    from querysmasher.data.sources import open_table  # noqa: PLC0415
 
     schema = qs.Schema.of(a=n)
     workload = qs.queries(schema, a="prefix")

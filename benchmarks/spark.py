@@ -123,7 +123,7 @@ def passed(frame):
 
 def counted(data):
     """Count the records, then all triples, as measuring does; smaller tables are sums of these."""
-    from querysmasher.data import open_table  # noqa: PLC0415
+    from querysmasher.data.sources import open_table  # noqa: PLC0415
     from querysmasher.schema import Schema  # noqa: PLC0415
 
     schema = Schema.of({f"x{i}": size for i, size in enumerate(SIZES)})

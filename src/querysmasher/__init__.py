@@ -38,8 +38,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name from its module, once."""
     if name not in _HOMES:
         public = [] if name.startswith("_") else __all__
-        msg = f"module {__name__!r} has no attribute {name!r}{suggestion(name, public)}"
-        raise UnknownNameError(msg)
+        raise UnknownNameError(f"module {__name__!r} has no attribute {name!r}{suggestion(name, public)}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 

@@ -1,16 +1,76 @@
-"""Attributes: columns of the table, each with a fixed, public list of values."""
+"""Attributes: columns of the table, each with a fixed, public list of values (labels)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime, time
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
 from querysmasher.errors import SchemaError, as_given, explained_class, nearest, some
-from querysmasher.labels import Label, checked_label, from_plain, literal, plain
+
+Label = str | int | float | bool | date
+"""Types of the values of an attribute."""
+
+
+def literal(value: object) -> str:
+    """Return a value as predicates and messages write it: strings and dates in quotes.
+
+    >>> literal("F"), literal(3), literal(date(2024, 3, 1))
+    ("'F'", '3', "'2024-03-01'")
+    """
+    return repr(str(value)) if type(value) is date else repr(value)
+
+
+def plain(value: Label) -> Any:
+    """Return a label as JSON; a date is marked as such, to distinguish it from a string."""
+    return {"date": str(value)} if isinstance(value, date) else value
+
+
+def from_plain(value: Any) -> Any:
+    """Return the label that `plain` returned as JSON."""
+    if not isinstance(value, dict) or set(value) != {"date"}:
+        return value
+    try:
+        return date.fromisoformat(value["date"])
+    except (TypeError, ValueError):
+        raise SchemaError(f"date: expected a string such as '2024-03-01', got {value['date']!r}") from None
+
+
+def checked_label(name: str, value: Any, quoted: bool = True) -> Label:
+    """Return a value of the attribute `name` as a plain Python label; refuse an invalid one.
+
+    Messages quote it if `quoted`.
+    """
+    if type(value) is int or type(value) is str:  # nearly all values, of which there may be a million
+        return value
+    if getattr(getattr(value, "dtype", None), "kind", "") == "M" and value.ndim == 0:
+        day = value.astype("datetime64[D]")
+        if day != value:  # also true of what is not a time
+            raise _no_day(name, value if quoted else None)
+        value = day
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()  # a numpy scalar
+    if isinstance(value, datetime):
+        midnight = datetime.combine(value.date(), time.min) if value == value else None  # noqa: PLR0124 - NaT
+        if value.tzinfo is not None or value != midnight:
+            raise _no_day(name, value if quoted else None)
+        return value.date()
+    if not isinstance(value, str | int | float | bool | date):
+        got = as_given(value) if quoted or value is None else f"values of type {type(value).__name__}"
+        raise SchemaError(f"values of attribute {name!r}: expected strings, numbers or dates, got {got}")
+    if isinstance(value, float) and math.isnan(value):
+        raise SchemaError(f"values of attribute {name!r}: NaN is not allowed as a value")
+    return value
+
+
+def _no_day(name: str, value: object) -> SchemaError:
+    got = "" if value is None else f", got {value}"
+    return SchemaError(f"values of attribute {name!r}: expected dates without time or time zone{got}")
+
 
 WORDS = ("title", "description", "unit")
 """Words about an attribute for readers."""
@@ -58,8 +118,7 @@ class Attribute:
     def __post_init__(self) -> None:
         """Check the name and the values, and freeze the values."""
         if type(self) is Attribute:
-            msg = "Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic"
-            raise SchemaError(msg)
+            raise SchemaError("Attribute is abstract: use Categorical, Ordinal, Binned or Cyclic")
         if not isinstance(self.name, str) or not self.name:
             example = f"qs.{type(self).__name__}('age', …), the name first"
             msg = f"name: expected a non-empty string, got {as_given(self.name)}; write {example}"
@@ -81,11 +140,10 @@ class Attribute:
             raise SchemaError(f"{msg}; list every possible value once")
         both = [v for v in self.values if isinstance(v, date) and str(v) in self._positions]
         if both:
-            msg = (
+            raise SchemaError(
                 f"values of attribute {self.name!r}: {literal(both[0])} is given both as a date and as a "
                 "string"
             )
-            raise SchemaError(msg)
         if self.missing is not None:
             object.__setattr__(self, "missing", self._declared(self.missing))
         for key in WORDS:
@@ -112,14 +170,12 @@ class Attribute:
         elif isinstance(given, Sequence) and not isinstance(given, str) and len(given) == self.size:
             labels = list(given)
         else:
-            msg = (
+            raise SchemaError(
                 f"value_labels of attribute {self.name!r}: expected a mapping from values to labels, or a "
                 f"list of {self.size:,} labels"
             )
-            raise SchemaError(msg)
         if not all(isinstance(label, str) and label.strip() for label in labels):
-            msg = f"value_labels of attribute {self.name!r}: expected non-empty strings"
-            raise SchemaError(msg)
+            raise SchemaError(f"value_labels of attribute {self.name!r}: expected non-empty strings")
         return tuple(labels)
 
     def _declared(self, value: object) -> Label:
@@ -127,11 +183,10 @@ class Attribute:
         try:
             return self.values[self.position(checked_label(self.name, value))]
         except SchemaError:
-            msg = (
+            raise SchemaError(
                 f"missing of attribute {self.name!r}: expected one of its values, {some(self.literals)}, got "
                 f"{_shown(value)}"
-            )
-            raise SchemaError(msg) from None
+            ) from None
 
     @property
     def size(self) -> int:
@@ -180,8 +235,7 @@ class Attribute:
         try:
             return self._positions[value]  # type: ignore[index]
         except (KeyError, TypeError):
-            msg = f"attribute {self.name!r} has no value {self._misspelt(value)}"
-            raise SchemaError(msg) from None
+            raise SchemaError(f"attribute {self.name!r} has no value {self._misspelt(value)}") from None
 
     def _misspelt(self, value: object) -> str:
         """Return what was given, the value that may be meant, and the values."""
@@ -312,8 +366,7 @@ def attribute_from_json(data: Mapping[str, Any]) -> Attribute:
     fields = dict(data)
     kind = fields.pop("kind", None)
     if kind not in KINDS:
-        msg = f"kind: expected one of {sorted(KINDS)}, got {kind!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
     if isinstance(fields.get("values"), list):
         fields["values"] = [*map(from_plain, fields["values"])]
     if "missing" in fields:

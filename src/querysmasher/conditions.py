@@ -1,4 +1,9 @@
-"""Predicates over values, read into masks over cells."""
+"""Predicates over values, read into masks over cells; what is wrong with one that cannot be read.
+
+A name is plain if Python reads it as one name, and in brackets otherwise. Every shell preserves brackets
+inside single and double quotes, whereas backticks would run a command:
+`querysmasher answer out "[hours-per-week] >= 40"`. A closing bracket in a name is written twice.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,9 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import date
 from itertools import pairwise
 from typing import Any, Protocol
@@ -15,10 +21,169 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.advice import Advice
 from querysmasher.attributes import Attribute
 from querysmasher.errors import PredicateError, SchemaError, UnknownAttributeError, as_given, nearest
-from querysmasher.names import QuotedNames, bare_names, written_name
+from querysmasher.formatting import written_name
+
+_TEXT = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+_LIST = r"\bin\s*\["  # what is in these brackets is a list of values
+TOKEN = re.compile(rf"{_TEXT}|{_LIST}|`(?P<ticks>[^`]*)`|\[(?P<name>(?:[^\]]|\]\])*)\]")
+"""A string, the start of a list, or a name in backticks or brackets."""
+
+OPERATORS = ("and", "or", "not", "in", "is")
+
+
+class QuotedNames:
+    """A predicate with every quoted name replaced by an identifier, and their meanings."""
+
+    def __init__(self, text: str, known: Collection[str]) -> None:
+        """Replace the names of `text`; a value in brackets that is not a known name is unchanged."""
+        self.meant: dict[str, str] = {}
+        self._known = known
+        self._stem = "quoted_"
+        while self._stem in text:
+            self._stem += "_"
+        self.text = TOKEN.sub(self._replace, text)
+
+    def _replace(self, match: re.Match[str]) -> str:
+        name = match["ticks"] if match["name"] is None else self._bracketed(match["name"], match[0])
+        if name is None:
+            return match[0]  # a string, a list, or a value
+        short = f"{self._stem}{len(self.meant)}_"
+        self.meant[short] = name
+        return f" {short} "
+
+    def _bracketed(self, inside: str, whole: str) -> str | None:
+        name = inside.replace("]]", "]")
+        if name in self._known or name.strip() not in self._known:
+            return None if name not in self._known and _is_value(whole) else name
+        return name.strip()
+
+    def restored(self, text: str) -> str:
+        """Return a string with the quoted names as they were written."""
+        for short, name in self.meant.items():
+            text = text.replace(short, written_name(name))
+        return text
+
+
+def bare_names(text: str, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Iterate over the known names that lack brackets in `text`, with the corrected text."""
+    odd = sorted((name for name in known if _needs_brackets(name)), key=len, reverse=True)
+    for name in odd:
+        pattern = re.compile(rf"({TOKEN.pattern})|(?<!\w){re.escape(name)}(?!\w)")
+        found = [match for match in pattern.finditer(text) if match[1] is None]
+        if found:
+            start, stop = found[0].span()
+            yield name, text[:start] + written_name(name) + text[stop:]
+
+
+def _needs_brackets(name: str) -> bool:
+    """Return whether a name without brackets is a mistake: it may be intended as numbers and operators."""
+    readable = name in OPERATORS or not any(map(str.isalpha, name)) or _is_value(name)
+    return written_name(name) != name and not readable
+
+
+def _is_value(text: str) -> bool:
+    """Return whether a string is a value, or a list of values."""
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+_SIGNS = {
+    "&&": "and",
+    "&": "and",
+    "||": "or",
+    "|": "or",
+    "!": "not",
+    "~": "not",
+    "=": "==",
+    "<>": "!=",
+    "=>": ">=",
+    "=<": "<=",
+}
+"""Signs of other languages, and what predicates write instead."""
+
+_MISTAKE = re.compile(
+    rf"(?P<kept>{TOKEN.pattern}|[<>!=:]=(?!=))"
+    r"|(?P<date>(?<![\w-])\d{4}-\d\d-\d\d(?![\w-]))"
+    r"|(?P<between>(?P<what>[^\W\d]\w*)\s+between\s+(?P<low>\S+)\s+and\s+(?P<high>[^\s()]+))"
+    r"|(?P<is>\bis\b(?P<is_not>\s+not\b)?)"
+    r"|(?P<sign>&&?|\|\|?|<>|=>|=<|=|!|~)"
+    r"|(?P<word>[^\W\d]\w*)"
+    r"|(?P<open>[(\['\"`])|(?P<close>[)\]])",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Advice:
+    """What is wrong with the text of a predicate, in words, and the text corrected."""
+
+    text: str
+    known: Collection[str]
+    """Names of attributes."""
+    problems: list[str] = field(default_factory=list)
+    guesses: list[str] = field(default_factory=list)
+    """Problems only if the corrected text can be read."""
+    mended: str = ""
+    _opened: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Look for mistakes."""
+        mended = _MISTAKE.sub(self._mend, self.text)
+        for sign in reversed(self._opened):
+            quote = sign in "'\"`"
+            self._say(f"a quotation mark {sign} is not closed" if quote else f"a {sign} is not closed")
+            mended += {"(": ")", "[": "]"}.get(sign, sign)
+        self.mended = " ".join(mended.split()) if mended != self.text else self.text
+
+    def _say(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def _instead(self, given: str, meant: str) -> str:
+        self._say(f"{given!r} is written {meant!r}")
+        return f" {meant} "
+
+    def _mend(self, match: re.Match[str]) -> str:
+        """Return what may be meant by a part of the text."""
+        text = match[0]
+        if match["kept"] and text.endswith("["):
+            self._opened.append("[")  # of a list
+        if match["date"]:
+            self._say(f"dates need quotes, as in '{text}'")
+            return f"'{text}'"
+        if match["between"]:
+            return self._instead("between", f"{match['low']} <= {match['what']} <= {match['high']}")
+        if match["is"]:
+            return self._instead("is not", "!=") if match["is_not"] else self._instead("is", "==")
+        if match["sign"]:
+            return self._instead(text, _SIGNS[text])
+        if match["word"]:
+            return self._word(text)
+        if match["open"]:
+            self._opened.append(text)
+        if match["close"]:
+            if self._opened and self._opened[-1] == {")": "(", "]": "["}[text]:
+                self._opened.pop()
+            else:
+                self._say(f"a {text} has no opening bracket")
+                return ""
+        return text
+
+    def _word(self, word: str) -> str:
+        if word in self.known or word in OPERATORS:
+            return word
+        if word.lower() == "like":
+            self._say("like is not known; list the values, as in region in ['north', 'south']")
+        meant = nearest(word, [operator for operator in OPERATORS if operator != "is"])
+        if meant is not None:
+            self.guesses.append(f"{word!r} is written {meant!r}")
+        return word if meant is None else meant
+
 
 MAX_CELLS = 20_000_000
 """Maximum number of cells of a condition that ties attributes together."""
@@ -67,15 +232,13 @@ class Domain(Protocol):
 def conditions(schema: Domain, predicate: str) -> list[Mask]:
     """Return masks on disjoint attributes whose conjunction is the predicate."""
     if not isinstance(predicate, str) or not predicate.strip():
-        msg = f"predicate: expected a string such as 'age >= 18', got {as_given(predicate)}"
-        raise PredicateError(msg)
+        raise PredicateError(f"predicate: expected a string such as 'age >= 18', got {as_given(predicate)}")
     if predicate.strip() == TOTAL:
         return []
     try:
         return _Reader(schema, predicate).conditions()
     except (RecursionError, MemoryError):
-        msg = f"predicate {predicate[:40] + '…'!r}: it is nested too deeply"
-        raise PredicateError(msg) from None
+        raise PredicateError(f"predicate {predicate[:40] + '…'!r}: it is nested too deeply") from None
     except (PredicateError, UnknownAttributeError) as error:
         for name, mended in bare_names(predicate, schema.names):
             msg = f"predicate {predicate!r}: the name {name!r} needs brackets: {mended}"
@@ -85,8 +248,7 @@ def conditions(schema: Domain, predicate: str) -> list[Mask]:
         if is_meant or (advice.problems and not isinstance(error, UnknownAttributeError)):
             problems = [*advice.problems, *advice.guesses, f"write {advice.mended}"]
             told = "; ".join(problems if is_meant else advice.problems)
-            msg = f"predicate {predicate!r}: {told}"
-            raise PredicateError(msg) from None
+            raise PredicateError(f"predicate {predicate!r}: {told}") from None
         raise
 
 

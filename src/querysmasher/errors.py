@@ -40,7 +40,7 @@ from datetime import date
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, ParamSpec, TypeVar
 
-from querysmasher.text import shown
+from querysmasher.formatting import shown
 
 P = ParamSpec("P")
 T = TypeVar("T")

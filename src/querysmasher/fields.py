@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import re
 from fractions import Fraction
+from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from querysmasher.errors import OutOfRangeError, WorkloadError, as_given
 
 
 def read_json(text: str | bytes) -> Any:
@@ -33,8 +36,7 @@ def read_json(text: str | bytes) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        msg = "it repeats a key"
-        raise ValueError(msg)
+        raise ValueError("it repeats a key")
     return found
 
 
@@ -114,3 +116,18 @@ def cut(lengths: object, values: object) -> list[tuple[int, ...]]:
         raise ValueError
     listed = flat.tolist()
     return [tuple(listed[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
+
+
+def index_in(size: int, place: object, what: str) -> int:
+    """Return an index from 0 on; refuse what is not an integer, or out of range.
+
+    >>> index_in(3, -1, "figures")
+    2
+    """
+    try:
+        own = index(place)  # type: ignore[arg-type]
+    except TypeError:
+        raise WorkloadError(f"{what}[…]: expected an integer, got {as_given(place)}") from None
+    if not -size <= own < size:
+        raise OutOfRangeError(f"{what}[…]: expected an integer from {-size:,} to {size - 1:,}, got {own:,}")
+    return own % size

@@ -5,27 +5,110 @@ Exact counts stay behind `Phases`, which adds up exact costs and refuses a phase
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from querysmasher.arrays import Array
-from querysmasher.comparing import compare
+from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
 from querysmasher.estimate.evidence import Evidence
 from querysmasher.estimate.measured import ReleasedResiduals
-from querysmasher.estimate.model import Model
+from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.centre import uniform
+from querysmasher.planning.estimating import (
+    Place,
+    joined,
+    residual_plan,
+    rounded_up,
+    size_share,
+    sized_costs,
+    tables,
+)
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.residual_plan import Place, joined, residual_plan, tables
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.accounting import Distance, Distances, rounded_down
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.entries import Entry
+from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
 from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
-from querysmasher.release.store import MemoryStore
+from querysmasher.release.store import MemoryStore, new_store
 from querysmasher.report.left_out import ALL, Counted
+from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
+
+MULTIPLE = 2**10
+"""Distances are measured from tables rounded to multiples of 1/1024 of a record."""
+
+MOST_SHARE = 0.5
+"""Maximum share of the budget for the errors of the estimate."""
+
+
+def check_error_share(share: float) -> None:
+    """Refuse what is no share of a budget for errors."""
+    is_number = isinstance(share, int | float) and not isinstance(share, bool)
+    if not is_number or not 0 <= share <= MOST_SHARE:
+        msg = f"error_share: expected a number from 0 to {MOST_SHARE}, got {as_given(share)}{as_share(share)}"
+        raise BudgetError(msg)
+
+
+def compared_sets(workload: Workload) -> list[Place]:
+    """Return the attribute sets of a workload whose tables have errors; refuse tables that are too large."""
+    schema = workload.schema
+    places = dict.fromkeys(tuple(sorted(schema.positions(group.attributes))) for group in workload)
+    for place in places:
+        cells = _cells(schema, place)
+        if cells > LARGEST:
+            names = ", ".join(schema.names[a] for a in place)
+            raise TooLargeError(
+                f"error_share: the table on ({names}) has {cells:,} cells; errors are measured of tables of "
+                f"at most {LARGEST:,}"
+            )
+    return [place for place in places if place]
+
+
+def compare(
+    name: str,
+    sets: Sequence[Place],
+    cost: float,
+    model: Model,
+    phases: Phases,
+    *,
+    budget: Budget,
+    max_records: int,
+    progress: bool | None = None,
+    seen: Callable[[Array], None] | None = None,
+) -> Comparison:
+    """Measure how far the table is from the estimates of some sets, at a privacy cost.
+
+    `seen` is called with every estimated table.
+    """
+    schema = model.schema
+    change = budget.unit.squared_change()
+    variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
+    asked = Distances(
+        schema, budget, tuple(Distance(place, MULTIPLE, variance) for place in sets), max_records
+    )
+    targets = new_store(sum(_cells(schema, place) for place in sets))
+    for number, table in enumerate(model.tables(sets)):
+        targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
+        if seen is not None:
+            seen(table)
+
+    def target(number: int) -> Integers:
+        shape = [schema.sizes[a] for a in sets[number]]
+        return targets[number].astype(np.int64, copy=False).reshape(shape)
+
+    return Comparison(name, asked, phases.distances(asked, target, progress))
+
+
+def _cells(schema: Schema, place: Place) -> int:
+    return math.prod(schema.sizes[a] for a in place)
 
 
 @dataclass(eq=False)
@@ -133,3 +216,33 @@ def _answerable(plan: IntegerPlan) -> list[Place]:
 
     found = dict.fromkeys(m.attributes for m in plan.measured if m.attributes and follows(m.attributes))
     return list(found) or [()]
+
+
+PARTS = "parts of tables"
+"""The name of the phase that follows the number of records."""
+
+LEAST_COST = 1e-12
+"""Minimum privacy cost: the noise of its smallest shares can be drawn."""
+
+
+def size_options(plan: Plan, cost: float) -> dict[str, float]:
+    """Return the options of a measurement that learns the size first; refuse a budget too small for it."""
+    if not plan.sizes_first:
+        return {}
+    if cost < LEAST_COST:
+        raise BudgetError(
+            f"plan: expected a privacy cost of at least {LEAST_COST:g} to measure the number of records "
+            f"first, got {plan.budget!r}; state a rough number of records when planning"
+        )
+    return {"size_share": size_share(plan.budget)}
+
+
+def measure_sized(journal: Journal, compared: Sequence[Place]) -> Release:
+    """Measure the number of records, then what is best for such a table, then errors of the estimate."""
+    whole, before = rounded_down(journal.phases.left), journal.phases.spent
+    reserve = journal.options["error_share"] * whole
+    budget = whole - reserve
+    size = journal.measure_size(journal.options["size_share"] * budget)
+    spare = budget - float(journal.phases.spent - before)
+    journal.measure(PARTS, sized_costs(journal.asked, journal.budget, size, spare))
+    return journal.ended(compared, reserve)

@@ -8,18 +8,23 @@ from dataclasses import replace
 from typing import Any
 
 from querysmasher.arrays import one_core
-from querysmasher.comparing import check_error_share, compare, compared_sets
 from querysmasher.data.foreign import quietly
-from querysmasher.data.table import check_source, open_table
+from querysmasher.data.sources import check_source, open_table
 from querysmasher.errors import BudgetError, DataError, PlanError, PrivacyError, Remedy, as_given, explained
-from querysmasher.journal import Journal
+from querysmasher.journal import (
+    Journal,
+    check_error_share,
+    compare,
+    compared_sets,
+    measure_sized,
+    size_options,
+)
+from querysmasher.planning.estimating import Place
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.residual_plan import Place
-from querysmasher.privacy.accounting import check_budget
+from querysmasher.privacy.accounting import SHARE, Dropped, check_budget, rest
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counted import CountedOnce
-from querysmasher.privacy.dropped import SHARE, Dropped, rest
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger import Ledger
@@ -35,11 +40,10 @@ from querysmasher.release.exploration import (
     planned_digest,
     request_digest,
 )
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import new_store
 from querysmasher.report.left_out import Counted, LeftOut
-from querysmasher.sizing import measure_sized, size_options
 
 REFUSE = Remedy(
     "use unknown='refuse', and correct the data or the schema if records are refused",
@@ -123,8 +127,7 @@ def measure(
         progress: show progress bars; by default only on a terminal.
     """
     if not isinstance(plan, Plan):
-        msg = f"plan: expected a Plan as first argument, got {as_given(plan)}; write {EXAMPLE}"
-        raise PlanError(msg)
+        raise PlanError(f"plan: expected a Plan as first argument, got {as_given(plan)}; write {EXAMPLE}")
     if budget is not None and plan.budget != budget:
         stated = repr(budget) if isinstance(budget, Budget) else as_given(budget)
         msg = f"budget: the plan has budget {plan.budget!r}, not the {stated} you intend to spend"
@@ -177,13 +180,11 @@ def measure(
 def asked_dropped(wanted: bool, counted: Counted, budget: Budget, allowed: float) -> Dropped | None:
     """Return how the number of records left out is to be measured, if it is; refuse it if none can be."""
     if type(wanted) is not bool:
-        msg = f"report_dropped: expected True or False, got {wanted!r}"
-        raise DataError(msg)
+        raise DataError(f"report_dropped: expected True or False, got {wanted!r}")
     if not wanted:
         return None
     if counted.is_whole:
-        msg = "report_dropped: expected False, because every record is counted"
-        raise DataError(msg, WHOLE)
+        raise DataError("report_dropped: expected False, because every record is counted", WHOLE)
     return Dropped.at_cost(budget.unit, counted.person is not None, SHARE * allowed)
 
 
@@ -270,11 +271,11 @@ def check_options(budget: Budget, unknown: str, max_records: int) -> None:
         )
         raise DataError(msg)
     if unknown == "drop" and budget.unit.total_is_public:
-        msg = (
+        raise PrivacyError(
             "records cannot be dropped: with replace_one neighbours the number of records is published, and "
-            "a record replaced by one outside the schema's domain would change it"
+            "a record replaced by one outside the schema's domain would change it",
+            REFUSE,
         )
-        raise PrivacyError(msg, REFUSE)
 
 
 @contextmanager
@@ -294,12 +295,11 @@ def check_ledger(ledger: Ledger | None, budget: Budget, is_private: bool) -> Non
         return
     if type(ledger) is not Ledger:
         example = "such as qs.Ledger('people.ledger', limit=qs.zCDP(1))"
-        msg = f"ledger: expected a Ledger, {example}, got {as_given(ledger)}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"ledger: expected a Ledger, {example}, got {as_given(ledger)}")
     if not is_private:
-        msg = (
+        raise PrivacyError(
             "ledger: a simulation, with a seed or noise in floating point, protects nobody, so no cost can "
-            "be recorded for it"
+            "be recorded for it",
+            WITHOUT,
         )
-        raise PrivacyError(msg, WITHOUT)
     ledger.check_unit(budget)

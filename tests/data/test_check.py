@@ -33,8 +33,9 @@ from mixed_table import (
 from tests.profiles import fewer
 
 import querysmasher as qs
-from querysmasher.data import inspection, open_table
+from querysmasher.data import inspection
 from querysmasher.data.check import NOTICE, check
+from querysmasher.data.sources import open_table
 from querysmasher.errors import DataError, SchemaError, UnknownAttributeError
 
 

@@ -17,9 +17,9 @@ import querysmasher as qs
 from querysmasher.errors import BudgetError, DataError, FileError, PlanError, PrivacyError
 from querysmasher.exploring import explore as module
 from querysmasher.exploring.shares import DENSE, DENSEST, dense_share
-from querysmasher.privacy import counted as counted_module
+from querysmasher.privacy import counts as counted_module
 from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.privacy.counted import CountedOnce
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.release.exploration import Comparison, Measurement
 from tests.estimate.tables import counted, people
 from tests.exploring.people import BUDGET, frame, sums

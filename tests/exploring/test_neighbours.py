@@ -13,12 +13,11 @@ import pytest
 import querysmasher as qs
 from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.course import Course
-from querysmasher.journal import Journal
-from querysmasher.privacy.counted import CountedOnce
+from querysmasher.journal import Journal, measure_sized
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.noise_record import NoiseRecord
-from querysmasher.sizing import measure_sized
+from querysmasher.release.provenance import NoiseRecord
 from tests.release.tables import TableCounter, Telltale
 
 SCHEMA = qs.Schema.of(a=2, b=3, c=2)

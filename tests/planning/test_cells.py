@@ -13,8 +13,8 @@ from querysmasher.planning import cells as module
 from querysmasher.planning.cells import merge, work_of
 from querysmasher.planning.limits import limits
 from querysmasher.privacy.factors import Partition
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group
 from tests.profiles import fewer
 from tests.reference import query_rows
 from tests.strategies import integer_arrays, weights, workloads

@@ -13,9 +13,8 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.limits import limited
 from querysmasher.workload.families import ONE_ATTRIBUTE, Identity, Prefix, Range
-from querysmasher.workload.groups import Group
-from querysmasher.workload.joint import AbsDifference, Affine
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import AbsDifference, Affine, Rows
+from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_split, plan_uniform
 from tests.profiles import fewer
 from tests.reference import mechanism, query_rows, split_variances, variances

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.planning.limits import limited
 from querysmasher.planning.solvers import wide
-from querysmasher.planning.solvers.design import Design
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import Design, solve_design
 from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
 from tests.builders import COST
 from tests.strategies import integer_arrays

@@ -13,7 +13,7 @@ from tests.strategies import integer_arrays
 
 import querysmasher as qs
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy.distances import LARGEST, Distance, Distances, distances_cost
+from querysmasher.privacy.accounting import LARGEST, Distance, Distances, distances_cost
 from querysmasher.privacy.measurement import exact_distance, measure_distances
 
 SCHEMA = qs.Schema.of(a=2, b=3)

@@ -13,8 +13,8 @@ from tests.release.tables import TableCounter, Telltale, marginal, random_counts
 
 import querysmasher as qs
 from querysmasher.errors import PrivacyError
-from querysmasher.privacy.counted import CountedOnce
-from querysmasher.privacy.distances import Distance, Distances
+from querysmasher.privacy.accounting import Distance, Distances
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.phases import Phases
 

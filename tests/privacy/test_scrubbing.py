@@ -20,7 +20,7 @@ from tests.spec.files import SMALL
 
 import querysmasher as qs
 from querysmasher.data import counting
-from querysmasher.data import table as table_module
+from querysmasher.data import sources as table_module
 from querysmasher.demo import true_answers
 from querysmasher.errors import DataError
 from querysmasher.privacy.scrubbing import scrubbed

@@ -10,9 +10,9 @@ import pytest
 
 import querysmasher as qs
 from querysmasher.errors import FileError
-from querysmasher.release.dictionary import SINGLE
 from querysmasher.release.formats import WRITERS
 from querysmasher.release.provenance import Provenance
+from querysmasher.release.writing import SINGLE
 from tests.builders import UNIFORM
 from tests.release.tables import random_counts, simulate
 

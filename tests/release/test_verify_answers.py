@@ -17,10 +17,10 @@ import querysmasher as qs
 from querysmasher import extras
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.release.comparing import close, difference
-from querysmasher.release.description import document
 from querysmasher.release.formats import WRITERS
 from querysmasher.release.verify import FAILED, OK, OPEN
 from querysmasher.release.workbook import read_workbook
+from querysmasher.release.writing import document
 from tests.release.folders import TABLE, planned, published, statuses, text, with_digests
 
 

@@ -33,9 +33,9 @@ from pyarrow import csv as arrow_csv
 import querysmasher as qs
 from querysmasher.files import write_members
 from querysmasher.release import published as published_module
-from querysmasher.release.description import document
 from querysmasher.release.formats import WRITERS
 from querysmasher.release.verify import OK
+from querysmasher.release.writing import document
 from tests.release.folders import TABLE, planned, published, summarised
 
 COUNT = 20

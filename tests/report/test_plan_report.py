@@ -99,7 +99,7 @@ def test_what_would_take_too_much_memory_is_left_open(monkeypatch, tmp_path):
 def test_many_groups_are_cut_and_kinds_are_not(monkeypatch, tmp_path):
     schema = qs.Schema.of({f"a{i}": 3 for i in range(14)})
     plan = fast(qs.marginals(schema, [1, 2, 3]))
-    monkeypatch.setattr("querysmasher.report.plan_errors.GROUPS", 50)
+    monkeypatch.setattr("querysmasher.report.plan_report.GROUPS", 50)
     page = plan.report(tmp_path / "page.html").read_text()
     data = data_of(page)
     assert len(data["groups"]) == 50

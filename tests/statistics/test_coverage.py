@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 import querysmasher as qs
 from querysmasher.statistics.contrasts import Differences, Quotients
-from querysmasher.statistics.critical import pointwise, sidak, simultaneous
 from querysmasher.statistics.figures import Figures
 from querysmasher.statistics.quantiles import _crossings
 from querysmasher.statistics.ratios import Parts, Ratios
-from querysmasher.statistics.reliability import Rules, coefficients
+from querysmasher.statistics.reliability import Rules, coefficients, pointwise, sidak, together
 from tests.statistics.dense import Dense, exact
 
 DRAWS = 100_000
@@ -200,10 +199,10 @@ def _cells_with_totals():
 
 
 def test_simultaneous_intervals_of_many_figures_are_safe():
-    assert simultaneous(0.95, 1000, np.eye(1000)) == sidak(0.95, 1000)
-    assert simultaneous(0.95, 1, np.eye(1)) == pytest.approx(pointwise(0.95))
-    assert simultaneous(0.95, 3, np.ones((3, 3))) == pytest.approx(pointwise(0.95), abs=0.03)
-    assert simultaneous(0.95, 3, np.zeros((3, 3))) == pointwise(0.95)
+    assert together(0.95, 1000, np.eye(1000)) == sidak(0.95, 1000)
+    assert together(0.95, 1, np.eye(1)) == pytest.approx(pointwise(0.95))
+    assert together(0.95, 3, np.ones((3, 3))) == pytest.approx(pointwise(0.95), abs=0.03)
+    assert together(0.95, 3, np.zeros((3, 3))) == pointwise(0.95)
     big = exact(qs.Schema.of(a=2), np.array([5, 7])).table("a").interval(0.9, simultaneous=True)
     np.testing.assert_array_equal(big[0], [5, 7, 12])
 

@@ -10,8 +10,7 @@ from querysmasher.errors import WorkloadError
 from querysmasher.workload import family as module
 from querysmasher.workload.families import Circular, Identity, Prefix, Range
 from querysmasher.workload.family import Family
-from querysmasher.workload.joint import AbsDifference, Affine, Random
-from querysmasher.workload.rows import Rows
+from querysmasher.workload.joint import AbsDifference, Affine, Random, Rows
 from querysmasher.workload.storage import family_from_json
 from tests.profiles import fewer
 from tests.strategies import attributes, families, integer_arrays, joint_families, matrices

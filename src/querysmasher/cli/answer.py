@@ -12,8 +12,7 @@ from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import complain, note, print_json, print_pairs, print_table, tell
 from querysmasher.cli.words import AsJson, ReleasePath, examples
 from querysmasher.errors import PredicateError, QuerySmasherError
-from querysmasher.formatting import decimal
-from querysmasher.names import written_name
+from querysmasher.formatting import decimal, written_name
 
 if TYPE_CHECKING:
     from querysmasher.attributes import Attribute

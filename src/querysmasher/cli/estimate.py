@@ -12,8 +12,7 @@ from typing import Any
 
 from querysmasher.planning.limits import limits
 from querysmasher.release.store import MEMORY_BYTES
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 SET_SECONDS = 1e-4
 """Seconds to plan one attribute set."""

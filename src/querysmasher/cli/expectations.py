@@ -11,9 +11,9 @@ from typing import Any
 
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
+from querysmasher.privacy.accounting import SHARE
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.distributions import distribution_of
-from querysmasher.privacy.dropped import SHARE
 from querysmasher.privacy.rates import readable
 from querysmasher.progress import Bar
 from querysmasher.report.expectations import Expectation, noise_factor, together

@@ -105,7 +105,7 @@ def explore(
 def _finish(draft: Draft, read: Spec, measured: Release, form: str) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.folder import RELEASE, SUMMARY
-    from querysmasher.release.summary import exploration_summary, summary_of
+    from querysmasher.release.published import exploration_summary, summary_of
 
     summary = {**summary_of(measured), **exploration_summary(measured)}
     names = [RELEASE, SUMMARY]

@@ -72,9 +72,9 @@ def ledger(
     A ledger records the exact cost of every measurement before the table is opened, and refuses one that
     would pass the limit. This command reads no data and spends no budget.
     """
+    from querysmasher.privacy.entries import DELTA
     from querysmasher.privacy.ledger import Ledger
     from querysmasher.privacy.rates import number
-    from querysmasher.privacy.totals import DELTA
 
     given = {
         name: value

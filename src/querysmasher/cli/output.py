@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from querysmasher.text import escaped, shown
+from querysmasher.formatting import escaped, shown
 
 if TYPE_CHECKING:
     from pathlib import Path

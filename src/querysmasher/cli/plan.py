@@ -87,8 +87,7 @@ def plan(
 
 def show(expected: Expectations, every: bool) -> None:
     """Print what is planned."""
-    from querysmasher.report.expectations import facts
-    from querysmasher.report.expected_table import ExpectedTable
+    from querysmasher.report.expectations import ExpectedTable, facts
 
     planned, source = expected.plan, expected.spec.source
     workload = planned.workload

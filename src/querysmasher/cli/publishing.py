@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from querysmasher.cli.draft import Draft
     from querysmasher.release.release import Release
     from querysmasher.spec import Spec
-    from querysmasher.spec.source import Source
+    from querysmasher.spec.spec import Source
 
 
 SPENT = (
@@ -65,7 +65,7 @@ def checked(
 
 def _with_data(read: Spec, data: Path | None) -> Spec:
     """Return the spec with the table from the command line, if given."""
-    from querysmasher.spec.source import Source
+    from querysmasher.spec.spec import Source
 
     if data is not None:
         return replace(read, source=Source(data, style=read.source.style if read.source else {}))
@@ -124,8 +124,8 @@ def write_answers(draft: Draft, read: Spec, measured: Release, form: str) -> lis
 def publish(draft: Draft, summary: dict[str, Any]) -> None:
     """Add the digests of all files to the summary, write it and publish the folder."""
     from querysmasher.cli.folder import SUMMARY
-    from querysmasher.release.description import document
     from querysmasher.release.verify import digests
+    from querysmasher.release.writing import document
 
     summary["digests"] = digests(draft.folder)
     (draft.folder / SUMMARY).write_bytes(document(summary))

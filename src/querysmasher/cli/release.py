@@ -133,7 +133,7 @@ def _finish(
 ) -> tuple[dict[str, Any], list[str]]:
     """Write the other files of the release folder and publish it; return its summary and its files."""
     from querysmasher.cli.folder import PLAN, RELEASE, SUMMARY
-    from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
+    from querysmasher.release.published import exploration_summary, planned_summary, summary_of
 
     summary = {
         **summary_of(measured),

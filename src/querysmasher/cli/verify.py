@@ -11,7 +11,7 @@ from querysmasher.cli.exits import ExitCode
 from querysmasher.cli.guard import guarded
 from querysmasher.cli.output import print_json
 from querysmasher.cli.words import AsJson, ReleasePath, examples
-from querysmasher.release.finding import FAILED
+from querysmasher.release.published import FAILED
 
 
 def add_to(app: typer.Typer) -> None:

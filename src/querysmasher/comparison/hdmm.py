@@ -22,11 +22,9 @@ import numpy as np
 from querysmasher.arrays import Array, one_core, pseudo_inverse, square_root
 from querysmasher.errors import TooLargeError, WorkloadError, as_given
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.design import Design
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import Design, solve_design
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 SWEEPS = 60
 CONVERGED = 1e-6

@@ -14,7 +14,7 @@ from querysmasher.formatting import columns, number
 from querysmasher.html import notebook, table
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.persons import ADD_REMOVE
-from querysmasher.release.frame import frame_of
+from querysmasher.release.tidy import frame_of
 from querysmasher.workload.builders import marginals
 
 HEADER = ("records per person", "left out", "of all records", "standard error", "error of the total")

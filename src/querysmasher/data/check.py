@@ -15,15 +15,14 @@ from typing import Any, NoReturn
 
 import narwhals as nw
 
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
 from querysmasher.data.foreign import noting_columns, plain_name
 from querysmasher.data.inspection import ColumnTally, Inspection
-from querysmasher.data.scan import ScanCounter
+from querysmasher.data.rows import ScanCounter
+from querysmasher.data.sources import open_table
 from querysmasher.data.spark import SparkCounter
-from querysmasher.data.table import open_table
 from querysmasher.errors import DataError, as_given, explained
 from querysmasher.formatting import count
-from querysmasher.labels import literal
 from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.schema import Schema
@@ -147,8 +146,7 @@ class Check:
         """Return the findings about the column called `name`."""
         found = {column.name: column for column in self.columns}
         if name not in found:
-            msg = f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}"
-            raise DataError(msg)
+            raise DataError(f"name: expected one of {', '.join(map(repr, found))}, got {as_given(name)}")
         return found[name]
 
     def __repr__(self) -> str:
@@ -160,8 +158,7 @@ class Check:
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: a check shows records and must not be stored."""
-        msg = "a check shows records of the table and cannot be written to a file"
-        raise DataError(msg)
+        raise DataError("a check shows records of the table and cannot be written to a file")
 
 
 @scrubbed

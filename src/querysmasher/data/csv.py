@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.csv
 
-from querysmasher.data.dialect import CSV, DELIMITERS
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.framing import (
+    CSV,
+    DELIMITERS,
     Block,
     blank_lines,
     blocks,
@@ -33,7 +34,7 @@ from querysmasher.data.framing import (
     record_ends,
 )
 from querysmasher.data.rows import Batch
-from querysmasher.data.texts import Texts
+from querysmasher.data.values import Texts
 from querysmasher.errors import DataError
 
 MARKS = {
@@ -141,8 +142,7 @@ def open_csv(
     with closing(_blocks(path, dialect, drop)) as parts:
         block = next(parts, None)
     if block is None:
-        msg = f"data: {_words(path)} is empty; expected a header on the first line"
-        raise DataError(msg)
+        raise DataError(f"data: {_words(path)} is empty; expected a header on the first line")
     header = _Header(Block(block.data[: first_record(block, dialect.quote)], 1), dialect, path)
     delimiter, columns = header.read(names, person)
     places = {name: columns.index(name) for name in names}

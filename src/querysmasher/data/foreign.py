@@ -69,16 +69,14 @@ def check_columns(
         noted[:] = map(str, columns)
     for name in names:
         if columns.count(name) > 1:
-            msg = f"data: the column {name!r} occurs more than once{where}"
-            raise DataError(msg)
+            raise DataError(f"data: the column {name!r} occurs more than once{where}")
         if name not in columns:
             alike = [str(c) for c in columns if plain_name(str(c)) == plain_name(name) != ""]
             near = f"; the nearest column is {alike[0]!r}: rename it, or the attribute" if alike else hint
             what = (
                 "that says to whom a record belongs" if name == person else "for the attribute of that name"
             )
-            msg = f"data: no column {name!r} {what}{where}{near}"
-            raise DataError(msg, None if near else MISSING)
+            raise DataError(f"data: no column {name!r} {what}{where}{near}", None if near else MISSING)
 
 
 @contextmanager

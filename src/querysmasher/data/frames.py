@@ -1,8 +1,8 @@
-"""Rows of a dataframe in memory: pandas, Polars, PyArrow and others that narwhals supports."""
+"""Tables of other libraries: dataframes (pandas, Polars, PyArrow, …, by narwhals) and DuckDB relations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,13 +10,31 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 
-from querysmasher.data.counter import Limits
+from querysmasher.data.counting import Limits
 from querysmasher.data.encoding import sure_array
 from querysmasher.data.foreign import check_columns, quietly
-from querysmasher.data.persons import can_name
-from querysmasher.data.rows import Batch, RowEncoder
-from querysmasher.data.scan import ScanCounter
+from querysmasher.data.people import can_name
+from querysmasher.data.rows import Batch, RowEncoder, ScanCounter
 from querysmasher.errors import DataError
+
+
+def without_doubles(native: Any, names: Sequence[str]) -> Any:
+    """Return a pandas or Arrow frame with only the needed columns, if a name is repeated.
+
+    Refuse a frame in which a needed column is repeated.
+    """
+    if isinstance(native, pa.Table):
+        columns = native.column_names
+    elif type(native).__module__.split(".")[0] == "pandas" and hasattr(native, "columns"):
+        columns = list(native.columns)
+    else:
+        return native
+    if len(set(columns)) == len(columns):
+        return native
+    check_columns(names, columns)
+    places = [columns.index(name) for name in names] or [0]  # one column at least, to know the number of rows
+    return native.select(places) if isinstance(native, pa.Table) else native.iloc[:, places]
+
 
 OBJECTS = ("object", "Object", "Int128", "UInt128")
 """Types of pandas and Polars that Arrow does not have: their values are read as Python objects."""
@@ -73,11 +91,10 @@ def _check_labels(rows: RowEncoder, frame: Any) -> None:
     for name, encoder in rows.encoders.items():
         inferred = isinstance(getattr(frame[name].to_native(), "dtype", None), np.dtype)
         if inferred and encoder.loses_digits(pa.float64()):
-            msg = (
+            raise DataError(
                 f"attribute {name!r}: a column of pandas' own types cannot represent its large integers "
                 "exactly as soon as one value is missing; pass a column of type Int64 or of strings"
             )
-            raise DataError(msg)
 
 
 def _column(series: Any, accepts: Accepts) -> Any:

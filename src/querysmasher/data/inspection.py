@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from querysmasher.attributes import literal
 from querysmasher.data.encoding import Code, Encoder, kinds_in_words
 from querysmasher.data.foreign import quietly
-from querysmasher.data.persons import names_of
+from querysmasher.data.people import names_of
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.texts import Texts
+from querysmasher.data.values import Texts
 from querysmasher.errors import DataError
-from querysmasher.labels import literal
 
 MOST_VALUES = 10_000
 """Maximum number of distinct values listed per column."""

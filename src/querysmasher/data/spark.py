@@ -34,15 +34,21 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.data import spark_tasks
-from querysmasher.data.counter import Limits
-from querysmasher.data.counting import batches, check_cells
+from querysmasher.data.counting import Limits, batches, check_cells
 from querysmasher.data.foreign import check_columns, quietly
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.spark_packing import INTEGERS, Packing, arrow_type
-from querysmasher.data.spark_tasks import FINDINGS, PERSON, SLAB_CELLS, SLABS, EncodedRows
+from querysmasher.data.spark_tasks import (
+    FINDINGS,
+    INTEGERS,
+    PERSON,
+    SLAB_CELLS,
+    SLABS,
+    EncodedRows,
+    Packing,
+    arrow_type,
+)
 from querysmasher.errors import DataError
-from querysmasher.privacy.counter import Counts
-from querysmasher.privacy.sets import AttributeSet
+from querysmasher.privacy.counts import AttributeSet, Counts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -208,11 +214,10 @@ def _run_job(frame: Any, job: Callable[[], T]) -> T:
     remedy = "install it there, or point PYSPARK_PYTHON to a Python that has it"
     if _is_local(frame.sparkSession):
         remedy = f"set the environment variable PYSPARK_PYTHON to this process's Python, {sys.executable!r},"
-    msg = (
+    raise DataError(
         "data: the Python of the Spark executors does not have querysmasher, or has another Python version "
         f"than this process; {remedy} before the Spark session starts"
     )
-    raise DataError(msg)
 
 
 def _release(encoded: Any) -> None:

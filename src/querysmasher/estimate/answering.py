@@ -18,8 +18,7 @@ from querysmasher.estimate.zeros import Zeros
 from querysmasher.release.reconstruction import summed
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 
 class Tables(Protocol):

@@ -15,13 +15,10 @@ from querysmasher.errors import UnknownQueryError, WorkloadError
 from querysmasher.formatting import count
 from querysmasher.html import element, notebook, table
 from querysmasher.release.answers import MAX_LABELS
-from querysmasher.release.columns import WORD
-from querysmasher.release.frame import frame_of
-from querysmasher.release.tidy import Tidy, plain
+from querysmasher.release.tidy import WORD, Tidy, frame_of, plain
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 NOTE = "estimate: non-negative, shrunk where that is safe, not unbiased"
 """What every output says."""

@@ -16,12 +16,11 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.estimate.answers import noted
 from querysmasher.formatting import columns as aligned
+from querysmasher.formatting import one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
-from querysmasher.release.frame import column_names, frame
-from querysmasher.statistics.layout import Layout
-from querysmasher.statistics.table import MAX_CELLS, OF, Percent, check_percent
-from querysmasher.text import one_line
+from querysmasher.release.tidy import column_names, frame
+from querysmasher.statistics.tables import MAX_CELLS, OF, Layout, Percent, check_percent
 
 
 @dataclass(frozen=True, eq=False, repr=False)

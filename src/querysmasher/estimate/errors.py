@@ -2,7 +2,7 @@
 
 The error of a table is Σ_c |estimate - true count|, in records. `explore` measures it for every table of its
 workload, with noise of a known variance: an unbiased figure with an honest interval, whatever the estimate
-assumes (`privacy.distances`). Otherwise the estimate is rehearsed: the estimated tables are taken for the
+assumes (`privacy.accounting`). Otherwise the estimate is rehearsed: the estimated tables are taken for the
 truth, measured again with the same noise, and estimated again. That is post-processing. It shows what noise
 and shrinkage do, but not the structure that nobody measured: a model-based figure, usually too small, without
 an interval.
@@ -27,9 +27,9 @@ from querysmasher.estimate.model import Model
 from querysmasher.estimate.nonnegative import centred
 from querysmasher.estimate.risk import settled
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.release.frame import frame_of
-from querysmasher.release.measurements import Measurements
-from querysmasher.statistics.critical import pointwise
+from querysmasher.release.release import Release
+from querysmasher.release.tidy import frame_of
+from querysmasher.statistics.reliability import pointwise
 
 REHEARSALS, FEW = 10, 1_000
 """How often an estimate is rehearsed if its tables have at most so many cells: else once is enough."""
@@ -155,7 +155,7 @@ class EstimateErrors:
 class ErrorSource:
     """Finds the errors of estimated tables, in what was measured or by rehearsal."""
 
-    def __init__(self, releases: Sequence[Measurements], model: Model, asked: Sequence[Place]) -> None:
+    def __init__(self, releases: Sequence[Release], model: Model, asked: Sequence[Place]) -> None:
         """Take what was measured, the estimate, and the sets of the tables asked for."""
         self._releases = releases
         self._model = model
@@ -219,7 +219,7 @@ class ErrorSource:
 class Rehearsal:
     """A source of noisy residuals: those of estimated tables, with noise as on the true ones."""
 
-    def __init__(self, releases: Sequence[Measurements], model: Model, draw: int = 0) -> None:
+    def __init__(self, releases: Sequence[Release], model: Model, draw: int = 0) -> None:
         """Take what was measured, the estimate, and the number of the rehearsal."""
         self._draw = draw
         self._evidence = Evidence(model.schema, tuple(ReleasedResiduals(one) for one in releases))

@@ -33,11 +33,10 @@ from querysmasher.estimate.writing import write_estimates
 from querysmasher.fields import whole
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
-from querysmasher.release.measurements import Measurements
+from querysmasher.release.release import Release
 from querysmasher.schema import Schema
-from querysmasher.statistics.table import Percent
-from querysmasher.workload.lookup import asked_of
-from querysmasher.workload.predicates import check_workload
+from querysmasher.statistics.tables import Percent
+from querysmasher.workload.builders import asked_of, check_workload
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -54,7 +53,7 @@ class Estimate:
     biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or not.
     """
 
-    releases: tuple[Measurements, ...]
+    releases: tuple[Release, ...]
     """What was measured: one release, or the phases of one."""
     workload: Workload
     """The workload that is answered by default."""

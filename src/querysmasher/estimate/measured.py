@@ -18,15 +18,15 @@ from querysmasher.errors import OutsideMeasuredSpaceError
 from querysmasher.estimate.evidence import Noisy, Place
 from querysmasher.estimate.nonnegative import centred
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.release.measurements import Measurements
+from querysmasher.release.release import Release
 from querysmasher.workload.families import Identity
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 
 class ReleasedResiduals:
     """A source of noisy residuals: a release."""
 
-    def __init__(self, release: Measurements) -> None:
+    def __init__(self, release: Release) -> None:
         """Take the release."""
         self.release = release
         self._schema = release.plan.schema

@@ -16,10 +16,10 @@ from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError
 from querysmasher.estimate.synthesis import Codes, Synthesis
 from querysmasher.files import replacing
+from querysmasher.formatting import cell, one_line
 from querysmasher.progress import Bar
 from querysmasher.release.formats import WRITERS
-from querysmasher.release.frame import frame_of, value_type
-from querysmasher.text import cell, one_line
+from querysmasher.release.tidy import frame_of, value_type
 
 ENDINGS = (".parquet", ".csv", ".csv.gz", ".arrow", ".feather")
 """Allowed endings of file names."""

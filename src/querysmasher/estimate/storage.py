@@ -8,16 +8,16 @@ from typing import Any
 
 from querysmasher.fields import items, text
 from querysmasher.files import read_value, write_archive
-from querysmasher.release.measurements import Measurements
+from querysmasher.release.release import Release
 from querysmasher.release.storage import release_from_data, release_to_data
 from querysmasher.workload.storage import workload_from_data, workload_to_data
 from querysmasher.workload.workload import Workload
 
-Parts = tuple[tuple[Measurements, ...], Workload, dict[str, Any]]
+Parts = tuple[tuple[Release, ...], Workload, dict[str, Any]]
 
 
 def save_estimate(
-    releases: Sequence[Measurements],
+    releases: Sequence[Release],
     workload: Workload,
     about: Mapping[str, Any],
     path: str | os.PathLike[str],
@@ -37,7 +37,7 @@ def load_estimate(path: str | os.PathLike[str]) -> Parts:
 
 
 def _from_data(data: dict[str, Any]) -> Parts:
-    releases = tuple(release_from_data(Measurements, one) for one in items(data["releases"]))
+    releases = tuple(release_from_data(one) for one in items(data["releases"]))
     workload = workload_from_data(data["workload"])
     about = dict(data["about"])
     if not text(about["guarantee"]).isprintable():

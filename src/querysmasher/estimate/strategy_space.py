@@ -34,10 +34,10 @@ from querysmasher.estimate.model import Model
 from querysmasher.estimate.monotone import plausible
 from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
-from querysmasher.release.measurements import Measurements
 from querysmasher.release.reconstruction import Reconstruction, summed
+from querysmasher.release.release import Release
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 LARGEST = 4_000_000
 """Maximum number of cells of a set that is shrunk, and of entries of a matrix written out for it."""
@@ -146,7 +146,7 @@ class ShrunkStore:
     """The answers of a release, shrunk around the estimate when they are asked for."""
 
     def __init__(
-        self, release: Measurements, model: Model, asked: Mapping[int, Family | None] | None = None
+        self, release: Release, model: Model, asked: Mapping[int, Family | None] | None = None
     ) -> None:
         """Take the noisy answers, the estimate, and the queries asked for on each attribute, if known."""
         self._release = release
@@ -215,7 +215,7 @@ class ShrunkStore:
 class Shrunken:
     """Answers the queries of a release from its shrunk measurements."""
 
-    def __init__(self, release: Measurements, model: Model) -> None:
+    def __init__(self, release: Release, model: Model) -> None:
         """Take the noisy answers and the estimate."""
         self._release = release
         self._model = model
@@ -258,13 +258,13 @@ def _key(family: Family | None) -> object:
     return None if family is None else family.key
 
 
-def _answered(release: Measurements, reconstruction: Reconstruction, group: Group) -> Array:
+def _answered(release: Release, reconstruction: Reconstruction, group: Group) -> Array:
     """Return the answers to a group that was measured."""
     places = release.plan.schema.positions(group.attributes)
     return summed(group, reconstruction.marginal(places, complete=False))
 
 
-def largest_count(release: Measurements) -> float:
+def largest_count(release: Release) -> float:
     """Return the largest unbiased answer to a planned query, which counts at most all records."""
     found = [0.0]
     for group in release.workload:

@@ -12,11 +12,10 @@ from querysmasher.endings import check_ending
 from querysmasher.estimate.answers import EstimateTidy
 from querysmasher.extras import check_excel
 from querysmasher.files import replacing
+from querysmasher.formatting import cell
 from querysmasher.progress import Bar
-from querysmasher.release.description import write_description
 from querysmasher.release.formats import WRITERS
-from querysmasher.release.writing import ENDINGS, MAX_QUERIES
-from querysmasher.text import cell
+from querysmasher.release.writing import ENDINGS, MAX_QUERIES, write_description
 from querysmasher.workload.workload import Workload
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import combinations
 
 from querysmasher.errors import PlanError, Remedy, TooLargeError
-from querysmasher.planning.residual_plan import Place, directions
+from querysmasher.planning.estimating import Place, directions
 from querysmasher.schema import Schema
 from querysmasher.workload.workload import Workload
 

@@ -40,8 +40,8 @@ from querysmasher.exploring.shares import (
     later_share,
 )
 from querysmasher.journal import Journal
+from querysmasher.planning.estimating import Place, cell_cost
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.residual_plan import Place, cell_cost
 from querysmasher.release.exploration import PAIRS
 from querysmasher.release.release import Release
 

@@ -10,8 +10,8 @@ from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.shares import DENSE, MEAN, dense_share
 from querysmasher.planning.around import plan_at
 from querysmasher.planning.centre import uniform
+from querysmasher.planning.estimating import Place
 from querysmasher.planning.options import Options
-from querysmasher.planning.residual_plan import Place
 from querysmasher.privacy.budget import Budget
 
 SURELY = 10

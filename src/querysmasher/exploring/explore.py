@@ -5,24 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from querysmasher.arrays import one_core
-from querysmasher.comparing import check_error_share
 from querysmasher.data.foreign import quietly
-from querysmasher.data.table import check_source, open_table
+from querysmasher.data.sources import check_source, open_table
 from querysmasher.errors import BudgetError, explained
 from querysmasher.exploring.asked import Asked
 from querysmasher.exploring.course import Course
-from querysmasher.journal import Journal
+from querysmasher.journal import Journal, check_error_share
 from querysmasher.measuring import asked_dropped, check_ledger, check_options, noting, with_left_out
 from querysmasher.planning.asking import check_asked
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counted import CountedOnce
+from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.privacy.noise import noise_source
 from querysmasher.privacy.persons import Bound
 from querysmasher.privacy.phases import Phases
 from querysmasher.privacy.scrubbing import scrubbed
 from querysmasher.release.exploration import request_digest
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.report.left_out import Counted
 from querysmasher.workload.workload import Workload
@@ -60,7 +59,7 @@ def explore(
     everything computed from it, satisfies the budget for its neighbours and unit of privacy, on the same
     conditions as `measure`. Proof: every phase adds independent noise to integers: linear queries, of which
     `privacy.accounting` computes the exact sensitivity; or distances Σ|a·m - t| of a marginal m from integers
-    t, which one record changes by at most a, whatever t is (`privacy.distances`). A phase depends on the
+    t, which one record changes by at most a, whatever t is (`privacy.accounting`). A phase depends on the
     table only through the noisy results of earlier phases. Their exact costs are added up, and a phase that
     would exceed the budget is refused before anything of it is counted (`privacy.phases`). Adaptive
     composition of Gaussian mechanisms is exact: the log-likelihood ratio of all phases together is

@@ -18,7 +18,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.exploring.parts import Parts
-from querysmasher.planning.residual_plan import Place
+from querysmasher.planning.estimating import Place
 from querysmasher.planning.water_filling import EXACT, fill
 
 ROUNDS, ROUGHLY = 5, 1e-3

@@ -10,7 +10,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.estimate.model import Model
 from querysmasher.exploring.shares import Profile, expected
-from querysmasher.planning.residual_plan import Place
+from querysmasher.planning.estimating import Place
 
 
 @dataclass(frozen=True, eq=False)

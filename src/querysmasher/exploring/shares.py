@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.residual_plan import Place
+from querysmasher.planning.estimating import Place
 
 TOTAL = 0.02
 """Share of the budget for the number of records."""

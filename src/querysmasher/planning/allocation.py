@@ -11,11 +11,9 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import PlanError
 from querysmasher.planning.centre import Centres
-from querysmasher.planning.certificate import Certificate
-from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms import DEFAULT
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.solution import Certificate, Measured, Solution
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.workload import Workload
 

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from operator import mul
 
 from querysmasher.planning.allocation import allocated
+from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.centring import search_centres
 from querysmasher.planning.lines.splitting import Places, SplitSet, split_sets, without_lines
-from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.mechanisms import Task
-from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.options import Options
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.solution import Blocks, Measured, Solution
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Subworkload
 from querysmasher.privacy.budget import Budget

@@ -19,7 +19,7 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.solvers.bounds import independent_root, least_root
 from querysmasher.planning.split import Kept, PlacedFamily, split_rows
 from querysmasher.schema import Schema
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 Place = tuple[int, ...]
 """An attribute set: increasing indexes in the schema."""

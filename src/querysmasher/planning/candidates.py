@@ -32,18 +32,16 @@ from querysmasher.planning.cells import MergedRows, are_given, height, merge, va
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
 from querysmasher.planning.mechanisms.whole import root_of, solve_whole, whole_work
 from querysmasher.planning.plan import Plan
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.solution import Measured, Solution
 from querysmasher.planning.solvers.bounds import least_root, root_diagonal
 from querysmasher.privacy.budget import Budget
 from querysmasher.privacy.unit import Unit
 from querysmasher.progress import Bar
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Workload
 
 HIDDEN = 1e-9
 """A variance below this fraction of what is known before other answers lower it is rounding error."""

@@ -28,7 +28,7 @@ from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 CHUNK = 1 << 20
 """Maximum number of entries of an intermediate array."""

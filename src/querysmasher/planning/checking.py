@@ -16,8 +16,8 @@ import numpy as np
 from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Blocks, Measured
-from querysmasher.planning.planned import Planned
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, Strategy
 from querysmasher.schema import Schema
 
@@ -36,7 +36,7 @@ LARGEST_CENTRE = 1e3
 LARGEST_GAP = 1e15
 
 
-def check_plan(plan: Planned) -> None:
+def check_plan(plan: Plan) -> None:
     """Refuse an inconsistent plan."""
     check_centres(plan.workload.schema, plan.centres)
     if plan.asked is not None and plan.asked.schema != plan.workload.schema:
@@ -96,7 +96,7 @@ def _check_lines(measured: Sequence[HasBlocks], strategies: Sequence[Strategy]) 
             _refuse("queries about an attribute with centres of its own are not split")
 
 
-def _check_loss(plan: Planned) -> None:
+def _check_loss(plan: Plan) -> None:
     """Refuse losses that do not belong to the strategies, if they are quick to compute."""
     workload = plan.workload
     if workload.query_count > limits().checked_queries or len(workload.groups) > limits().checked_groups:
@@ -131,7 +131,7 @@ def check_centres(schema: Schema, centres: Centres) -> None:
             _refuse("a centre does not sum to one")
 
 
-def _check_measured(plan: Planned, measured: Measured, known: set[object]) -> None:
+def _check_measured(plan: Plan, measured: Measured, known: set[object]) -> None:
     sizes, places = plan.workload.schema.sizes, measured.attributes
     if list(places) != sorted(set(places)) or not all(0 <= a < len(sizes) for a in places):
         _refuse("an attribute set is not given by increasing indices")

@@ -17,8 +17,8 @@ import numpy as np
 
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
@@ -36,7 +36,7 @@ SAFETY = 1 + Fraction(1, 2**40)
 """Factor by which variances exceed the planned ones: more than all floating-point rounding errors."""
 
 MOST_VARIANCE = 2.0**100
-"""Maximum variance of noise that can be drawn; see `privacy.sampler`."""
+"""Maximum variance of noise that can be drawn; see `privacy.noise`."""
 
 
 def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPlan:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,31 +13,27 @@ from querysmasher.errors import PlanError
 from querysmasher.fields import floats, integers, items, number, text, whole, wholes, word
 from querysmasher.files import read_value, write_archive
 from querysmasher.planning.centre import Centre, Centres
-from querysmasher.planning.certificate import Certificate
 from querysmasher.planning.checking import check_plan
-from querysmasher.planning.measured import Blocks, Measured
 from querysmasher.planning.objectives import LEAST, OBJECTIVES
-from querysmasher.planning.planned import Planned
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.plan import Plan
+from querysmasher.planning.solution import Blocks, Certificate, Measured, Solution
 from querysmasher.planning.strategies import strategy_from_data
 from querysmasher.planning.strategies.strategy import CLOSE
 from querysmasher.privacy.budget import Budget
 from querysmasher.workload.storage import ragged, unragged, workload_from_data, workload_to_data
 
-P = TypeVar("P", bound=Planned)
 
-
-def save_plan(plan: Planned, path: str | os.PathLike[str]) -> None:
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write a plan to a file atomically."""
     write_archive(path, "plan", plan_to_data(plan))
 
 
-def load_plan(make: Callable[..., P], path: str | os.PathLike[str]) -> P:
-    """Read a plan from a file; `make` builds it from its fields."""
-    return read_value(path, "plan", lambda data: plan_from_data(make, data))
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan from a file."""
+    return read_value(path, "plan", plan_from_data)
 
 
-def plan_to_data(plan: Planned) -> dict[str, Any]:
+def plan_to_data(plan: Plan) -> dict[str, Any]:
     """Return plain data, with arrays in it, from which `plan_from_data` rebuilds the plan."""
     patterns = {m.blocks: None for m in plan.measured}
     number = {pattern: i for i, pattern in enumerate(patterns)}
@@ -73,7 +69,7 @@ def plan_to_data(plan: Planned) -> dict[str, Any]:
     }
 
 
-def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
+def plan_from_data(data: dict[str, Any]) -> Plan:
     """Rebuild a plan from the result of `plan_to_data`, and check that it is consistent."""
     workload = workload_from_data(data["workload"])
     solutions = tuple(map(_solution_from_data, items(data["solutions"])))
@@ -90,7 +86,7 @@ def plan_from_data(make: Callable[..., P], data: dict[str, Any]) -> P:
         )
     )
     asked = data.get("asked")
-    plan = make(
+    plan = Plan(
         workload,
         Budget.from_json(data["budget"]),
         centres_from_data(data),

@@ -140,13 +140,11 @@ class Budget(Explained):
         fields = dict(data)
         kind = fields.pop("kind", None)
         if kind not in KINDS:
-            msg = f"kind: expected one of {sorted(KINDS)}, got {kind!r}"
-            raise BudgetError(msg)
+            raise BudgetError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
         try:
             return KINDS[kind](**fields)
         except TypeError:
-            msg = f"data: a {kind} does not have the fields {sorted(fields)}"
-            raise BudgetError(msg) from None
+            raise BudgetError(f"data: a {kind} does not have the fields {sorted(fields)}") from None
 
     def _cost(self) -> float:
         raise NotImplementedError

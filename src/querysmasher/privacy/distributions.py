@@ -114,6 +114,5 @@ DISTRIBUTIONS = {
 def distribution_of(name: object) -> Distribution:
     """Return the distribution of this name."""
     if not isinstance(name, str) or name not in DISTRIBUTIONS:
-        msg = f"noise: {not_one_of(DISTRIBUTIONS, name)}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"noise: {not_one_of(DISTRIBUTIONS, name)}")
     return DISTRIBUTIONS[name]

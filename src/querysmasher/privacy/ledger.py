@@ -9,7 +9,7 @@ sum is at most the limit. So no committed state exceeds the limit, and two proce
 left once. `measure` opens the table after `charge` returned, that is, after the commit was synced to the disk
 (write-ahead log, synchronous = FULL). So whatever a measurement reveals is in the ledger, also if the
 process, or the machine, stops at any moment; what was charged and never measured counts as spent. Costs add
-as `totals` states. The cost is `accounting.privacy_cost` of the integer plan, or all that the budget allows
+as `Total` states. The cost is `accounting.privacy_cost` of the integer plan, or all that the budget allows
 for measurements in phases (`phases`), which refuse to spend more; the caller has no say in it.
 
 Limits. SQLite's locks and its write-ahead log need a local file system: on NFS and other network file systems
@@ -31,13 +31,11 @@ from pathlib import Path
 from querysmasher.errors import BudgetError, FileError, PrivacyError, QuerySmasherError, as_given, explained
 from querysmasher.privacy.accounting import check_budget, privacy_cost
 from querysmasher.privacy.budget import KINDS, Budget
-from querysmasher.privacy.digests import plan_digest
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.entries import Chain, Entry, Opening
+from querysmasher.privacy.entries import DELTA, Chain, Entry, Opening, Total, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.ledger_file import chain_of, check_place, create, insert, opened, read
 from querysmasher.privacy.rates import readable
-from querysmasher.privacy.totals import DELTA, Total
 
 
 @dataclass(frozen=True)
@@ -65,16 +63,13 @@ class Ledger:
     ) -> None:
         """Open a ledger, or create it."""
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-            msg = f"path: expected the path of a ledger, got {as_given(path)}"
-            raise FileError(msg)
+            raise FileError(f"path: expected the path of a ledger, got {as_given(path)}")
         if limit is not None and type(limit) not in KINDS.values():
-            msg = f"limit: expected a budget such as zCDP(1), got {as_given(limit)}"
-            raise BudgetError(msg)
+            raise BudgetError(f"limit: expected a budget such as zCDP(1), got {as_given(limit)}")
         if label is not None and (
             not isinstance(label, str) or not label.isprintable() or not 1 <= len(label) <= 200
         ):
-            msg = f"label: expected 1 to 200 printable characters, got {as_given(label)}"
-            raise BudgetError(msg)
+            raise BudgetError(f"label: expected 1 to 200 printable characters, got {as_given(label)}")
         file = Path(os.path.realpath(path))  # or two names of one file would have two logs
         check_place(file, limit is not None)
         if limit is not None:
@@ -84,8 +79,7 @@ class Ledger:
             msg = f"limit: the ledger {str(file)!r} has the limit {opening.limit!r}, got {limit!r}"
             raise BudgetError(msg)
         if label is not None and opening.label != label:
-            msg = f"label: the ledger {str(file)!r} is about {opening.label!r}, got {label!r}"
-            raise BudgetError(msg)
+            raise BudgetError(f"label: the ledger {str(file)!r} is about {opening.label!r}, got {label!r}")
         for name, value in (
             ("path", file),
             ("limit", opening.limit),
@@ -119,8 +113,7 @@ class Ledger:
         self._check_noise(noise)
         self.check_unit(budget)
         if type(request) is not str or not re.fullmatch(r"[0-9a-f]{64}", request):
-            msg = "request: expected the SHA-256 of what is asked for, in hexadecimal digits"
-            raise PrivacyError(msg)
+            raise PrivacyError("request: expected the SHA-256 of what is asked for, in hexadecimal digits")
         return self._record(budget, Fraction(noise.allowed_cost(budget)), request, noise, person)
 
     def _check_noise(self, noise: Distribution) -> None:
@@ -136,8 +129,7 @@ class Ledger:
         with opened(self.path, "rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                msg = f"ledger: {str(self.path)!r} is not in WAL mode; nothing was measured"
-                raise FileError(msg)
+                raise FileError(f"ledger: {str(self.path)!r} is not in WAL mode; nothing was measured")
             chain = chain_of(connection, self.path)
             self._check_same(chain.opening)
             self._check_person(chain, person)
@@ -165,12 +157,11 @@ class Ledger:
         """Refuse a budget for another unit of privacy: costs for different units cannot be added."""
         if budget.unit != self.limit.unit:
             own, other = self.limit.unit, budget.unit
-            msg = (
+            raise PrivacyError(
                 f"ledger: {str(self.path)!r} is for {own.neighbours!r} neighbours and records_per_person = "
                 f"{own.records_per_person}, the budget for {other.neighbours!r} and "
                 f"{other.records_per_person}; their costs cannot be added. Nothing was measured"
             )
-            raise PrivacyError(msg)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -197,20 +188,17 @@ class Ledger:
         chain = read(self.path)
         self._check_same(chain.opening)
         if head is not None and head not in {chain.opening.digest, *(e.digest for e in chain.entries)}:
-            msg = (
+            raise FileError(
                 f"head: no entry of {str(self.path)!r} has this digest: entries that existed were changed or "
                 "removed, or it is the digest of another ledger"
             )
-            raise FileError(msg)
         if chain.total.cost > chain.total.allowed(self.limit):
-            msg = f"ledger: the entries of {str(self.path)!r} spend more than its limit"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"ledger: the entries of {str(self.path)!r} spend more than its limit")
         return chain
 
     def _check_same(self, opening: Opening) -> None:
         if (opening.identity, opening.limit, opening.label) != (self.identity, self.limit, self.label):
-            msg = f"ledger: {str(self.path)!r} was replaced by another ledger since it was opened"
-            raise FileError(msg)
+            raise FileError(f"ledger: {str(self.path)!r} was replaced by another ledger since it was opened")
 
     def _check_person(self, chain: Chain, person: str | None) -> None:
         if chain.entries and chain.entries[0].person != person:
@@ -218,21 +206,19 @@ class Ledger:
                 "all records" if one is None else f"persons by {one!r}"
                 for one in (chain.entries[0].person, person)
             )
-            msg = (
+            raise PrivacyError(
                 f"ledger: the entries of {str(self.path)!r} are for {was}, this measurement is for {now}; "
                 "their costs cannot be added. Nothing was measured"
             )
-            raise PrivacyError(msg)
 
     def _check_limit(self, total: Total, cost: Fraction, noise: Distribution) -> None:
         after = total.plus(cost, noise)
         if after.cost > after.allowed(self.limit):
             left = Total(total.cost, after.is_gaussian).left_words(self.limit)
-            msg = (
+            raise PrivacyError(
                 f"ledger: {str(self.path)!r} has left {left}; this measurement takes rho = "
                 f"{readable(float(cost) / 2):.6g}. Nothing was measured"
             )
-            raise PrivacyError(msg)
 
     def __repr__(self) -> str:
         """Show the limit and what is spent, or that the file cannot be read."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from querysmasher.errors import FileError, Remedy
-from querysmasher.privacy.digests import canonical
-from querysmasher.privacy.entries import Chain, Entry, Opening
+from querysmasher.privacy.entries import Chain, Entry, Opening, canonical
 
 WAIT = 60.0
 """Maximum number of seconds to wait for other processes that write the same file."""
@@ -40,28 +39,23 @@ CREATE TRIGGER kept BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries 
 def check_place(file: Path, may_create: bool) -> None:
     """Refuse a path at which there cannot be a ledger."""
     if not file.parent.is_dir():
-        msg = f"ledger: the folder {str(file.parent)!r} does not exist"
-        raise FileError(msg)
+        raise FileError(f"ledger: the folder {str(file.parent)!r} does not exist")
     if not file.exists():
         if may_create:
             return
-        msg = f"ledger: no file {str(file)!r}"
-        raise FileError(msg, NEW)
+        raise FileError(f"ledger: no file {str(file)!r}", NEW)
     if not file.is_file():
-        msg = f"ledger: {str(file)!r} is not a file"
-        raise FileError(msg)
+        raise FileError(f"ledger: {str(file)!r} is not a file")
     if not file.stat().st_size:
-        msg = (
+        raise FileError(
             f"ledger: {str(file)!r} is empty, and an empty file is no ledger: if it was one, what was spent "
             "is lost; if it never was, delete it"
         )
-        raise FileError(msg)
     if file.stat().st_nlink > 1:
-        msg = (
+        raise FileError(
             f"ledger: {str(file)!r} has a second name (a hard link), under which SQLite would not see what "
             "is written here; delete one of the names"
         )
-        raise FileError(msg)
 
 
 def create(file: Path, opening: Opening) -> None:
@@ -83,8 +77,7 @@ def create(file: Path, opening: Opening) -> None:
         with suppress(OSError):  # from now on the ledger is there, and nobody needs the lock
             Path(lock.lock_file).unlink(missing_ok=True)
         return
-    msg = f"ledger: {str(file)!r} cannot be created ({cause}); nothing was measured"
-    raise FileError(msg)
+    raise FileError(f"ledger: {str(file)!r} cannot be created ({cause}); nothing was measured")
 
 
 def _write_new(file: Path, opening: Opening) -> None:
@@ -156,12 +149,10 @@ def read(file: Path) -> Chain:
 def chain_of(connection: sqlite3.Connection, file: Path) -> Chain:
     """Return all entries, checked, inside a transaction."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-        msg = f"ledger: {str(file)!r} is not a ledger"
-        raise FileError(msg)
+        raise FileError(f"ledger: {str(file)!r} is not a ledger")
     chain = Chain.of(connection.execute("SELECT * FROM entries ORDER BY number"), str(file))
     if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":  # or the last entry may be lost
-        msg = f"ledger: {str(file)!r} is damaged; the ledger can no longer be trusted"
-        raise FileError(msg)
+        raise FileError(f"ledger: {str(file)!r} is damaged; the ledger can no longer be trusted")
     return chain
 
 
@@ -169,8 +160,7 @@ def chain_of(connection: sqlite3.Connection, file: Path) -> Chain:
 def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
     """Open the file for one transaction; what is not committed at the end is undone."""
     if mode != "ro" and file.exists() and not _is_writable(file):  # or SQLite would leave files beside it
-        msg = f"ledger: {str(file)!r}, or its folder, may not be written; nothing was measured"
-        raise FileError(msg)
+        raise FileError(f"ledger: {str(file)!r}, or its folder, may not be written; nothing was measured")
     try:
         with closing(_connected(file, mode)) as connection:
             yield connection
@@ -182,8 +172,7 @@ def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
         return
     if _is_busy(cause):
         cause = f"other processes kept it locked for {WAIT:.0f} seconds"
-    msg = f"ledger: {str(file)!r} cannot be used ({cause}); nothing was measured"
-    raise FileError(msg)
+    raise FileError(f"ledger: {str(file)!r} cannot be used ({cause}); nothing was measured")
 
 
 def _connected(file: Path, mode: str) -> sqlite3.Connection:

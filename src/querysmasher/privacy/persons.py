@@ -18,7 +18,7 @@ and the divergence of a mixture is at most that of its parts. The hash needs no 
 poor one would only make the choice less random. Persons are compared by name, exactly, not by hash.
 
 Nothing but S(T) is counted, so that how many records were left out is not disclosed, unless it is measured,
-too, at a cost of its own (`dropped`).
+too, at a cost of its own (`accounting.Dropped`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.errors import DataError, PrivacyError, Remedy, as_given
-from querysmasher.privacy.dropped import BINS, ends
+from querysmasher.privacy.accounting import BINS, ends
 from querysmasher.privacy.unit import Unit
 
 Words = NDArray[np.uint64]
@@ -58,14 +58,11 @@ class Bound:
     def __post_init__(self) -> None:
         """Check the types; a key that is too short is refused."""
         if type(self.column) is not str or not self.column:
-            msg = f"person: expected the name of a column, got {as_given(self.column)}"
-            raise DataError(msg)
+            raise DataError(f"person: expected the name of a column, got {as_given(self.column)}")
         if type(self.most) is not int or self.most < 1 or type(self.key) is not bytes:
-            msg = "person: expected a positive integer and a key of bytes"
-            raise PrivacyError(msg)
+            raise PrivacyError("person: expected a positive integer and a key of bytes")
         if not 16 <= len(self.key) <= 64:
-            msg = f"person: expected a key of 16 to 64 bytes, got {len(self.key)}"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"person: expected a key of 16 to 64 bytes, got {len(self.key)}")
 
     @classmethod
     def drawn(cls, column: str, unit: Unit, seed: int | None = None) -> Bound:
@@ -75,11 +72,11 @@ class Bound:
         depend on how the records are distributed among persons: that is refused.
         """
         if unit.total_is_public:
-            msg = (
+            raise PrivacyError(
                 "person: with replace_one neighbours the number of counted records is published, which "
-                "depends on how many records each person has"
+                "depends on how many records each person has",
+                ADD_REMOVE,
             )
-            raise PrivacyError(msg, ADD_REMOVE)
         key = secrets.token_bytes(32) if seed is None else hashlib.sha256(f"person {seed}".encode()).digest()
         return cls(column, unit.records_per_person, key)
 
@@ -101,7 +98,7 @@ class Bound:
         return kept
 
     def binned(self, left: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of persons in each bin of `dropped`.
+        """Return the number of persons in each bin of `Dropped`.
 
         Args:
             left: for each person, the number of records that are not counted, of all that the person has.

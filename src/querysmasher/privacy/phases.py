@@ -30,11 +30,9 @@ from fractions import Fraction
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import DataError, PrivacyError
-from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.accounting import Distances, Dropped, distances_cost, privacy_cost
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.counter import Counter
-from querysmasher.privacy.distances import Distances, distances_cost
-from querysmasher.privacy.dropped import Dropped
+from querysmasher.privacy.counts import Counter
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.measurement import measure_distances, measure_dropped, measure_table
@@ -73,8 +71,7 @@ class Phases:
             return None
         records = self._counter.records()
         if records > self._max_records:
-            msg = f"data: the table has more than max_records = {self._max_records:,} records"
-            raise DataError(msg)
+            raise DataError(f"data: the table has more than max_records = {self._max_records:,} records")
         return records
 
     def measure(self, plan: IntegerPlan, progress: bool | None = None) -> dict[int, Numbers]:
@@ -103,20 +100,17 @@ class Phases:
     def _check(self, phase: IntegerPlan | Distances) -> None:
         """Refuse a phase for another domain, unit of privacy or number of records."""
         if phase.schema != self._schema or phase.budget.unit != self._budget.unit:
-            msg = "phase: its schema or its unit of privacy differs from that of the budget"
-            raise PrivacyError(msg)
+            raise PrivacyError("phase: its schema or its unit of privacy differs from that of the budget")
         if phase.max_records != self._max_records:
-            msg = f"phase: expected max_records = {self._max_records}, got {phase.max_records}"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"phase: expected max_records = {self._max_records}, got {phase.max_records}")
 
     def _spend(self, cost: Fraction) -> None:
         """Add the cost of a phase, before it; refuse it if the sum exceeds the budget."""
         if self._spent + cost > self._allowed:
-            msg = (
+            raise PrivacyError(
                 f"phase: it costs {float(cost):.6g}, and {float(self.left):.6g} of "
                 f"{float(self._allowed):.6g} is left; nothing of it was measured"
             )
-            raise PrivacyError(msg)
         self._spent += cost
 
     def __repr__(self) -> str:

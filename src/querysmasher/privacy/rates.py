@@ -142,8 +142,7 @@ def number(name: str, value: object, zero: bool = False) -> float:
     ):
         return float(value)
     allowed = f"0 or a number from {least} to {most}" if zero else f"a number from {least} to {most}"
-    msg = f"{name}: expected {allowed}, such as {USUAL[name]}, got {as_given(value)}"
-    raise BudgetError(msg)
+    raise BudgetError(f"{name}: expected {allowed}, such as {USUAL[name]}, got {as_given(value)}")
 
 
 def readable(value: float, *, up: bool = True, digits: int = 6) -> float:

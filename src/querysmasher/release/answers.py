@@ -12,13 +12,11 @@ import pyarrow as pa
 
 from querysmasher.arrays import Array
 from querysmasher.errors import Explained, UnknownQueryError, WorkloadError
+from querysmasher.fields import index_in
 from querysmasher.formatting import count, decimal
 from querysmasher.html import element, notebook, table
-from querysmasher.indexes import index_in
-from querysmasher.release.frame import frame_of
-from querysmasher.release.tidy import Tidy, plain
-from querysmasher.statistics.critical import pointwise
-from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients
+from querysmasher.release.tidy import Tidy, frame_of, plain
+from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients, pointwise
 from querysmasher.workload.workload import Workload
 
 MAX_LABELS = 20_000_000

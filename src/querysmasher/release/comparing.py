@@ -24,7 +24,7 @@ from querysmasher.fields import read_json
 from querysmasher.release.formats import NOTES
 from querysmasher.release.tidy import masked, plain
 from querysmasher.release.workbook import WITHIN, read_workbook
-from querysmasher.statistics.critical import pointwise
+from querysmasher.statistics.reliability import pointwise
 
 Columns = dict[str, Any]
 """The values of each column, as an Arrow array or a list."""

@@ -12,12 +12,10 @@ import numpy as np
 from querysmasher.arrays import Array, Numbers
 from querysmasher.errors import PrivacyError
 from querysmasher.fields import floats, fraction, integers, items, number, text, whole
-from querysmasher.privacy.accounting import privacy_cost
+from querysmasher.privacy.accounting import Distance, Distances, Dropped, distances_cost, privacy_cost
 from querysmasher.privacy.budget import Budget
-from querysmasher.privacy.digests import canonical, digest, plan_digest
-from querysmasher.privacy.distances import Distance, Distances, distances_cost
 from querysmasher.privacy.distributions import Distribution
-from querysmasher.privacy.dropped import Dropped
+from querysmasher.privacy.entries import canonical, digest, plan_digest
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.workload.storage import ragged, unragged, workload_to_data
 from querysmasher.workload.workload import Workload

@@ -19,22 +19,26 @@ from typing import Any
 
 from querysmasher.errors import FileError, QuerySmasherError, as_given
 from querysmasher.fields import read_json
-from querysmasher.formatting import count
+from querysmasher.formatting import count, shown
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import sha256
-from querysmasher.release.description import NAME as DESCRIPTION
 from querysmasher.release.exploration import spent
-from querysmasher.release.finding import FAILED, NOT_ASKED, OK, OPEN, Finding
 from querysmasher.release.published import (
+    FAILED,
+    NOT_ASKED,
+    OK,
+    OPEN,
+    TABLES,
+    Finding,
     check_errors,
     check_page,
     check_plan,
     check_release_file,
     check_summary,
+    check_tables,
 )
-from querysmasher.release.redone import TABLES, check_tables
 from querysmasher.release.release import Release
-from querysmasher.text import shown
+from querysmasher.release.writing import NAME as DESCRIPTION
 
 RELEASE, SUMMARY = "release.qs", "summary.json"
 PLAN, ERRORS, PAGE = "plan.qs", "errors.csv", "report.html"

@@ -8,29 +8,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from querysmasher.data.dialect import CSV
+from querysmasher.data.framing import CSV
 from querysmasher.errors import BudgetError, FileError, SchemaError, SpecError
 from querysmasher.planning.mechanisms import DEFAULT, MECHANISMS
 from querysmasher.planning.mechanisms.basis import BASES
 from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.schema import Schema
-from querysmasher.spec.attributes import build_schema
-from querysmasher.spec.codebook import read_codebook
 from querysmasher.spec.findings import Findings, home_of, not_one_of, shown, unknown_key
-from querysmasher.spec.ledger import LedgerPlace
 from querysmasher.spec.model import (
     SECTIONS,
+    AboutSection,
     BudgetSection,
     DataSection,
+    EstimateSection,
     File,
     LedgerSection,
     MeasureSection,
+    OutputSection,
     PlanSection,
 )
-from querysmasher.spec.publication import AboutSection, EstimateSection, OutputSection
-from querysmasher.spec.source import Source
-from querysmasher.spec.spec import Spec
+from querysmasher.spec.schemas import build_schema, read_codebook
+from querysmasher.spec.spec import LedgerPlace, Source, Spec
 from querysmasher.spec.workloads import Entry, build_entries
 
 AMOUNTS = ("cost", "rho", "mu", "epsilon", "delta")

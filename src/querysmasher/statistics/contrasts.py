@@ -15,24 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.errors import WorkloadError
-from querysmasher.statistics.cross_table import CrossTable
-from querysmasher.statistics.figures import Column, Figure, Figures
-from querysmasher.statistics.groups import schema_of
-from querysmasher.statistics.linear import Linear
+from querysmasher.statistics.figures import Column, Figure, Figures, Linear, Source
 from querysmasher.statistics.ratios import TOO_CLOSE
-from querysmasher.statistics.source import Source
-from querysmasher.workload.predicates import where as counting
+from querysmasher.statistics.tables import CrossTable
+from querysmasher.workload.builders import where as counting
 from querysmasher.workload.workload import Workload
 
 Operand = str | Workload | Figures | Figure | CrossTable
 """A predicate or a workload, whose counts are meant, or the result of a statistic."""
+
+Combined = tuple[Array, Array, Array | float, Array | float]
+
+C = TypeVar("C", bound="Contrast")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +64,14 @@ class Contrast(Figures):
     b: Figures = field(kw_only=True)
     correlation: Array = field(kw_only=True)
 
+    words: ClassVar[tuple[str, str]]
+    """What the contrast is called, and the sign between both figures."""
+
+    @staticmethod
+    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
+        """Return values, standard errors, and the weights of the errors of a and of b."""
+        raise NotImplementedError
+
     @property
     def reliable(self) -> NDArray[np.bool_]:
         """Whether both figures are reliable."""
@@ -77,6 +86,12 @@ class Contrast(Figures):
 class Differences(Contrast):
     """Differences a - b."""
 
+    words = "Difference", "-"
+
+    @staticmethod
+    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
+        return a.values - b.values, _together(a.std, b.std, correlation), 1.0, -1.0
+
     def _interval(self, reach: float) -> tuple[Array, Array]:
         below_a, above_a, below_b, above_b = self._apart(reach)
         low = self.values - _together(below_a, above_b, self.correlation)
@@ -85,6 +100,16 @@ class Differences(Contrast):
 
 class Quotients(Contrast):
     """Ratios a / b."""
+
+    words = "Ratio", "/"
+
+    @staticmethod
+    def combined(a: Figures, b: Figures, correlation: Array) -> Combined:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            R = np.where(b.values == 0, np.nan, a.values / b.values)
+            errors = _together(a.std, np.abs(R) * b.std, np.sign(R) * correlation)
+            std = np.where(np.isnan(R), np.nan, errors / np.abs(b.values))
+            return R, std, 1 / b.values, -R / b.values
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
@@ -120,58 +145,24 @@ def _passes(a: Array, b: Array, x: Array, y: Array, correlation: Array, sign: in
         return np.where((square > 0) & np.isfinite(x), (half + sign * root) / square, np.nan)
 
 
-def difference(source: Source, a: Operand, b: Operand) -> Differences:
-    """Return a - b, figure by figure."""
-    left, right, correlation, columns = _pair(source, a, b)
-
-    def linear() -> Linear:
-        return left.errors().plus(right.errors(), 1.0, -1.0)
-
-    std = _together(left.std, right.std, correlation)
-    values = left.values - right.values
-    return Differences(
-        _title("Difference", "-", left, right),
-        columns,
+def contrast(made: type[C], source: Source, a: Operand, b: Operand) -> C:
+    """Return the difference or the ratio of a and b, figure by figure."""
+    left, right = _figures(source, "a", a), _figures(source, "b", b)
+    left, right = _chosen(left, range(len(left))), _chosen(right, _matched(left, right))
+    correlation = _correlation(left.errors, right.errors)
+    values, std, own, others = made.combined(left, right, correlation)
+    what, sign = made.words
+    return made(
+        f"{what}: {left.title}" + ("" if left.title == right.title else f" {sign} {right.title}"),
+        _columns(a, b, left, right),
         values,
         std,
-        _notes(left, right),
-        linear=linear,
+        " ".join(filter(None, dict.fromkeys([left.note, right.note]))),
+        linear=lambda: left.errors.plus(right.errors, own, others),
         a=left,
         b=right,
         correlation=correlation,
     )
-
-
-def ratio(source: Source, a: Operand, b: Operand) -> Quotients:
-    """Return a / b, figure by figure."""
-    left, right, correlation, columns = _pair(source, a, b)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        R = np.where(right.values == 0, np.nan, left.values / right.values)
-        errors = _together(left.std, np.abs(R) * right.std, np.sign(R) * correlation)
-        std = np.where(np.isnan(R), np.nan, errors / np.abs(right.values))
-
-    def linear() -> Linear:
-        return left.errors().plus(right.errors(), 1 / right.values, -R / right.values)
-
-    return Quotients(
-        _title("Ratio", "/", left, right),
-        columns,
-        R,
-        std,
-        _notes(left, right),
-        linear=linear,
-        a=left,
-        b=right,
-        correlation=correlation,
-    )
-
-
-def _pair(source: Source, a: Operand, b: Operand) -> tuple[Figures, Figures, Array, tuple[Column, ...]]:
-    """Return both operands with as many figures, the correlation of each pair, and what each is about."""
-    left, right = _figures(source, "a", a), _figures(source, "b", b)
-    places = _matched(left, right)
-    left, right = _chosen(left, range(len(left))), _chosen(right, places)
-    return left, right, _correlation(left.errors(), right.errors()), _columns(a, b, left, right)
 
 
 def _matched(left: Figures, right: Figures) -> Sequence[int]:
@@ -193,13 +184,12 @@ def _matched(left: Figures, right: Figures) -> Sequence[int]:
 
 def _correlation(a: Linear, b: Linear) -> Array:
     n = len(a.indexes)
-    both = a.plus(b, 1.0, 0.0)  # one workload for both
-    own, other = (a.plus(b, *c) for c in ((1.0, 0.0), (0.0, 1.0)))
+    first, second = a.plus(b, 1.0, 0.0), a.plus(b, 0.0, 1.0)  # on one workload
     stacked = Linear(
-        both.source,
-        both.workload,
-        np.concatenate([own.indexes, other.indexes]),
-        np.concatenate([own.coefficients, other.coefficients]),
+        a.source,
+        first.workload,
+        np.concatenate([first.indexes, second.indexes]),
+        np.concatenate([first.coefficients, second.coefficients]),
     ).covariance()
     variances = np.diagonal(stacked)
     scale = np.sqrt(np.maximum(variances[:n] * variances[n:], 0))
@@ -210,7 +200,7 @@ def _correlation(a: Linear, b: Linear) -> Array:
 def _figures(source: Source, name: str, given: object) -> Figures:
     """Return an operand as figures of this release."""
     if isinstance(given, str):
-        given = counting(schema_of(source), given)
+        given = counting(source.schema, given)
     if isinstance(given, Workload):
         return _counts(source, given)
     if isinstance(given, Figure) and given.origin is not None:
@@ -224,7 +214,7 @@ def _figures(source: Source, name: str, given: object) -> Figures:
             f"{type(given).__name__}"
         )
         raise WorkloadError(msg)
-    if given.errors().source is not source:
+    if given.errors.source is not source:
         msg = (
             f"{name}: expected figures of this release, got those of another; the noise of two releases is "
             "independent, so the squares of their standard errors add up"
@@ -238,7 +228,7 @@ def _counts(source: Source, workload: Workload) -> Figures:
     answers = source.answer(workload)
     n = len(workload)
     columns = (Column("query", list(workload.labels()), tuple(range(n))),)
-    linear = Linear.of(source, workload, (np.arange(n), np.ones(n)))
+    linear = Linear.of(source, workload, np.arange(n))
     return Figures("Count", columns, answers.values, answers.std, linear=lambda: linear)
 
 
@@ -255,7 +245,7 @@ def _chosen(base: Figures, places: Sequence[int]) -> Chosen:
         values,
         std,
         base.note,
-        linear=lambda: base.errors().take(own),
+        linear=lambda: base.errors.take(own),
         base=base,
         places=tuple(own),
     )
@@ -283,17 +273,3 @@ def _words(figures: Figures, place: int, counted: bool, same: bool) -> str:
     if counted or (same and about):
         return about
     return f"{figures.title}: {about}" if about else figures.title
-
-
-def _title(what: str, sign: str, a: Figures, b: Figures) -> str:
-    """Return the title of a contrast.
-
-    >>> nothing = np.zeros(0)
-    >>> _title("Difference", "-", Figures("A", (), nothing, nothing), Figures("B", (), nothing, nothing))
-    'Difference: A - B'
-    """
-    return f"{what}: {a.title}" if a.title == b.title else f"{what}: {a.title} {sign} {b.title}"
-
-
-def _notes(a: Figures, b: Figures) -> str:
-    return " ".join(note for note in dict.fromkeys([a.note, b.note]) if note)

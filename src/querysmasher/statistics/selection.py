@@ -19,17 +19,20 @@ from querysmasher.arrays import Array
 from querysmasher.conditions import conditions
 from querysmasher.errors import PredicateError, TooLargeError, WorkloadError, as_given
 from querysmasher.schema import Schema
+from querysmasher.statistics.figures import Column, Linear, Source, cell_columns
 from querysmasher.workload.families import Identity
 from querysmasher.workload.family import MAX_MATRIX_ENTRIES, Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.rows import Rows
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.joint import Rows
+from querysmasher.workload.workload import Group, Workload
 
 WRITTEN_OUT = 2_000
 """Maximum number of values of an attribute whose queries are written out where there is another way."""
 
 MAX_VALUES = 10_000
 """Maximum number of values of an attribute whose queries a statistic writes out as rows."""
+
+ROWS = "\x00rows"
+"""The axis of the rows; no attribute has this name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,3 +173,53 @@ def groups_by(
             msg = f"by: {name!r} is the attribute of the statistic itself; group by others"
             raise WorkloadError(msg)
     return names
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """Answers to the rows of a factor by group: arrays with the axis of rows first, then the groups."""
+
+    source: Source
+    selection: Selection
+    by: tuple[str, ...]
+
+    @cached_property
+    def _answers(self) -> tuple[Array, Array]:
+        answers = self.source.answer(self.selection.workload)
+        values, std = (self.selection.arranged(a) for a in (answers.values, answers.std))
+        return values.reshape(len(values), -1), std.reshape(len(std), -1) ** 2
+
+    @property
+    def values(self) -> Array:
+        """Answers, one line per row and one column per group."""
+        return self._answers[0]
+
+    @property
+    def variances(self) -> Array:
+        """Variances of the answers."""
+        return self._answers[1]
+
+    def errors(self, row: int, scale: float = 1.0) -> Linear:
+        """Return scale × the errors of the answers to one row, by group."""
+        index = self.selection.order.reshape(len(self.values), -1)[row]
+        return Linear.of(self.source, self.selection.workload, index, scale)
+
+    def columns(self, repeats: int = 1) -> tuple[Column, ...]:
+        """Return what each group is about, each group `repeats` times in a row."""
+        attributes = [self.source.schema[name] for name in self.by]
+        return cell_columns(attributes, self.source.schema.shape(self.by), repeats)
+
+
+def grouped(source: Source, factor: Factor, by: tuple[str, ...], conditions: Sequence[Factor]) -> Grouped:
+    """Ask the rows of a factor, whose only axis is `ROWS`, by group and among the records of conditions."""
+    factors = [factor, *each_value(source.schema, by), *conditions]
+    return Grouped(source, select(source.schema, factors, (ROWS, *by)), by)
+
+
+def described(what: str, by: Sequence[str], where: str | None) -> str:
+    """Return the title of a statistic.
+
+    >>> described("Mean of age", ["sex"], "age >= 18")
+    'Mean of age by sex, among age >= 18'
+    """
+    return what + (f" by {', '.join(by)}" if by else "") + (f", among {where.strip()}" if where else "")

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from querysmasher.arrays import Array
 from querysmasher.errors import explained
-from querysmasher.release.answers import Answers
-from querysmasher.statistics import contrasts, moments, quantiles, shares, table
-from querysmasher.statistics.contrasts import Differences, Operand, Quotients
-from querysmasher.statistics.cross_table import CrossTable
-from querysmasher.statistics.figures import Figures
-from querysmasher.statistics.moments import By
+from querysmasher.statistics import quantiles, ratios, tables
+from querysmasher.statistics.contrasts import Differences, Operand, Quotients, contrast
+from querysmasher.statistics.figures import Figures, Source
 from querysmasher.statistics.quantiles import Quantiles
-from querysmasher.statistics.ratios import Ratios
+from querysmasher.statistics.ratios import By, Ratios
 from querysmasher.statistics.reliability import THRESHOLDS
-from querysmasher.statistics.table import Percent
-from querysmasher.workload.workload import Workload
+from querysmasher.statistics.tables import CrossTable, Percent
 
 
-class Statistical:
+class Statistical(Source):
     """Statistics computed from answers and their joint covariance alone: post-processing, at no privacy cost.
 
     Every result has `values`, `std`, `interval(level, simultaneous=False)`, `cv`, flags and `to_frame()`. An
@@ -27,16 +22,6 @@ class Statistical:
     (`Release.counted`) would give. For means, totals and quantiles of a binned attribute these are counts of
     bins, and the figure of the records themselves can differ from it by more than the interval.
     """
-
-    workload: Workload
-
-    def answer(self, workload: Workload | str | Sequence[str] | None = None) -> Answers:
-        """Answer a workload."""
-        raise NotImplementedError
-
-    def covariance(self, workload: Workload, other: Workload | None = None) -> Array:
-        """Return the covariance matrix of the answers to a workload, or with those to another one."""
-        raise NotImplementedError
 
     @explained("release.table('sex', 'age')")
     def table(
@@ -57,7 +42,7 @@ class Statistical:
             suppress: coefficient of variation above which a cell is left out. This is computed from noisy
                 values and biases what remains: small counts survive where their noise is positive.
         """
-        return table.table(
+        return tables.table(
             self, attributes, totals=totals, percent=percent, thresholds=thresholds, suppress=suppress
         )
 
@@ -68,7 +53,7 @@ class Statistical:
         Bins count as their mid-points: the interval does not cover where records lie within bins. Intervals
         are Fieller's.
         """
-        return moments.mean(self, attribute, by, where)
+        return ratios.mean(self, attribute, by, where)
 
     @explained("release.total_of('age', by='sex')")
     def total_of(self, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
@@ -76,17 +61,17 @@ class Statistical:
 
         Bins count as their mid-points: the interval does not cover where records lie within bins.
         """
-        return moments.total_of(self, attribute, by, where)
+        return ratios.total_of(self, attribute, by, where)
 
     @explained("release.share('age >= 65', of=\"sex == 'F'\")")
     def share(self, predicate: str, of: str | None = None, by: By = None) -> Ratios:
         """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
-        return shares.share(self, predicate, of, by)
+        return ratios.share(self, predicate, of, by)
 
     @explained("release.ratio('age < 18', 'age >= 65')")
     def ratio(self, a: Operand, b: Operand) -> Quotients:
         """Return a / b, of counts or of other statistics; see `difference`."""
-        return contrasts.ratio(self, a, b)
+        return contrast(Quotients, self, a, b)
 
     @explained("release.difference('age < 18', 'age >= 65')")
     def difference(self, a: Operand, b: Operand) -> Differences:
@@ -97,7 +82,7 @@ class Statistical:
                 `quantile`, `table` or `difference` of this release returned, or one entry of it.
             b: likewise; as many figures as a, or a single one.
         """
-        return contrasts.difference(self, a, b)
+        return contrast(Differences, self, a, b)
 
     @explained("release.quantile('age', [0.1, 0.5, 0.9])")
     def quantile(

@@ -1,9 +1,10 @@
-"""Families on several attributes that are not products: comparisons, random queries."""
+"""Families on several attributes that are not products: comparisons, random queries, and any rows."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.fields import number, whole
-from querysmasher.names import written_name
-from querysmasher.workload.family import Family
+from querysmasher.errors import WorkloadError
+from querysmasher.fields import floats, items, number, text, whole
+from querysmasher.formatting import written_name
+from querysmasher.workload.family import Family, check_weights, frozen_array, one_of, said_of
 
 KEPT_CELLS = 2_000_000
 """Maximum number of queries times cells of random queries that are kept, not drawn again every time."""
@@ -136,3 +138,138 @@ def _written(attributes: Sequence[Attribute]) -> list[str]:
     if all(tuple(a.values) == tuple(range(a.size)) for a in attributes):
         return names
     return [f"index of {name}" for name in names]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Family):
+    """Any rows, as a matrix over the cells in row-major order."""
+
+    array: Array
+    row_weights: Array | None = None
+    row_labels: tuple[str, ...] | None = None
+    title: str = "rows"
+    _digest: str = field(init=False, repr=False, default="")
+
+    name: ClassVar[str] = "rows"
+    is_written_out: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the rows and the weights; keep a private copy and its digest."""
+        array = frozen_array("matrix", self.array, ndim=2)
+        if array.shape[0] == 0:
+            raise WorkloadError("matrix: expected at least one row")
+        if array.shape[1] != self.cells:
+            raise WorkloadError(
+                f"matrix: expected {self.cells} columns, one per cell of a marginal of shape "
+                f"{self.shape}, got {array.shape[1]}"
+            )
+        weights = None
+        if self.row_weights is not None:
+            weights = frozen_array("weights", self.row_weights, ndim=1)
+            check_weights("weights", weights)
+            if len(weights) != len(array):
+                raise WorkloadError(f"weights: expected {len(array)}, one per query, got {len(weights)}")
+            if np.all(weights == 1):
+                weights = None
+        if self.row_labels is not None and len(self.row_labels) != len(array):
+            raise WorkloadError(f"labels: expected {len(array)}, one per query, got {len(self.row_labels)}")
+        digest = hashlib.sha256(repr(array.shape).encode() + array.tobytes())
+        digest.update(b"" if weights is None else weights.tobytes())
+        object.__setattr__(self, "array", array)
+        object.__setattr__(self, "row_weights", weights)
+        object.__setattr__(self, "_digest", digest.hexdigest())
+
+    @property
+    def rows(self) -> int:
+        return len(self.array)
+
+    @property
+    def key(self) -> Hashable:
+        return (self.name, self.shape, self._digest)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return isinstance(other, Rows) and (self.key, self.row_labels) == (other.key, other.row_labels)
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.key)
+
+    @property
+    def weights(self) -> Array | None:
+        return self.row_weights
+
+    def _matrix(self) -> Array:
+        return self.array
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        if self.row_labels is not None:
+            return list(self.row_labels)
+        names = ", ".join(a.name for a in attributes)
+        return [f"query {i} on {names}" for i in range(self.rows)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Return each query as a list of values if it counts some of them, unless the user has named it."""
+        named = self.row_labels is not None
+        if named or len(attributes) != 1 or not np.isin(self.array, (0, 1)).all():
+            return self.labels(attributes)
+        (a,) = attributes
+        chosen = ([a.literals[place] for place in np.flatnonzero(row)] for row in self.array)
+        return [f"{written_name(a.name)} == {own[0]}" if len(own) == 1 else one_of(a, own) for own in chosen]
+
+    def ends(self) -> NDArray[np.int64] | None:
+        """Return the first and last value of each query that counts a range of values."""
+        if len(self.shape) > 1:
+            return None
+        inside = self.array == 1
+        first = inside.argmax(axis=1)
+        last = self.cells - 1 - inside[:, ::-1].argmax(axis=1)
+        is_range = (inside | (self.array == 0)).all(axis=1) & (inside.sum(axis=1) == last - first + 1)
+        return np.where((is_range & inside.any(axis=1))[:, None], np.stack([first, last], axis=1), -1)
+
+    def counted(self, attribute: Attribute) -> list[str | None]:
+        """Return the values that each query counts, or its label if it is not a plain count."""
+        labels = attribute.labels
+        found: list[str | None] = []
+        for row, label in zip(self.array, self.labels([attribute]), strict=True):
+            inside = np.flatnonzero(row)
+            ones = bool(np.isin(row, (0, 1)).all())
+            if ones and len(inside) == 1:
+                found.append(None)
+            elif not ones:
+                found.append(said_of(attribute.name, label))
+            else:
+                is_range = attribute.ordered and len(inside) and inside[-1] - inside[0] == len(inside) - 1
+                found.append(None if is_range else _listed([labels[i] for i in inside]))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **super().to_json(),
+            "array": self.array,
+            "row_weights": self.row_weights,
+            "row_labels": None if self.row_labels is None else list(self.row_labels),
+            "title": self.title,
+        }
+
+    @classmethod
+    def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        floats(fields["array"], 2)
+        text(fields["title"])
+        labels = fields["row_labels"]
+        return fields | {"row_labels": None if labels is None else tuple(map(text, items(labels)))}
+
+    def __str__(self) -> str:
+        """Name the family by its title."""
+        return self.title
+
+
+def _listed(values: Sequence[str]) -> str:
+    """Return a list of values, of which a long one is cut.
+
+    >>> _listed(["a", "b"]), len(_listed(["a"] * 1000))
+    ('[a, b]', 52)
+    """
+    most = 12
+    more = [f"… {len(values):,} values"] if len(values) > most else []
+    return f"[{', '.join([*values[:most], *more])}]"

@@ -10,15 +10,11 @@ import numpy as np
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import cut, floats, items, text
 from querysmasher.schema import Schema
-from querysmasher.workload.families import ONE_ATTRIBUTE
+from querysmasher.workload.families import ONE_ATTRIBUTE, Intervals
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
-from querysmasher.workload.intervals import Intervals
-from querysmasher.workload.joint import AbsDifference, Affine, Random
-from querysmasher.workload.rows import Rows
-from querysmasher.workload.target import Target
+from querysmasher.workload.joint import AbsDifference, Affine, Random, Rows
 from querysmasher.workload.tree import Hierarchy
-from querysmasher.workload.workload import Workload
+from querysmasher.workload.workload import Group, Target, Workload
 
 FAMILIES: dict[str, type[Family]] = {
     **ONE_ATTRIBUTE,
@@ -98,5 +94,4 @@ def unragged(data: dict[str, Any]) -> list[tuple[int, ...]]:
 
 def _check_numbers(rows: list[tuple[int, ...]], count: int) -> None:
     if any(not 0 <= number < count for row in rows for number in row):
-        msg = "a number refers to nothing"
-        raise WorkloadError(msg)
+        raise WorkloadError("a number refers to nothing")

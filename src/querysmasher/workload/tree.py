@@ -1,7 +1,7 @@
 """A hierarchy on one attribute as a tree: levels of groups that nest, and the values as leaves.
 
 The rows of a million leaves are never written out: answers are sums over groups, level by level, and planning
-works on the nodes (`planning.trees`). Small hierarchies have rows like any other family.
+works on the nodes (`planning.lines.trees`). Small hierarchies have rows like any other family.
 """
 
 from __future__ import annotations
@@ -17,17 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
-from querysmasher.attributes import Attribute
+from querysmasher.attributes import Attribute, literal
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import integers, items, number, text
-from querysmasher.labels import literal
-from querysmasher.names import written_name
-from querysmasher.workload.checks import LARGEST, check_weights
-from querysmasher.workload.families import Identity
-from querysmasher.workload.family import Family
-from querysmasher.workload.intervals import Intervals
-from querysmasher.workload.line import LineSums
-from querysmasher.workload.stating import one_of
+from querysmasher.formatting import written_name
+from querysmasher.workload.families import Identity, Intervals
+from querysmasher.workload.family import LARGEST, Family, LineSums, check_weights, one_of
 
 Integers = NDArray[np.int64]
 
@@ -67,8 +62,7 @@ class Hierarchy(Family):
         (n,) = self.shape
         groups = tuple(np.array(own, dtype=np.int64) for own in self.groups)
         if not groups and not self.leaves:
-            msg = "levels: expected at least one level, or leaves=True"
-            raise WorkloadError(msg)
+            raise WorkloadError("levels: expected at least one level, or leaves=True")
         for level, (own, names) in enumerate(zip(groups, self.names, strict=True), start=1):
             if own.shape != (n,) or not _numbers_by_appearance(own) or int(own.max()) + 1 != len(names):
                 msg = f"level {level} of a hierarchy: expected {n} groups, one per value, each with a name"
@@ -79,11 +73,10 @@ class Hierarchy(Family):
         if weights is not None:
             check_weights("weights", weights)
             if len(weights) != len(groups) + self.leaves:
-                msg = (
+                raise WorkloadError(
                     f"weights: expected {len(groups) + self.leaves}, one per level"
                     f"{' and one for the values' * self.leaves}, got {len(weights)}"
                 )
-                raise WorkloadError(msg)
             same = all(weight == 1 for weight in weights)
             object.__setattr__(self, "level_weights", None if same else tuple(map(float, weights)))
         check_nesting(groups)
@@ -259,11 +252,10 @@ def check_nesting(groups: Sequence[Integers]) -> None:
         first = np.unique(groups[fine], return_index=True)[1]
         expected = groups[coarse][first][groups[fine]]
         if not np.array_equal(expected, groups[coarse]):
-            msg = (
+            raise WorkloadError(
                 f"hierarchy: level {fine + 1} does not nest in level {coarse + 1}: one of its groups has "
                 f"values in different groups of level {coarse + 1}; state them as two hierarchies"
             )
-            raise WorkloadError(msg)
 
 
 def _numbers_by_appearance(own: Integers) -> bool:

@@ -16,8 +16,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.workload.family import Family
-from querysmasher.workload.line import Places
+from querysmasher.workload.family import Family, Places
 
 
 @dataclass(frozen=True, eq=False)

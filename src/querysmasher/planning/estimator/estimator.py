@@ -29,11 +29,11 @@ from querysmasher.planning.estimator.whole import (
     class_centres,
 )
 from querysmasher.planning.limits import limits
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily
 from querysmasher.planning.strategies import AxisRows, Strategy
 from querysmasher.schema import Schema
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 CHUNK = 20_000_000
 """Maximum number of entries of the tables that are answered at once."""

@@ -18,12 +18,12 @@ from querysmasher.planning.estimator.shares import LineRows, Share, Tied, tied
 from querysmasher.planning.grading import are_far_apart, graded_root, lengths
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.gram import square_sum
-from querysmasher.planning.measured import Blocks, Measured
+from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.split import NULL, Kept, PlacedFamily, split_axis, split_gram, split_rows
 from querysmasher.planning.strategies import AxisRows, AxisStrategy, Strategy, has_own_centre
 from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 
 def _reduced(rows: Array) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.planning.measured import Blocks, Measured
+from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.planning.strategies import AxisRows, AxisStrategy
 from querysmasher.workload.family import Family
 

@@ -37,11 +37,11 @@ from querysmasher.planning.estimator.lifting import along
 from querysmasher.planning.estimator.residual import Residuals
 from querysmasher.planning.estimator.shares import Share
 from querysmasher.planning.lattice import Integers
-from querysmasher.planning.measured import Measured
+from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily, split_axis
 from querysmasher.planning.strategies import Strategy
 from querysmasher.schema import Schema
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 Place = tuple[int, ...]
 """An attribute set: increasing indexes in the schema."""

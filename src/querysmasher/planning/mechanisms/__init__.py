@@ -13,7 +13,7 @@ from querysmasher.planning.mechanisms.mechanism import Choice, Mechanism, Task, 
 from querysmasher.planning.mechanisms.residual import solve_residual
 from querysmasher.planning.mechanisms.whole import choose_whole
 from querysmasher.planning.solvers import solve
-from querysmasher.planning.solvers.fourier import solve_fourier
+from querysmasher.planning.solvers.structured import solve_fourier
 
 MECHANISMS = {
     mechanism.name: mechanism

@@ -17,11 +17,10 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import PlanError, not_one_of
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.grading import are_far_apart, lengths
-from querysmasher.planning.measured import Blocks
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
-from querysmasher.planning.solution import Solution
+from querysmasher.planning.solution import Blocks, Solution
 from querysmasher.planning.solvers.bounds import lower_bound
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.strategies import DenseStrategy
 from querysmasher.planning.subworkload import Block, Part, Term, separate
 from querysmasher.workload.families import ONE_ATTRIBUTE

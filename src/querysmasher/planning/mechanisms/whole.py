@@ -13,18 +13,18 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
+from querysmasher.planning.asking import nothing_to_measure
 from querysmasher.planning.cells import MergedRows, are_given, merge, work_of
 from querysmasher.planning.grading import FAR, is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
 from querysmasher.planning.mechanisms.mechanism import Choice, Task
-from querysmasher.planning.nothing import nothing_to_measure
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import independent_root, root_diagonal
-from querysmasher.planning.solvers.optimize import solve_design
+from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.solvers.wide import Turned, WideDesign, wide_weights
 from querysmasher.planning.strategies import MergedStrategy
-from querysmasher.workload.groups import Group
+from querysmasher.workload.workload import Group
 
 
 def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:

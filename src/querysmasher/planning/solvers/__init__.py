@@ -28,11 +28,9 @@ from querysmasher.errors import PlanError, TooLargeError
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.circulant import is_circulant, solve_circulant
-from querysmasher.planning.solvers.dense import solve_dense
+from querysmasher.planning.solvers.dense import is_thin, solve_dense
 from querysmasher.planning.solvers.design import Progress
-from querysmasher.planning.solvers.fourier import has_uniform_centres, solve_fourier
-from querysmasher.planning.solvers.roots import is_thin
-from querysmasher.planning.solvers.structured import solve_structured
+from querysmasher.planning.solvers.structured import has_uniform_centres, solve_fourier, solve_structured
 from querysmasher.planning.strategies import Strategy
 from querysmasher.planning.subworkload import Block
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.planning.limits import limits
-from querysmasher.planning.solvers.design import Progress
-from querysmasher.planning.solvers.fixed_point import fixed_point
+from querysmasher.planning.solvers.design import Progress, fixed_point
 
 Single = NDArray[np.float32]
 

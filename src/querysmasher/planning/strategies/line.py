@@ -35,8 +35,7 @@ from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, Strategy
 from querysmasher.privacy.factors import Factor, Matrix
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.family import Family
-from querysmasher.workload.line import Places
+from querysmasher.workload.family import Family, Places
 
 
 class AxisStrategy(Strategy):

@@ -48,7 +48,7 @@ from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.filter import MOST_ROWS
 from querysmasher.privacy.factors.reflection import NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
-from querysmasher.workload.line import Places
+from querysmasher.workload.family import Places
 
 SMALL = 16
 """Blocks of fewer values than this are summed directly."""

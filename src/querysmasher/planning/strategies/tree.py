@@ -29,9 +29,9 @@ from querysmasher.errors import OutsideMeasuredSpaceError, PrivacyError, TooLarg
 from querysmasher.fields import floats, integers
 from querysmasher.planning.lattice import Integers
 from querysmasher.planning.limits import limits
+from querysmasher.planning.lines.trees import WeightedTree
 from querysmasher.planning.strategies.line import AxisStrategy
 from querysmasher.planning.strategies.strategy import LARGEST, AxisRows, is_negligible, squared_lengths
-from querysmasher.planning.trees.passes import WeightedTree
 from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Nodes, Tree
 from querysmasher.privacy.factors.tree import OnForest
