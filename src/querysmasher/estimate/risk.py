@@ -13,12 +13,12 @@ by Stein's identity. Where the model is any good, a is 1, and its tables are tak
 estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
 estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
 do all below the smallest tables asked for. So that no set pays for the others, each moves at most as far as
-its own a allows or, if that is farther, by the root of 0.003 of its noise, and of 0.03 for the total (limited
-translation, Efron and Morris 1972). This adds at most as much to its risk, and less than 5% if the model of a
-set jumps once.
+its own a allows or, if that is farther, by the root of 0.003 of its noise (limited translation, Efron and
+Morris 1972). This adds at most as much to its risk, and less than 5% if the model of a set jumps once.
 
-If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
-are among these, and the projection onto a convex set never increases the distance to any of its points.
+If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative, and the total.
+The true ones are among these, and the projection onto a convex set never increases the distance to any of its
+points.
 """
 
 from __future__ import annotations
