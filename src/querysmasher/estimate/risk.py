@@ -32,11 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
-from querysmasher.estimate.batches import batches
-from querysmasher.estimate.completion import Axes, filled, fitted
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
+from querysmasher.estimate.fitting import Axes, batches, filled, fitted, with_margins
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.nonnegative import with_margins
 from querysmasher.planning.estimator.lifting import subsets
 
 LARGEST = 100_000

@@ -28,8 +28,8 @@ import pyarrow as pa
 from pyarrow import csv
 
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
+from querysmasher.estimate.answers import write_estimates
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.writing import write_estimates
 from querysmasher.fields import read_json
 from querysmasher.formatting import count
 from querysmasher.html import script_data
