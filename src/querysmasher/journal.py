@@ -88,7 +88,7 @@ def compare(
     `seen` is called with every estimated table.
     """
     schema = model.schema
-    change = budget.unit.squared_change()
+    change = budget.unit.change()
     variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
     asked = Distances(
         schema, budget, tuple(Distance(place, MULTIPLE, variance) for place in sets), max_records

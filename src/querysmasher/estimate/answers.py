@@ -16,19 +16,16 @@ import pyarrow as pa
 
 from querysmasher.arrays import Array, Numbers
 from querysmasher.attributes import Attribute
-from querysmasher.endings import check_ending
 from querysmasher.errors import UnknownQueryError, WorkloadError
-from querysmasher.extras import check_excel
-from querysmasher.files import replacing
-from querysmasher.formatting import cell, count, one_line
 from querysmasher.formatting import columns as aligned
+from querysmasher.formatting import count, one_line
 from querysmasher.html import element, notebook, table
 from querysmasher.html import table as html_table
-from querysmasher.progress import Bar
 from querysmasher.release.answers import MAX_LABELS
-from querysmasher.release.formats import WRITERS
-from querysmasher.release.tidy import WORD, Tidy, column_names, frame, frame_of, plain
-from querysmasher.release.writing import ENDINGS, MAX_QUERIES, write_description
+from querysmasher.release.formats import plain
+from querysmasher.release.outputs import format_of
+from querysmasher.release.tidy import WORD, Tidy, column_names, frame, frame_of
+from querysmasher.release.writing import MAX_QUERIES, write_tables
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import MAX_CELLS, OF, Layout, Percent, check_percent
 from querysmasher.workload.families import Identity
@@ -308,18 +305,8 @@ def write_estimates(
     the file appears under its name only when it is complete. `adopted` changes the tables before they are
     written.
     """
-    ending = check_ending(path, ENDINGS)
-    if ending == ".xlsx":
-        check_excel()
-    safe = cell if ending.startswith(".csv") else str
-    tidy = EstimateTidy(workload, queries=workload.query_count <= MAX_QUERIES, safe=safe)
-    with (
-        replacing(path) as temporary,
-        WRITERS[ending](temporary, tidy.schema, about) as writer,
-        Bar("Writing", len(workload.groups), progress) as bar,
-    ):
-        for group, values in zip(workload, answers(workload), strict=True):
-            for table in tidy.estimates(group, values):
-                writer.write(table if adopted is None else adopted(table))
-            bar.advance()
-    write_description(Path(path), tidy, about, writer.sheets)
+    form = format_of(path)
+    form.check()
+    tidy = EstimateTidy(workload, queries=workload.query_count <= MAX_QUERIES, safe=form.safe)
+    groups = (tidy.estimates(*pair) for pair in zip(workload, answers(workload), strict=True))
+    write_tables(Path(path), form, tidy, about, groups, progress, adopted)

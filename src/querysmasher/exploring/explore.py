@@ -233,7 +233,7 @@ class Course:
 
     @property
     def _change(self) -> int:
-        return self.journal.budget.unit.squared_change()
+        return self.journal.budget.unit.change()
 
     def _noises(self, places: Iterable[Place]) -> list[float]:
         """Return the variance of the noise on the residuals of some sets."""

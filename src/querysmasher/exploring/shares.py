@@ -320,15 +320,13 @@ class Direct:
         schema, unit = asked.schema, budget.unit
         sizes = [math.prod(schema.sizes[a] for a in place) for place in asked.sets]
         records = max(total, 1.0)
-        alone = MEAN * math.fsum(sizes) * math.sqrt(unit.squared_change() / (len(sizes) * cost)) / records
+        alone = MEAN * math.fsum(sizes) * math.sqrt(unit.change() / (len(sizes) * cost)) / records
         if alone > SURELY * DENSE:
             return cls()
         best = plan_at(uniform(schema), asked.workload, budget, Options.of(centering="uniform"))
         scale = math.sqrt(budget.privacy_cost / cost)
         weight = dense_share(MEAN * scale * best.rmse * math.fsum(sizes) / len(sizes) / records)
-        costs = {
-            m.attributes: unit.squared_change(total=not m.attributes) / m.variance for m in best.measured
-        }
+        costs = {m.attributes: unit.change(m.attributes) / m.variance for m in best.measured}
         return cls(weight, {place: own * cost / budget.privacy_cost for place, own in costs.items()})
 
     def missing(self, spent: Mapping[Place, float], cost: float) -> dict[Place, float]:

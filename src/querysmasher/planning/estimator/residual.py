@@ -111,10 +111,10 @@ class Residuals:
     def refuse_unless_measured(self, group: Group, missing: Sequence[tuple[int, ...]]) -> None:
         """Refuse a group of which some attribute sets are not measured."""
         if missing:
-            sets = "; ".join("{" + ", ".join(self.schema.names[a] for a in m) + "}" for m in missing)
+            unplanned = "; ".join(_unplanned([self.schema.names[a] for a in m]) for m in missing)
             msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures "
-                f"nothing on the attribute sets {sets}. Add such queries to the planned workload"
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: {unplanned}. Add such "
+                "queries to the planned workload"
             )
             raise OutsideMeasuredSpaceError(msg)
 
@@ -455,3 +455,10 @@ class Residuals:
             "attribute sets, but only for other queries. Add these queries to the planned workload"
         )
         raise OutsideMeasuredSpaceError(msg)
+
+
+def _unplanned(names: Sequence[str]) -> str:
+    """Say that attributes were not planned together, or that one, or the total, was not planned."""
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]} were not planned together"
+    return f"{names[0] if names else 'the total'} was not planned"

@@ -168,7 +168,7 @@ class VarianceTable:
         self.variances = np.array([len(own) / math.fsum(own) for own in noises])
         """The noise variance of every class, at which it costs as much."""
         unit = plan.budget.unit
-        changes = [unit.squared_change(total=not plan.measured[own[0]].attributes) for own in self.sets]
+        changes = [unit.change(plan.measured[own[0]].attributes) for own in self.sets]
         self.spent = np.array([len(own) * change for own, change in zip(self.sets, changes, strict=True)])
         """The privacy cost of every class at σ² = 1."""
 
