@@ -15,7 +15,8 @@ from querysmasher.errors import UnknownQueryError, WorkloadError
 from querysmasher.formatting import count
 from querysmasher.html import element, notebook, table
 from querysmasher.release.answers import MAX_LABELS
-from querysmasher.release.tidy import WORD, Tidy, frame_of, plain
+from querysmasher.release.formats import plain
+from querysmasher.release.tidy import WORD, Tidy, frame_of
 from querysmasher.schema import Schema
 from querysmasher.workload.families import Identity
 from querysmasher.workload.workload import Group, Workload

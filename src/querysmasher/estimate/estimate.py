@@ -193,7 +193,7 @@ class Estimate:
     def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
         """Write the answers to a file, one attribute set at a time.
 
-        The name ends in .parquet, .csv, .csv.gz, .arrow, .feather, .json or .xlsx (with the extra `excel`).
+        The ending of the name states the format, such as .parquet, .csv or .xlsx (with the extra `excel`).
         The columns are those of `to_frame`. A `datapackage.json` beside the file describes it.
         """
         about = {**self.about, "note": self.note}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,9 +16,9 @@ from querysmasher.endings import check_ending
 from querysmasher.errors import TooLargeError
 from querysmasher.estimate.synthesis import Codes, Synthesis
 from querysmasher.files import replacing
-from querysmasher.formatting import cell, one_line
+from querysmasher.formatting import one_line
 from querysmasher.progress import Bar
-from querysmasher.release.formats import WRITERS
+from querysmasher.release.outputs import format_of
 from querysmasher.release.tidy import frame_of, value_type
 
 ENDINGS = (".parquet", ".csv", ".csv.gz", ".arrow", ".feather")
@@ -68,15 +68,16 @@ class Microdata:
 
         The name ends in .parquet, .csv, .csv.gz, .arrow or .feather.
         """
-        ending = check_ending(path, ENDINGS)
+        check_ending(path, ENDINGS)
+        form = format_of(path)
         about = {**self.about, "note": self.note}
         with (
             replacing(Path(path)) as temporary,
-            WRITERS[ending](temporary, self._schema, about) as writer,
+            form.write(temporary, self._schema, about) as (write, _),
             Bar("Writing", None, progress),
         ):
             for table in self:
-                writer.write(self._safe(table) if ending.startswith(".csv") else table)
+                write(table if form.safe is str else self._safe(table, form.safe))
 
     @property
     def _schema(self) -> Any:
@@ -86,11 +87,11 @@ class Microdata:
         columns = [_column(a).take(pa.array(block[:, i])) for i, a in enumerate(self.attributes)]
         return pa.table(columns, schema=self._schema)
 
-    def _safe(self, table: Any) -> Any:
-        """Return a table of which a spreadsheet reads no text as a formula."""
+    def _safe(self, table: Any, safe: Callable[[str], str]) -> Any:
+        """Return a table whose texts are safe to read for the programs that open such a file."""
         for place, field in enumerate(table.schema):
             if field.type == pa.string():
-                texts = pa.array([cell(value) for value in table.column(place).to_pylist()], pa.string())
+                texts = pa.array([safe(value) for value in table.column(place).to_pylist()], pa.string())
                 table = table.set_column(place, field, texts)
         return table
 

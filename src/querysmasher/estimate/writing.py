@@ -8,14 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.arrays import Array
-from querysmasher.endings import check_ending
 from querysmasher.estimate.answers import EstimateTidy
-from querysmasher.extras import check_excel
-from querysmasher.files import replacing
-from querysmasher.formatting import cell
-from querysmasher.progress import Bar
-from querysmasher.release.formats import WRITERS
-from querysmasher.release.writing import ENDINGS, MAX_QUERIES, write_description
+from querysmasher.release.outputs import format_of
+from querysmasher.release.writing import MAX_QUERIES, write_tables
 from querysmasher.workload.workload import Workload
 
 
@@ -33,18 +28,8 @@ def write_estimates(
     the file appears under its name only when it is complete. `adopted` changes the tables before they are
     written.
     """
-    ending = check_ending(path, ENDINGS)
-    if ending == ".xlsx":
-        check_excel()
-    safe = cell if ending.startswith(".csv") else str
-    tidy = EstimateTidy(workload, queries=workload.query_count <= MAX_QUERIES, safe=safe)
-    with (
-        replacing(path) as temporary,
-        WRITERS[ending](temporary, tidy.schema, about) as writer,
-        Bar("Writing", len(workload.groups), progress) as bar,
-    ):
-        for group, values in zip(workload, answers(workload), strict=True):
-            for table in tidy.estimates(group, values):
-                writer.write(table if adopted is None else adopted(table))
-            bar.advance()
-    write_description(Path(path), tidy, about, writer.sheets)
+    form = format_of(path)
+    form.check()
+    tidy = EstimateTidy(workload, queries=workload.query_count <= MAX_QUERIES, safe=form.safe)
+    groups = (tidy.estimates(*pair) for pair in zip(workload, answers(workload), strict=True))
+    write_tables(Path(path), form, tidy, about, groups, progress, adopted)

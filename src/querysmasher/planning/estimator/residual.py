@@ -180,12 +180,11 @@ class Residuals:
         for attributes, shares in self.all_shares(group, summed):
             found += [(noise, shares) for noise in self.measured.get(attributes, ())]
             if attributes not in self.measured and (attributes or not self.public_total):
-                missing.append("{" + ", ".join(self.schema.names[a] for a in attributes) + "}")
+                missing.append(_unplanned([self.schema.names[a] for a in attributes]))
         if missing and not known:
             msg = (
-                f"the queries on ({', '.join(group.attributes)}) cannot be answered: the plan measures "
-                f"nothing on the attribute sets {'; '.join(missing)}. Add such queries to the planned "
-                "workload"
+                f"the queries on ({', '.join(group.attributes)}) cannot be answered: {'; '.join(missing)}. "
+                "Add such queries to the planned workload"
             )
             raise OutsideMeasuredSpaceError(msg)
         yield from found
@@ -488,3 +487,10 @@ class Residuals:
             "attribute sets, but only for other queries. Add these queries to the planned workload"
         )
         raise OutsideMeasuredSpaceError(msg)
+
+
+def _unplanned(names: Sequence[str]) -> str:
+    """Say that attributes were not planned together, or that one, or the total, was not planned."""
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]} were not planned together"
+    return f"{names[0] if names else 'the total'} was not planned"
