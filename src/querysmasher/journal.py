@@ -13,8 +13,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
-from querysmasher.estimate.evidence import Evidence
-from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence, ReleasedResiduals
 from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
