@@ -13,8 +13,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
-from querysmasher.estimate.evidence import Evidence
-from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence, ReleasedResiduals
 from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
@@ -86,7 +85,7 @@ def compare(
     `seen` is called with every estimated table.
     """
     schema, budget = phases.schema, phases.budget
-    change = budget.unit.squared_change()
+    change = budget.unit.change()
     variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
     distances = tuple(Distance(place, MULTIPLE, variance) for place in sets)
     asked = Distances(schema, budget, distances, phases.max_records)

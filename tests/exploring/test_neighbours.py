@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import querysmasher as qs
-from querysmasher.exploring.asked import Asked
-from querysmasher.exploring.course import Course
+from querysmasher.exploring.explore import Course
+from querysmasher.exploring.shares import Asked
 from querysmasher.journal import Journal, measure_sized
 from querysmasher.privacy.counts import CountedOnce
 from querysmasher.privacy.noise import noise_source

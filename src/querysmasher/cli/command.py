@@ -8,12 +8,13 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from querysmasher.cli.output import complain, print_json
 from querysmasher.errors import DataError, FileError, PrivacyError, QuerySmasherError, TooLargeError
+from querysmasher.release.outputs import FORMATS
 
 SPEC = Path("release.toml")
 """The default spec file."""
@@ -40,17 +41,10 @@ ErrorShare = Annotated[
 Number = Annotated[float | None, typer.Option(help="With `create`: the limit.")]
 
 
-class AnswerFormat(enum.StrEnum):
-    """File format of the answers to all queries."""
-
-    parquet = "parquet"
-    csv = "csv"
-    gzip = "csv.gz"
-    arrow = "arrow"
-    feather = "feather"
-    json = "json"
-    xlsx = "xlsx"
-    none = "none"
+if TYPE_CHECKING:
+    AnswerFormat: TypeAlias = str
+else:
+    AnswerFormat = enum.StrEnum("AnswerFormat", {name: name for name in (*(f.name for f in FORMATS), "none")})
 
 
 class Action(enum.StrEnum):

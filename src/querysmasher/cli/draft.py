@@ -25,10 +25,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from querysmasher.cli.command import CutShortError
-from querysmasher.cli.folder import PLAN, RELEASE, check_folder, remove
+from querysmasher.cli.folder import check_folder, remove
 from querysmasher.cli.output import note
 from querysmasher.errors import FileError
 from querysmasher.progress import Bar
+from querysmasher.release.outputs import PLAN, RELEASE
 from querysmasher.release.release import Release
 
 MARK = "unfinished-"

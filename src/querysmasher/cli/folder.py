@@ -11,18 +11,10 @@ from querysmasher.cli.output import check_free
 from querysmasher.endings import starting
 from querysmasher.errors import FileError
 from querysmasher.planning.plan import Plan
+from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables
 from querysmasher.release.release import Release
 
-DESCRIPTION = "datapackage.json"
-RELEASE, PLAN, SUMMARY, ANSWERS = "release.qs", "plan.qs", "summary.json", "answers"
-ESTIMATES, ERRORS, PAGE = "estimates", "errors.csv", "report.html"
-FORMATS = ("parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx")
-"""Formats of the answers."""
-
-KNOWN = {
-    *(RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE),
-    *(f"{name}.{form}" for name in (ANSWERS, ESTIMATES) for form in FORMATS),
-}
+KNOWN = {RELEASE, PLAN, SUMMARY, DESCRIPTION, ERRORS, PAGE, *tables()}
 """The files a release folder can have."""
 
 

@@ -12,7 +12,16 @@ from pyarrow import csv
 
 from querysmasher.cli.command import SPEC, AnswerFormat
 from querysmasher.cli.draft import Draft, check_place, drafting, resuming
-from querysmasher.cli.folder import (
+from querysmasher.cli.folder import load_plan, load_release
+from querysmasher.cli.output import note, print_json, print_pairs, say
+from querysmasher.cli.querying import example_for
+from querysmasher.cli.specs import opened, warn_if_large
+from querysmasher.errors import PlanError, PrivacyError, SpecError
+from querysmasher.planning.plan import Plan
+from querysmasher.privacy.distributions import distribution_of
+from querysmasher.privacy.rates import readable
+from querysmasher.release.comparing import sha256
+from querysmasher.release.outputs import (
     ANSWERS,
     DESCRIPTION,
     ERRORS,
@@ -20,18 +29,8 @@ from querysmasher.cli.folder import (
     PLAN,
     RELEASE,
     SUMMARY,
-    load_plan,
-    load_release,
+    format_of,
 )
-from querysmasher.cli.output import note, print_json, print_pairs, say
-from querysmasher.cli.querying import example_for
-from querysmasher.cli.specs import opened, warn_if_large
-from querysmasher.errors import PlanError, PrivacyError, SpecError
-from querysmasher.extras import check_excel
-from querysmasher.planning.plan import Plan
-from querysmasher.privacy.distributions import distribution_of
-from querysmasher.privacy.rates import readable
-from querysmasher.release.comparing import sha256
 from querysmasher.release.published import exploration_summary, planned_summary, summary_of
 from querysmasher.release.release import Release
 from querysmasher.release.verify import digests
@@ -75,9 +74,9 @@ def _run(
     if explores and read.least:
         msg = f"{read.path.name}: budget: expected an amount to explore a table, got least = true"
         raise SpecError(msg)
-    folder, form = out or read.folder, read.output.answers if answers is None else answers.value
-    if form == "xlsx":
-        check_excel()
+    folder, form = out or read.folder, read.output.answers if answers is None else answers
+    if form != "none":
+        format_of(f"{ANSWERS}.{form}").check()
     command = shlex.join(
         ["querysmasher", name, *([] if spec == SPEC else [str(spec)]), *(["--out", str(out)] if out else [])]
     )

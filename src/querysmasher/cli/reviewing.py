@@ -10,7 +10,7 @@ import typer
 
 import querysmasher as qs
 from querysmasher.cli.command import ExitCode
-from querysmasher.cli.folder import PAGE, load_any
+from querysmasher.cli.folder import load_any
 from querysmasher.cli.output import check_free, note, print_json, print_pairs, print_table, say, tell
 from querysmasher.cli.specs import left_for_answers, opened, promised
 from querysmasher.comparison.chart import chart_format
@@ -21,6 +21,7 @@ from querysmasher.planning.objectives import INSUFFICIENT
 from querysmasher.planning.objectives.objective import aimed_of, check_objective
 from querysmasher.privacy.distributions import distribution_of
 from querysmasher.privacy.ledger import Ledger
+from querysmasher.release.outputs import PAGE
 from querysmasher.release.published import FAILED
 from querysmasher.release.verify import verify as verified
 from querysmasher.report.page import checked_path

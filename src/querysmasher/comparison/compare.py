@@ -185,7 +185,7 @@ def _hdmm(workload: Workload, budget: Budget, objective: str) -> Result:
     if not found:
         raise PlanError(refused[0])
     errors, template = found[in_order([errors.weighted_loss for errors, _ in found])[0]]
-    scale = budget.unit.squared_change() / budget.privacy_cost
+    scale = budget.unit.change() / budget.privacy_cost
     rmse = math.sqrt(scale * errors.weighted_loss / _total_weight(workload))
     worst = None if errors.worst is None else math.sqrt(scale * errors.worst)
     secret = " It treats the number of records as secret." if budget.unit.total_is_public else ""
@@ -210,7 +210,8 @@ def _compared() -> tuple[Compared, ...]:
     peer = Compared(
         "hdmm",
         "HDMM",
-        "It computes errors here and cannot measure. It has no certificate and accepts only products.",
+        "Shown for comparison only; it cannot produce a release. It has no certificate and accepts only "
+        "products.",
         _hdmm,
     )
     return (known[0], uniform, *known[1:], peer)

@@ -53,7 +53,7 @@ def allocated(
     `bound` is a lower bound on the sum of the root losses at unit cost, each times the root of its
     sensitivity. The other arguments are the options that the plan states.
     """
-    factors = [budget.unit.squared_change(total=not m.attributes) for m in measured]
+    factors = [budget.unit.change(m.attributes) for m in measured]
     variances = allocate([m.root_loss for m in measured], factors, budget.privacy_cost).tolist()
     noisy = tuple(replace(m, variance=v) for m, v in zip(measured, variances, strict=True))
     loss = math.fsum(m.variance * m.root_loss**2 for m in noisy)

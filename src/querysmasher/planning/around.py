@@ -90,7 +90,7 @@ def plan_at(
                 numbers[strategy] = len(solutions)
                 solutions.append(Solution(strategy, 1.0, own.quality, strategy.kind))
     bounds = [c.bound * own.quality for c, own in zip(choices, sets, strict=True)]
-    weigh = [math.sqrt(budget.unit.squared_change(total=not own.attributes)) for own in sets]
+    weigh = [math.sqrt(budget.unit.change(own.attributes)) for own in sets]
     whole = () if options.mechanism.splits else tuple(range(len(workload.groups)))
     measured = [
         Measured(own.attributes, _blocks(own, choice.blocks, numbers), 1.0, choice.reached, whole)

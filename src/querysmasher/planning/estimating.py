@@ -71,7 +71,7 @@ def cell_cost(schema: Schema, place: Place, budget: Budget) -> float:
     With variance s² in every direction of the residual, it costs Π(1 - 1/n)/s² for each change of a record,
     and a cell has the variance s² Π(1 - 1/n).
     """
-    change = budget.unit.squared_change(total=not place)
+    change = budget.unit.change(place)
     return change * math.prod((1 - 1 / schema.sizes[a]) ** 2 for a in place)
 
 
@@ -95,7 +95,7 @@ def residual_plan(
     options = Options.of(centering="uniform")
     plan = plan_at(uniform(schema), tables(schema, list(costs)), own, options)
     measured = tuple(
-        replace(m, variance=unit.squared_change(total=not m.attributes) / costs[m.attributes])
+        replace(m, variance=unit.change(m.attributes) / costs[m.attributes])
         for m in plan.measured
         if m.attributes in costs
     )
@@ -206,7 +206,7 @@ def estimate_shares(workload: Workload, budget: Budget, records: float) -> dict[
     if kept:
         shares = {place: (1 - kept) * share for place, share in shares.items()}
         for m in best.measured:
-            cost = budget.unit.squared_change(total=not m.attributes) / (m.variance * budget.privacy_cost)
+            cost = budget.unit.change(m.attributes) / (m.variance * budget.privacy_cost)
             shares[m.attributes] = shares.get(m.attributes, 0.0) + kept * cost
     return shares
 
@@ -236,7 +236,7 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
     measured = tuple(
         replace(
             m,
-            variance=unit.squared_change(total=not m.attributes)
+            variance=unit.change(m.attributes)
             * (total * (1 + 1e-12) / (shares[m.attributes] * budget.privacy_cost)),
         )
         for m in best.measured

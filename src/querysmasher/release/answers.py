@@ -15,7 +15,8 @@ from querysmasher.errors import Explained, UnknownQueryError, WorkloadError
 from querysmasher.fields import index_in
 from querysmasher.formatting import count, decimal
 from querysmasher.html import element, notebook, table
-from querysmasher.release.tidy import Tidy, frame_of, plain
+from querysmasher.release.formats import plain
+from querysmasher.release.tidy import Tidy, frame_of
 from querysmasher.statistics.reliability import THRESHOLDS, Rules, coefficients, pointwise
 from querysmasher.workload.workload import Workload
 

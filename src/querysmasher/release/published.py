@@ -1,14 +1,9 @@
-"""The result of one check of a published release.
+"""What a release folder states, and checks of its files.
 
-What the summary of a release folder states about the release; all of it is public.
-
-Checks of the files beside the noisy numbers: the plan, the errors of estimates, the summary, the page.
-
-All of them follow from the release, and are written again to compare them. A plan is that of the release if
+Every file beside the noisy numbers follows from the release: answers, estimates and their errors, the
+summary, the page. Each is written again as it was asked for, and compared. A plan is that of the release if
 it rounds to its integer plan; what its planner claims beyond that (how close to the optimum it is) can only
 be checked by planning again.
-
-Published files of answers, written again from the noisy numbers as they were asked for, and compared.
 """
 
 from __future__ import annotations
@@ -28,10 +23,9 @@ import pyarrow as pa
 from pyarrow import csv
 
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
+from querysmasher.estimate.answers import write_estimates
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.writing import write_estimates
-from querysmasher.fields import read_json
-from querysmasher.formatting import count
+from querysmasher.formatting import count, read_json
 from querysmasher.html import script_data
 from querysmasher.planning.estimating import joined, residual_plan, size_share, sized_costs
 from querysmasher.planning.integer import integer_plan
@@ -46,19 +40,34 @@ from querysmasher.release.comparing import (
     Adopted,
     close,
     difference,
-    read_csv,
     same_bytes,
     sha256,
 )
-from querysmasher.release.formats import WRITERS
+from querysmasher.release.formats import read_csv
+from querysmasher.release.outputs import ANSWERS, DESCRIPTION, tables
 from querysmasher.release.release import Release
-from querysmasher.release.writing import NAME, document, software, write_answers
+from querysmasher.release.writing import document, software, write_answers
 from querysmasher.report.expectations import noise_factor
 from querysmasher.report.page import generator
 from querysmasher.report.release_report import TITLE, release_page
 from querysmasher.statistics.reliability import Rules
 
 OK, FAILED, OPEN, NOT_ASKED = "passed", "FAILED", "not verified", "not asked"
+
+VERSION = "querysmasher"
+"""The key of the version that wrote a summary; all others follow from the release."""
+
+OTHERWISE = (
+    "can be read and is consistent, but its bytes are not those that this version writes: it may contain more"
+)
+
+ALIKE = 1e-3
+"""Maximum relative difference of variances under two plans that differ by rounding on another machine."""
+
+HEADING = re.compile(r"<h1>(.*?)</h1>", re.DOTALL)
+MAKER = re.compile(r'<meta name="generator" content="(querysmasher [^"<>]{1,100})">')
+ESTIMATES_SECTION = '<section id="estimates">'
+DATA, END = '<script type="application/json" id="data">', "</script>"
 
 
 @dataclass(frozen=True)
@@ -69,10 +78,6 @@ class Finding:
     status: str
     """`OK`; `FAILED`: it is wrong; `OPEN`: nobody can say so here; `NOT_ASKED`: the user did not ask."""
     text: str
-
-
-VERSION = "querysmasher"
-"""The key of the version that wrote a summary; all others follow from the release."""
 
 
 def summary_of(release: Release) -> dict[str, Any]:
@@ -127,19 +132,6 @@ def exploration_summary(release: Release) -> dict[str, Any]:
             {"name": phase.name, "cost": float(phase.cost(plan))} for phase in release.exploration.phases
         ],
     }
-
-
-OTHERWISE = (
-    "can be read and is consistent, but its bytes are not those that this version writes: it may contain more"
-)
-
-ALIKE = 1e-3
-"""Maximum relative difference of variances under two plans that differ by rounding on another machine."""
-
-HEADING = re.compile(r"<h1>(.*?)</h1>", re.DOTALL)
-MAKER = re.compile(r'<meta name="generator" content="(querysmasher [^"<>]{1,100})">')
-ESTIMATES = '<section id="estimates">'
-DATA, END = '<script type="application/json" id="data">', "</script>"
 
 
 def check_plan(release: Release, file: Path) -> tuple[Plan | None, Finding]:
@@ -226,7 +218,7 @@ def check_errors(release: Release, file: Path) -> Finding:
     """Compute the errors of the estimates again, write them and compare."""
     expected = release.estimate().errors().to_frame()
     try:
-        found = read_csv(file)
+        found, _ = read_csv(file)
         if list(found) != expected.column_names or any(len(one) != len(expected) for one in found.values()):
             return Finding(file.name, FAILED, "it has other columns or rows")
         given = pa.table(found).cast(expected.schema)
@@ -289,7 +281,7 @@ def check_page(release: Release, file: Path) -> Finding:
     heading = release.provenance.title or TITLE
     try:
         given = file.read_bytes().decode()
-        estimate = release.estimate() if ESTIMATES in given else None
+        estimate = release.estimate() if ESTIMATES_SECTION in given else None
         fresh = release_page(release, heading, estimate)
         if _same_page(given, fresh):
             return Finding(file.name, OK, "the page follows from the noisy numbers, byte for byte")
@@ -325,28 +317,22 @@ def _same_page(given: str, fresh: str) -> bool:
     return same and given == fresh[:other] + script_data(data, "data") + fresh[last + len(END) :]
 
 
-ANSWERS, ESTIMATES = "answers", "estimates"
-
-TABLES = tuple(f"{stem}{ending}" for stem in (ANSWERS, ESTIMATES) for ending in WRITERS)
-"""The files of answers and estimates that a folder can have, in the order in which they are written."""
-
-
 def check_tables(release: Release, folder: Path, there: Sequence[str]) -> Iterator[Finding]:
     """Write the files of answers and estimates again, and their description; compare them with those there.
 
     Level, thresholds and suppression are those that the description states.
     """
-    files = [folder / name for name in TABLES if name in there]
-    described = NAME in there and bool(files)
-    stated, wrong = _package(folder / NAME) if described else ({}, "")
+    files = [folder / name for name in tables() if name in there]
+    described = DESCRIPTION in there and bool(files)
+    stated, wrong = _package(folder / DESCRIPTION) if described else ({}, "")
     with tempfile.TemporaryDirectory(prefix="querysmasher-") as made:
         for file in files:
             source = release if file.name.startswith(ANSWERS) else release.estimate()
             yield _checked(source, file, stated, Path(made))
         if wrong:
-            yield Finding(NAME, FAILED, wrong)
+            yield Finding(DESCRIPTION, FAILED, wrong)
         elif described and not all((Path(made) / file.name).is_file() for file in files):
-            yield Finding(NAME, OPEN, "not every file that it describes could be written again")
+            yield Finding(DESCRIPTION, OPEN, "not every file that it describes could be written again")
         elif described:
             yield _description(stated, folder, Path(made))
 
@@ -405,7 +391,7 @@ def _options(package: Mapping[str, Any], name: str) -> dict[str, Any]:
         if resource.get("path") == name:
             stated = resource.get("querysmasher")
             if not isinstance(stated, dict):
-                msg = f"{NAME} does not say how {name!r} was written"
+                msg = f"{DESCRIPTION} does not say how {name!r} was written"
                 raise FileError(msg)
             return {key: stated[key] for key in ("level", "thresholds", "suppress") if key in stated}
     return {}
@@ -413,20 +399,20 @@ def _options(package: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _description(stated: Mapping[str, Any], folder: Path, made: Path) -> Finding:
     """Compare a description with the one that follows from the release, for files of these sizes."""
-    expected = _package(made / NAME)[0]
+    expected = _package(made / DESCRIPTION)[0]
     for one in expected["resources"]:
         if "bytes" in one:
             one["bytes"] = (folder / one["path"]).stat().st_size
-    if document(expected) == (folder / NAME).read_bytes():
-        return Finding(NAME, OK, "columns, labels, units, guarantee and sizes of these files")
+    if document(expected) == (folder / DESCRIPTION).read_bytes():
+        return Finding(DESCRIPTION, OK, "columns, labels, units, guarantee and sizes of these files")
     wrong = _otherwise(stated, expected)
     if wrong:
-        return Finding(NAME, FAILED, wrong)
+        return Finding(DESCRIPTION, FAILED, wrong)
     writers = {str(part["querysmasher"].get(WRITER)) for part in (stated, *stated["resources"])}
     if writers != {software()}:
         by = " and ".join(sorted(writers))
-        return Finding(NAME, OPEN, f"nothing in it is wrong; {by} wrote it, and this is {software()}")
-    return Finding(NAME, FAILED, f"it is not the text that {software()} writes")
+        return Finding(DESCRIPTION, OPEN, f"nothing in it is wrong; {by} wrote it, and this is {software()}")
+    return Finding(DESCRIPTION, FAILED, f"it is not the text that {software()} writes")
 
 
 def _otherwise(stated: Mapping[str, Any], expected: Mapping[str, Any]) -> str:

@@ -240,7 +240,7 @@ class Release(Statistical, Explained):
     ) -> None:
         """Write the answers to a file, one attribute set at a time, in constant memory.
 
-        The name ends in .parquet, .csv, .csv.gz, .arrow, .feather, .json or .xlsx (with the extra `excel`).
+        The ending of the name states the format, such as .parquet, .csv or .xlsx (with the extra `excel`).
         The columns are those of `Answers.to_frame`. A `datapackage.json` beside the file describes it.
         """
         self._check(workload)

@@ -414,9 +414,3 @@ def _is_stated(family: Family) -> bool:
     """Return whether the columns of its attribute say exactly what each query of a family counts."""
     spans = family.ends() if len(family.shape) == 1 else None
     return spans is not None and bool((spans >= 0).all())
-
-
-def plain(table: Any) -> Any:
-    """Return a table with plain strings instead of dictionaries."""
-    fields = [(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
-    return table.cast(pa.schema(fields, metadata=table.schema.metadata))

@@ -18,17 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from querysmasher.errors import FileError, QuerySmasherError, as_given
-from querysmasher.fields import read_json
-from querysmasher.formatting import count, shown
+from querysmasher.formatting import count, read_json, shown
 from querysmasher.privacy.ledger import Ledger
 from querysmasher.release.comparing import sha256
 from querysmasher.release.exploration import spent
+from querysmasher.release.outputs import DESCRIPTION, ERRORS, PAGE, PLAN, RELEASE, SUMMARY, tables
 from querysmasher.release.published import (
     FAILED,
     NOT_ASKED,
     OK,
     OPEN,
-    TABLES,
     Finding,
     check_errors,
     check_page,
@@ -38,10 +37,6 @@ from querysmasher.release.published import (
     check_tables,
 )
 from querysmasher.release.release import Release
-from querysmasher.release.writing import NAME as DESCRIPTION
-
-RELEASE, SUMMARY = "release.qs", "summary.json"
-PLAN, ERRORS, PAGE = "plan.qs", "errors.csv", "report.html"
 
 BEYOND = (
     "No folder can show that the noise was drawn at random, that the counts come from the table that is "
@@ -207,8 +202,8 @@ def _digests(folder: Path) -> Finding:
 def _others(folder: Path) -> Iterator[Finding]:
     """Name everything that no check looks at, and files that the summary does not name."""
     there = _files(folder)
-    known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *TABLES}
-    if any(name in TABLES for name in there):
+    known = {RELEASE, PLAN, ERRORS, PAGE, SUMMARY, *tables()}
+    if any(name in tables() for name in there):
         known.add(DESCRIPTION)  # else it describes nothing
     strangers = [_named(p) for p in sorted(folder.iterdir()) if p.name not in known or p.name not in there]
     unnamed = [name for name in there if name in known - {PAGE, SUMMARY, *_stated(folder)}]

@@ -1,15 +1,14 @@
-"""A machine-readable description beside a file of answers: a Frictionless `datapackage.json`.
+"""Answers as a file of tidy rows, with a description for machines beside it.
 
-The data dictionary of a file of answers: the type, meaning, unit and labels of every column.
-
-Answers as a file of tidy rows, one attribute set at a time, with its description beside it.
+The description is a Frictionless `datapackage.json`: where the figures come from, what is guaranteed, and a
+data dictionary with the type, meaning, unit and labels of every column.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,37 +16,98 @@ from typing import Any
 import pyarrow as pa
 
 from querysmasher.arrays import one_core
-from querysmasher.endings import check_ending
-from querysmasher.extras import check_excel
-from querysmasher.fields import read_json
 from querysmasher.files import replacing
-from querysmasher.formatting import cell, escaped, one_line
+from querysmasher.formatting import escaped, one_line, read_json
 from querysmasher.progress import Bar
-from querysmasher.release.formats import WRITERS
+from querysmasher.release.formats import Format
+from querysmasher.release.outputs import DESCRIPTION, format_of
 from querysmasher.release.release import Release
 from querysmasher.release.tidy import FROM, LABEL, TO, AttributeColumns, Tidy
 from querysmasher.statistics.reliability import Rules, checked_level
 from querysmasher.workload.workload import Group, Workload
 
-NAME = "datapackage.json"
-
 STANDARD = "https://datapackage.org/profiles/2.0/datapackage.json"
 """The name of version 2 of the standard; nothing is fetched from there."""
 
-FORMATS = {
-    ".parquet": ("parquet", "application/vnd.apache.parquet"),
-    ".pq": ("parquet", "application/vnd.apache.parquet"),
-    ".csv": ("csv", "text/csv"),
-    ".csv.gz": ("csv", "text/csv"),
-    ".arrow": ("arrow", "application/vnd.apache.arrow.file"),
-    ".feather": ("arrow", "application/vnd.apache.arrow.file"),
-    ".json": ("json", "application/json"),
-    ".xlsx": ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
-}
-"""Name and media type of each format."""
+MAX_QUERIES = 20_000_000
+"""Number of rows up to which each states its query as a predicate; beyond, only where columns cannot."""
 
-NOT_READ, NOT_COUNTED = ("arrow",), ("parquet", "json")
-"""Formats that the tools of the standard do not read as tables, and those whose bytes they do not count."""
+COLUMNS = {
+    "table": "The attributes of the query; 'total' for all records.",
+    "kind": "The family of queries on each attribute: identity (equal to the value), prefix (up to it), …",
+    "query": "The query as a predicate.",
+    "value": "Unbiased estimate of the number of records{counted}, not rounded; it may be negative.",
+    "std": "Standard error of the noise.",
+    "low": "Lower end of the {level}confidence interval for the noise.",
+    "high": "Upper end of the {level}confidence interval for the noise.",
+    "cv": "Coefficient of variation: std divided by the absolute value; missing if the value is 0.",
+    "flag": "Range of the coefficient of variation{suppressed}.",
+}
+"""What the columns mean that are not attributes; braces stand for what the user chose."""
+
+SINGLE = "The value that is counted, or the last of all values up to it (see kind); missing: all values."
+SEVERAL = (
+    "What is counted: a value, a range first..last, the name of a group, a list of values, or (query) if "
+    "that depends on other attributes; missing: all values."
+)
+ENDS = "Missing if no range of values is counted. A range whose first value is after its last goes round."
+"""What the columns of an attribute mean."""
+
+BIASED = "so the numbers are missing; small counts that remain are too large on average"
+
+
+def write_answers(
+    release: Release,
+    workload: Workload,
+    path: str | os.PathLike[str],
+    progress: bool | None,
+    level: float = 0.95,
+    rules: Rules | None = None,
+    adopted: Callable[[Any], Any] | None = None,
+) -> None:
+    """Write one row per query: what it counts, value, standard error, interval, cv and flag."""
+    form = format_of(path)
+    form.check()
+    release.estimator.prepare(workload)
+    for group in workload:
+        release.estimator.check(group)  # before anything is written
+    queries = workload.query_count <= MAX_QUERIES
+    tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=form.safe)
+    source = about(release, checked_level(level), tidy.rules)
+    with one_core():
+        groups = (_tables(release, tidy, group) for group in workload)
+        write_tables(Path(path), form, tidy, source, groups, progress, adopted)
+
+
+def _tables(release: Release, tidy: Tidy, group: Group) -> Iterator[Any]:
+    """Iterate over tables of the answers to one group."""
+    yield from tidy.tables(group, *release.answer_group(group))
+
+
+def write_tables(
+    path: Path,
+    form: Format,
+    tidy: Tidy,
+    source: Mapping[str, Any],
+    groups: Iterable[Iterable[Any]],
+    progress: bool | None,
+    adopted: Callable[[Any], Any] | None = None,
+) -> None:
+    """Write the tables of all groups of a workload, and a description beside the file.
+
+    The file appears under its name only when it is complete. `adopted` changes the tables before they are
+    written.
+    """
+    with (
+        replacing(path) as temporary,
+        form.write(temporary, tidy.schema, source) as (write, sheets),
+        Bar("Writing", len(tidy.workload.groups), progress) as bar,
+    ):
+        for tables in groups:
+            for table in tables:
+                write(table if adopted is None else adopted(table))
+            bar.advance()
+    _write_description(path, form, tidy, source, sheets)
 
 
 def software(*libraries: str) -> str:
@@ -72,18 +132,18 @@ def about(release: Release, level: float | None = None, rules: Rules | None = No
     }
 
 
-def write_description(
-    path: Path, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]] | None = None
+def _write_description(
+    path: Path, form: Format, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]]
 ) -> None:
     """Describe a file of answers in the `datapackage.json` of its folder, beside other files described there.
 
-    `sheets` are the columns of each sheet of a workbook. A `datapackage.json` that this library has not
-    written is left alone; the description then has the name of the file before its own.
+    A `datapackage.json` that this library has not written is left alone; the description then has the name of
+    the file before its own.
     """
-    target = path.with_name(NAME)
+    target = path.with_name(DESCRIPTION)
     others = _others(target, path)
     if others is None:
-        target = path.with_name(f"{path.name}.{NAME}")
+        target = path.with_name(f"{path.name}.{DESCRIPTION}")
         others = []
     package = {
         "$schema": STANDARD,
@@ -94,7 +154,7 @@ def write_description(
         **({"version": source["version"]} if "version" in source else {}),
         **_contributors(source),
         "querysmasher": dict(source),
-        "resources": [*others, *_resources(path, tidy, source, sheets)],
+        "resources": [*others, *_resources(path, form, tidy, source, sheets)],
     }
     with replacing(target) as temporary:
         temporary.write_bytes(document(package))
@@ -106,27 +166,24 @@ def document(content: Mapping[str, Any]) -> bytes:
 
 
 def _resources(
-    path: Path, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]] | None
+    path: Path, form: Format, tidy: Tidy, source: Mapping[str, Any], sheets: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
     """Return the description of a file, or of each sheet of a workbook."""
-    ending = next(e for e in sorted(FORMATS, key=len, reverse=True) if path.name.lower().endswith(e))
-    kind, media = FORMATS[ending]
     common = {
         "path": path.name,
-        **({} if kind in NOT_READ else {"type": "table"}),
-        "format": kind,
-        "mediatype": media,
-        **({"compression": "gz"} if ending.endswith(".gz") else {}),
+        **({"type": "table"} if form.is_table else {}),
+        "format": form.kind,
+        "mediatype": form.media_type,
+        **({} if form.compression is None else {"compression": form.compression}),
         "encoding": "utf-8",
-        **({} if kind in NOT_COUNTED else {"bytes": path.stat().st_size}),
+        **({"bytes": path.stat().st_size} if form.states_size else {}),
+        **({} if form.dialect is None else {"dialect": form.dialect}),
     }
-    if kind == "json":
-        common["dialect"] = {"property": "answers", "json": {"property": "answers", "keyed": True}}
     made: list[dict[str, Any]] = []
     parts: list[tuple[str | None, Sequence[str] | None]] = [*sheets.items()] if sheets else [(None, None)]
     for sheet, columns in parts:
         own = {} if sheet is None else {"dialect": {"sheetName": sheet, "excel": {"sheet": sheet}}}
-        fields = fields_of(tidy, source, columns, nan=kind == "parquet")
+        fields = fields_of(tidy, source, columns, nan=form.has_nan)
         name = _slug(path.name if sheet is None else f"{path.name}-{len(made) + 1}-{sheet}")
         described = {"schema": {"fields": fields, "missingValues": [""]}, "querysmasher": dict(source)}
         made.append({"name": name, **common, **own, **described})
@@ -162,30 +219,6 @@ def _slug(name: str) -> str:
     return (
         "".join(c if c.isascii() and (c.isalnum() or c in ".-_") else "-" for c in name.lower()) or "answers"
     )
-
-
-COLUMNS = {
-    "table": "The attributes of the query; 'total' for all records.",
-    "kind": "The family of queries on each attribute: identity (equal to the value), prefix (up to it), …",
-    "query": "The query as a predicate.",
-    "value": "Unbiased estimate of the number of records{counted}, not rounded; it may be negative.",
-    "std": "Standard error of the noise.",
-    "low": "Lower end of the {level}confidence interval for the noise.",
-    "high": "Upper end of the {level}confidence interval for the noise.",
-    "cv": "Coefficient of variation: std divided by the absolute value; missing if the value is 0.",
-    "flag": "Range of the coefficient of variation{suppressed}.",
-}
-"""What the columns mean that are not attributes; braces stand for what the user chose."""
-
-SINGLE = "The value that is counted, or the last of all values up to it (see kind); missing: all values."
-SEVERAL = (
-    "What is counted: a value, a range first..last, the name of a group, a list of values, or (query) if "
-    "that depends on other attributes; missing: all values."
-)
-ENDS = "Missing if no range of values is counted. A range whose first value is after its last goes round."
-"""What the columns of an attribute mean."""
-
-BIASED = "so the numbers are missing; small counts that remain are too large on average"
 
 
 def fields_of(
@@ -268,53 +301,3 @@ def _sentence(words: str | None) -> str:
 def _type(kind: Any) -> str:
     names = {pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean", pa.date32(): "date"}
     return names.get(kind, "string")
-
-
-ENDINGS = tuple(WRITERS)
-"""Allowed endings of file names."""
-
-MAX_QUERIES = 20_000_000
-"""Number of rows up to which each states its query as a predicate; beyond, only where columns cannot."""
-
-
-def write_answers(
-    release: Release,
-    workload: Workload,
-    path: str | os.PathLike[str],
-    progress: bool | None,
-    level: float = 0.95,
-    rules: Rules | None = None,
-    adopted: Callable[[Any], Any] | None = None,
-) -> None:
-    """Write one row per query: what it counts, value, standard error, interval, cv and flag.
-
-    The ending of the name decides the format. In a CSV file, a spreadsheet reads no name as a formula. The
-    file appears under its name only when it is complete; `datapackage.json` beside it describes it. `adopted`
-    changes the tables before they are written.
-    """
-    ending = check_ending(path, ENDINGS)
-    if ending == ".xlsx":
-        check_excel()
-    release.estimator.prepare(workload)
-    for group in workload:
-        release.estimator.check(group)  # before anything is written
-    safe = cell if ending.startswith(".csv") else str
-    queries = workload.query_count <= MAX_QUERIES
-    tidy = Tidy(workload, level, rules, queries=queries, exact=False, safe=safe)
-    source = about(release, checked_level(level), tidy.rules)
-    with (
-        one_core(),
-        replacing(path) as temporary,
-        WRITERS[ending](temporary, tidy.schema, source) as writer,
-        Bar("Writing", len(workload.groups), progress) as bar,
-    ):
-        for group in workload:
-            for table in _tables(release, tidy, group):
-                writer.write(table if adopted is None else adopted(table))
-            bar.advance()
-    write_description(Path(path), tidy, source, writer.sheets)
-
-
-def _tables(release: Release, tidy: Tidy, group: Group) -> Iterator[Any]:
-    """Iterate over tables of the answers to one group."""
-    yield from tidy.tables(group, *release.answer_group(group))
