@@ -32,7 +32,6 @@ class StepStrategy(Strategy):
     def rank(self):
         return self.size - 1
 
-    spread = 1.0
     leverage = 1.0
 
     def written_out(self):

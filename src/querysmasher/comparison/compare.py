@@ -209,7 +209,7 @@ COMPARED = (
     Compared(
         "hdmm",
         "HDMM",
-        "Shown for comparison only; it cannot produce a release. It has no certificate, and accepts only "
+        "Shown for comparison only; it cannot produce a release. It has no certificate and accepts only "
         "products.",
         _hdmm,
     ),

@@ -9,7 +9,6 @@ combinations of classes of values.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -81,9 +80,15 @@ class RowsStrategy(Strategy):
         """The span of the rows of M·D^½."""
         return Span(np.ascontiguousarray(self.matrix), self._roots)  # the same digits as from a file
 
-    @abstractmethod
     def _over_cells(self, columns: Array) -> Array:
         """Return combinations of unit vectors of the columns over all cells."""
+        return (columns / self._roots)[:, self.partition.of_cells()]
+
+    def written_out(self) -> Array:
+        return self.matrix[:, self.partition.of_cells()]
+
+    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
+        return self.partition.maps, np.take(self.matrix, self.partition.labels, axis=1)
 
     def _on_classes(self, rows: Array, axes: Sequence[int]) -> Array:
         """Return the sums of rows over the values of some axes within classes, with an axis for each."""
@@ -116,14 +121,6 @@ class RowsStrategy(Strategy):
         return self.span.coefficients(rows * self._roots)
 
     @property
-    def spread(self) -> float:
-        """The ratio of row lengths, or of those of the lattice, whose coefficients are rounded."""
-        spans = [self.span] if self.lattice is None else [self.span, Span(self.lattice, self._roots)]
-        if not all(span.lengths.all() for span in spans):
-            return math.inf
-        return max(float(span.lengths.max() / span.lengths.min()) for span in spans)
-
-    @property
     def leverage(self) -> float:
         return float(np.einsum("ij,ij->j", self.matrix, self.matrix).max())
 
@@ -133,6 +130,8 @@ class RowsStrategy(Strategy):
         return self._squares(factors, self.span.coefficients, lambda: self.span.inverse)
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
+        if not self.whole and self.rank == math.prod(n - 1 for n in self.shape):
+            return True  # rows that span the whole residual space contain what lies in it by construction
         inside = self._squares(factors, self.span.inside, lambda: self.span.basis)
         return is_inside(inside, squared_lengths(factors), math.prod(self.shape))
 
@@ -213,24 +212,28 @@ class RowsStrategy(Strategy):
         return Span.of(self.lattice).coefficients(self.matrix)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        squares = self.of_integers(rounded).combinations(self.matrix) ** 2
-        return float(squares.sum(axis=1).max()) * float(squared_sensitivity(rounded))
-
-    def survives(self, rounded: IntegerStrategy) -> bool:
-        return self.of_integers(rounded).span.is_independent()
+        again = self.of_integers(rounded)
+        if not again.span.is_independent():
+            return math.inf
+        return float(_lengths(again.combinations(self.matrix)).max()) * float(squared_sensitivity(rounded))
 
     # --- files ---
 
     def is_sound(self) -> bool:
-        matrix = self.matrix
-        if matrix.ndim != 2 or not self._fits() or not 0 < len(matrix) <= matrix.shape[1]:
+        try:
+            partition = self.partition
+        except PrivacyError:
             return False
-        sound = matrix.min() > -LARGEST and matrix.max() < LARGEST and self.span.is_independent()
-        return bool(sound) and (self.lattice is None or self._has_sound_lattice(self.lattice))
+        matrix = self.matrix
+        if partition.shape != self.shape or matrix.ndim != 2 or matrix.shape[1] != partition.columns:
+            return False
+        if not len(matrix) or matrix.min() <= -LARGEST or matrix.max() >= LARGEST:
+            return False
+        return self.span.is_independent() and (self.lattice is None or self._has_sound_lattice(self.lattice))
 
-    @abstractmethod
-    def _fits(self) -> bool:
-        """Return whether the rows are over the columns of the block's cells."""
+    def stands_on(self, centres: Sequence[Centre]) -> bool:
+        """Return whether the rows lie in the residual space: those that are not split lie in none."""
+        return not self.whole and is_residual(self.matrix.reshape(-1, *self.shape), centres)
 
     def _has_sound_lattice(self, lattice: Integers) -> bool:
         """Return whether the lattice spans what the rows span."""
@@ -266,20 +269,6 @@ class DenseStrategy(RowsStrategy):
         labels = np.arange(math.prod(self.shape)).reshape(self.shape)
         return Partition(tuple(map(np.arange, self.shape)), labels)
 
-    @cached_property
-    def _roots(self) -> Array:
-        return np.ones(self.matrix.shape[1])
-
-    def _over_cells(self, columns: Array) -> Array:
-        return columns
-
-    def written_out(self) -> Array:
-        return self.matrix
-
-    def contains(self, factors: Sequence[AxisRows]) -> bool:
-        # rows that span the whole residual space contain what lies in it by construction
-        return self.rank == math.prod(n - 1 for n in self.shape) or super().contains(factors)
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
         axes = tuple(range(len(self.shape)))
         return IntegerStrategy(self.shape, ((axes, Matrix(self._round(centres, bits))),))
@@ -303,12 +292,6 @@ class DenseStrategy(RowsStrategy):
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         ((_, factor),) = rounded.factors
         return cls(rounded.shape, factor.written_out())
-
-    def _fits(self) -> bool:
-        return self.matrix.shape[1] == math.prod(self.shape)
-
-    def stands_on(self, centres: Sequence[Centre]) -> bool:
-        return is_residual(self.matrix.reshape(-1, *self.shape), centres)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,15 +321,6 @@ class MergedStrategy(RowsStrategy):
         """Which cells share a column."""
         return Partition(self.maps, self.labels)
 
-    def _over_cells(self, columns: Array) -> Array:
-        return (columns / self._roots)[:, self.partition.of_cells()]
-
-    def written_out(self) -> Array:
-        return self.matrix[:, self.partition.of_cells()]
-
-    def on_classes(self) -> tuple[tuple[Integers, ...], Array]:
-        return self.maps, np.take(self.matrix, self.labels, axis=1)
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         """Return integer rows on the same columns: there is no residual space in which to stay."""
         if self.lattice is not None:
@@ -362,16 +336,6 @@ class MergedStrategy(RowsStrategy):
         ((_, factor),) = rounded.factors
         assert isinstance(factor, Merged)  # noqa: S101 - the registry has seen to it
         return cls(rounded.shape, factor.maps, factor.labels, factor.matrix.astype(float))
-
-    def _fits(self) -> bool:
-        try:
-            return self.partition.shape == self.shape and self.matrix.shape[1] == self.partition.columns
-        except PrivacyError:
-            return False
-
-    def stands_on(self, centres: Sequence[Centre]) -> bool:  # noqa: ARG002
-        """Return False: queries that are not split lie in no residual space, whatever the centres."""
-        return False
 
 
 def _lengths(rows: Array) -> Array:

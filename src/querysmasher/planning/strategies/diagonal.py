@@ -130,11 +130,6 @@ class DiagonalStrategy(BasisStrategy):
         bases = tuple(np.ascontiguousarray(np.linalg.qr(b.T)[0].T) for b in self.bases)
         return DiagonalStrategy(bases, np.ones(self.weights.shape))
 
-    @property
-    def spread(self) -> float:
-        squares = along_axes(self.weights, 0, [np.diag((b**2).sum(axis=1)) for b in self.bases])
-        return math.sqrt(float(squares.max() / squares.min())) if squares.all() else math.inf
-
     def written_out(self) -> Array:
         product = reduce(lambda one, two: np.asarray(np.kron(one, two)), self.bases)
         return np.asarray(np.sqrt(self.weights).reshape(-1, 1) * product)
@@ -143,14 +138,13 @@ class DiagonalStrategy(BasisStrategy):
         return _round_bases(self, centres, bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        spans = (Span.of(factor.written_out()) for _, factor in rounded.factors)
+        spans = [Span.of(factor.written_out()) for _, factor in rounded.factors]
+        if not all(span.is_independent() for span in spans):
+            return math.inf
         squares = [span.coefficients(rows) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
         noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
         variances = along_axes(noise, 0, [s.T for s in squares]) * self.weights
         return float(variances.max()) * float(squared_sensitivity(rounded))
-
-    def survives(self, rounded: IntegerStrategy) -> bool:
-        return all(Span.of(factor.written_out()).is_independent() for _, factor in rounded.factors)
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

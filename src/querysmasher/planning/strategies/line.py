@@ -309,21 +309,15 @@ class MatrixAxis(LineStrategy):
     def orthonormal(self) -> MatrixAxis:
         return MatrixAxis(np.eye(self.shape[0]))
 
-    @property
-    def spread(self) -> float:
-        lengths = np.linalg.norm(self.matrix, axis=1)
-        return float(lengths.max() / lengths.min()) if lengths.all() else math.inf
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         rows = reduced(scaled(self.written_out(), bits), bits)
         return IntegerStrategy(self.shape, (((0,), Matrix(rows)),))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        own = self.of_integers(rounded)
-        return float(own.variances([((0,), self.written_out())]).max()) * own.leverage
-
-    def survives(self, rounded: IntegerStrategy) -> bool:
-        return self.of_integers(rounded).is_sound()
+        again = self.of_integers(rounded)
+        if not again.is_sound():
+            return math.inf
+        return float(again.variances([((0,), self.written_out())]).max()) * again.leverage
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

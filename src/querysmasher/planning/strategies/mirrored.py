@@ -9,8 +9,7 @@ The variances of all prefixes follow from sums below the diagonal: with y_i = Σ
 Var_{i−1} = r_i(2y_i + r_i K_ii) if there is no U.
 
 Sums below the diagonal, y_i = Σ_{j<i} K_ij·x_j, take O(n log² n). The part t(i−j) is one convolution. The
-part t(i+j+shift) is cut in halves: the rows of the right half of a block see all of its left half, which is a
-convolution again; all blocks of one size are done together.
+part t(i+j+shift) is cut in halves: the right half sees all of the left half, which is a convolution again.
 
 Covariances of many pairs of prefixes take a few passes over the values. For l < h, the covariance of the
 prefixes up to l and up to h is Var(l) plus the sum of r_i K_ij r_j over i ≤ l < j ≤ h. The eigenvalues of K
@@ -50,8 +49,8 @@ from querysmasher.privacy.factors.reflection import NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Places
 
-SMALL = 16
-"""Blocks of fewer values than this are summed directly."""
+SMALL = 128
+"""Sums over at most so many values are written out."""
 
 LOWEST = 64
 """Number of frequencies that are added one by one."""
@@ -301,41 +300,16 @@ def sums_below(reflection: Reflection, kernel: Array, x: Array) -> Array:
 
 def _mirrored_below(lags: Array, x: Array) -> Array:
     """Return Σ_{j<i} lags[i+j]·x_j."""
-    n = x.size
-    levels = max(0, (n // SMALL).bit_length())
-    block = -(-n // (1 << levels))
-    size = block << levels
-    padded, result = np.zeros(size), np.zeros(size)
-    padded[:n] = x
-    own = np.zeros(2 * size + 1)
-    own[: min(lags.size, own.size)] = lags[: own.size]
-    _add_small(own, padded, result, block)
-    while block < size:
-        _add_halves(own, padded, result, block)
-        block *= 2
-    return result[:n]
-
-
-def _add_small(lags: Array, x: Array, result: Array, block: int) -> None:
-    """Add what the values of each block add to later ones of the same block."""
-    starts = np.arange(0, x.size, block)
-    for a in range(1, block):
-        for b in range(a):
-            result[starts + a] += lags[2 * starts + a + b] * x[starts + b]
-
-
-def _add_halves(lags: Array, x: Array, result: Array, half: int) -> None:
-    """Add what the left half of each block of 2 × `half` values adds to its right half."""
-    starts = np.arange(0, x.size, 2 * half)
-    length = smooth_length(2 * half)
-    window = np.arange(2 * half - 1)
-    step = max(1, CHUNK // length)
-    for first in range(0, starts.size, step):
-        some = starts[first : first + step]
-        seen = lags[(2 * some + half)[:, None] + window]
-        left = x[some[:, None] + np.arange(half)[::-1]]  # reversed: a correlation is a convolution
-        product = np.fft.irfft(np.fft.rfft(seen, length) * np.fft.rfft(left, length), length)
-        result[some[:, None] + half + np.arange(half)] += product[:, half - 1 : 2 * half - 1]
+    n, half = x.size, x.size // 2
+    if n <= SMALL:
+        place = np.arange(n)
+        return np.tril(lags[np.add.outer(place, place)], -1) @ x
+    length = smooth_length(n)
+    seen, left = np.fft.rfft(lags[half : n + half - 1], length), np.fft.rfft(x[:half], length)
+    across = np.fft.irfft(seen * left.conj(), length)[: n - half]
+    return np.concatenate(
+        [_mirrored_below(lags, x[:half]), _mirrored_below(lags[2 * half :], x[half:]) + across]
+    )
 
 
 @dataclass(frozen=True, eq=False)

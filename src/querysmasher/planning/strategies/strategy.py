@@ -59,11 +59,6 @@ class Strategy(Stored, ABC):
     def leverage(self) -> float:
         """The squared sensitivity max_j V[j,j]: one, in plans."""
 
-    @property
-    def spread(self) -> float:
-        """Ratio of the largest to the smallest row, or noise if all rows have the same size."""
-        return 1.0
-
     @abstractmethod
     def written_out(self) -> Array:
         """Return the rows B themselves, which takes memory: for the smallest blocks and for tests."""
@@ -115,14 +110,11 @@ class Strategy(Stored, ABC):
     def rounding_loss(self, rounded: IntegerStrategy) -> float:  # noqa: ARG002
         """Return the maximum factor by which rounding multiplies the variance of a planned row.
 
-        Short rows correct the rounding error of a long one, at the price of their noise: if rows are far
-        apart, it takes more bits to make this negligible.
+        It is infinite if rows become dependent: answers to lost queries would be arbitrary. Short rows
+        correct the rounding error of a long one, at the price of their noise: if rows are far apart, it takes
+        more bits to make this negligible.
         """
         return 1.0  # if all rows have nearly the same size
-
-    def survives(self, rounded: IntegerStrategy) -> bool:  # noqa: ARG002
-        """Return whether rounding has left the rows independent: answers to lost queries are arbitrary."""
-        return True
 
     @classmethod
     @abstractmethod

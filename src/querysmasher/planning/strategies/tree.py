@@ -249,11 +249,6 @@ class TreeStrategy(OnForest, AxisStrategy):
 
     # --- integers ---
 
-    @property
-    def spread(self) -> float:
-        roots = np.sqrt(self.precisions)
-        return float(roots.max() / roots[self.nodes.leaves].min())
-
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         """Return integer multiples of the counts of nodes; leaves take what others leave of the path sums."""
         finest = 2.0**bits - 1

@@ -23,13 +23,9 @@ from typing import ClassVar
 import numpy as np
 
 from querysmasher.arrays import Array, Numbers
-from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.convolution import Torus, exact_product
-from querysmasher.privacy.factors.factor import WORD, Factor, Integers, given, largest_of
+from querysmasher.privacy.factors.factor import NEAR, WORD, Factor, Integers, given, largest_of, require
 from querysmasher.privacy.factors.reflection import Reflection
-
-NEAR = 1e-6
-"""Columns whose squared lengths differ by less than this fraction may change places in floating point."""
 
 LARGEST = 2**30
 """Bound on the size of a mirrored filter's integers: sums of a few squares fit into 64 bits."""
@@ -107,19 +103,15 @@ class Mirrored(Factor):
         self._keep(kernel=1, diagonal=1, shift=1)
         if type(self.extra) is not np.ndarray or self.extra.size:
             self._keep(extra=2)
-        if self.kernel.size != self.reflection.free:
-            msg = "strategy: a mirrored filter has another number of lags than its values determine"
-            raise PrivacyError(msg)
-        if self.extra.ndim != 2 or self.extra.shape[1] != self.cells or len(self.extra) > MOST_ROWS:
-            msg = f"strategy: expected at most {MOST_ROWS} further rows over the values of a mirrored filter"
-            raise PrivacyError(msg)
-        if self.shift.size != self.rows:
-            msg = "strategy: expected a shift for every row of a mirrored filter"
-            raise PrivacyError(msg)
+        extra, free = self.extra, self.reflection.free
+        require(self.kernel.size == free, f"strategy: expected {free} lags of a mirrored filter")
+        fits = extra.ndim == 2 and extra.shape[1] == self.cells and len(extra) <= MOST_ROWS
+        require(fits, f"strategy: expected at most {MOST_ROWS} further rows of a mirrored filter")
+        require(self.shift.size == self.rows, "strategy: expected a shift for every row of a mirrored filter")
+        require(self.diagonal.min() >= 1, "strategy: expected a positive diagonal of a mirrored filter")
         largest = max(largest_of(self.kernel), largest_of(self.diagonal), self._further)
-        if self.diagonal.min() < 1 or largest >= LARGEST or largest_of(self.shift) >= LARGEST**2 // 2:
-            msg = "strategy: a mirrored filter has too large integers, or a diagonal that is not positive"
-            raise PrivacyError(msg)
+        small = largest < LARGEST and largest_of(self.shift) < LARGEST**2 // 2
+        require(small, "strategy: the integers of a mirrored filter are too large")
 
     @property
     def _further(self) -> int:
@@ -142,19 +134,16 @@ class Mirrored(Factor):
     @cached_property
     def largest(self) -> int:
         first, others = abs(int(self.kernel[0])), int(np.abs(self.kernel[1:]).max(initial=0))
-        entry = first + others if self.reflection.sign else max(first, others)  # t(0) meets other lags only
-        if self.reflection.sign:
-            entry = max(entry, 2 * others)
+        # t(0) meets other lags only
+        entry = others + max(first, others) if self.reflection.sign else max(first, others)
         return max(entry, self._further, 1) * largest_of(self.diagonal) + largest_of(self.shift)
 
     @cached_property
     def squares(self) -> Integers:
         """The diagonal of F², exactly."""
         lags, reflection = self.reflection.lags(self.kernel), self.reflection
-        first = sum(_sums_of_squares(lags).tolist())
-        if 4 * first >= 2**62:
-            msg = "strategy: the lags of a mirrored filter are too large"
-            raise PrivacyError(msg)
+        first = sum(lag**2 for lag in lags.tolist())
+        require(4 * first < WORD, "strategy: the lags of a mirrored filter are too large")
         if not reflection.sign:
             return np.full(self.cells, first, dtype=np.int64)
         n = self.cells
@@ -186,41 +175,26 @@ class Mirrored(Factor):
             self.extra[:, nearly].T.tolist(),
             strict=True,
         )
-        constant = sum(g**2 for g in self.shift.tolist()) if self.shift.any() else 0
+        constant = sum(g**2 for g in self.shift.tolist())
         return max(d**2 * (s + sum(u**2 for u in own)) - 2 * d * a for d, s, a, own in columns) + constant
 
     def _across(self) -> Integers:
         """Return Fg₁ + Uᵀg₂, exactly."""
+        bound = sum(map(abs, self.shift.tolist()))
+        largest = max(largest_of(self.kernel), self._further)
+        require(2 * bound * largest < WORD, "strategy: the shift of a mirrored filter is too large")
         first, further = self.shift[: self.cells], self.shift[self.cells :]
-        if not self.shift.any():
-            return np.zeros(self.cells, dtype=np.int64)
-        bound = int(np.abs(first.astype(object)).sum())
-        both = bound + int(np.abs(further.astype(object)).sum())
-        if 2 * both * max(largest_of(self.kernel), self._further) >= WORD:
-            msg = "strategy: the shift of a mirrored filter is too large"
-            raise PrivacyError(msg)
-        image = exact_product(self.reflection, self.kernel, first[None], bound)[0]
-        for row, multiple in zip(self.extra, further.tolist(), strict=True):
-            image = image + multiple * row
-        return np.asarray(image)
+        return exact_product(self.reflection, self.kernel, first[None], bound)[0] + further @ self.extra
 
     def exact_answers(self, tables: Numbers, bound: int) -> Integers:
-        x = np.asarray(tables).astype(np.int64) * self.diagonal[:, None]
-        result = np.empty((self.rows, x.shape[1]), dtype=np.int64)
-        bound *= largest_of(self.diagonal)
-        result[: self.cells] = exact_product(self.reflection, self.kernel, np.ascontiguousarray(x.T), bound).T
-        for place, row in enumerate(self.extra, start=self.cells):  # sums stay below `bound` × `largest`
-            result[place] = row @ x
-        total = np.asarray(tables).astype(np.int64).sum(axis=0)
-        return result - self.shift[:, None] * total
+        whole = tables.T.astype(np.int64)
+        x = np.ascontiguousarray(whole * self.diagonal)
+        first = exact_product(self.reflection, self.kernel, x, bound * largest_of(self.diagonal))
+        both = np.concatenate([first, x @ self.extra.T], axis=1)  # sums stay below `bound` × `largest`
+        return (both - self.shift * whole.sum(axis=1, keepdims=True)).T
 
     def transposed(self, answers: Array) -> Array:
         first = np.ascontiguousarray(answers[: self.cells].T)
         image = self.reflection.apply(self.kernel.astype(float), first)
         image = image + answers[self.cells :].T @ self.extra
         return np.asarray((image * self.diagonal).T - self.shift.astype(float) @ answers)
-
-
-def _sums_of_squares(integers: Integers) -> Integers:
-    """Return sums of squares of some of the entries at a time, each below 2⁶³ for entries below 2³⁰."""
-    return np.add.reduceat(integers**2, np.arange(0, integers.size, 8))
