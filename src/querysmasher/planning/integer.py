@@ -96,8 +96,9 @@ def _largest_variances(plan: Plan) -> dict[Blocks, float]:
     largest: dict[Blocks, float] = {}
     for m in plan.measured:
         if not 0 < m.variance < math.inf:
-            msg = f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
-            raise PlanError(msg)
+            raise PlanError(
+                f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
+            )
         largest[m.blocks] = max(m.variance, largest.get(m.blocks, 0.0))
     return largest
 
@@ -112,8 +113,7 @@ def _check_fit(plan: Plan, measured: Measured) -> None:
         and solutions[number].strategy.shape == tuple(sizes[own[a]] for a in axes)
         for axes, number in measured.blocks
     ):
-        msg = f"plan: a strategy does not fit its attribute set {own}"
-        raise PlanError(msg)
+        raise PlanError(f"plan: a strategy does not fit its attribute set {own}")
 
 
 def _share_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
@@ -172,11 +172,10 @@ class _Rounder:
         No row multiplies the noise variance by more than `most`.
         """
         if most < 2:
-            msg = (
+            raise PlanError(
                 "budget: expected a noise variance of at most 2^100, got a larger one; use a larger budget "
                 "or smaller targets"
             )
-            raise PlanError(msg)
         if not measured.attributes:
             return [_total(min(self.room - 1, int(math.log2(most)) // 2))]
         why = "too few"
@@ -188,12 +187,11 @@ class _Rounder:
                     return found
                 why = "in which some queries are lost: they differ too much in weight or size"
         names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
-        msg = (
+        raise PlanError(
             f"max_records: it leaves at most {self.room} bits for exact integer answers on ({names}), {why}; "
             "lower max_records, or plan fewer attributes at a time, or use weights that differ less, or rows "
             "of fewer digits"
         )
-        raise PlanError(msg)
 
     def _refine(self, measured: Measured, found: list[_Rounded], own: int, most: float) -> None:
         """Give more bits to the block that loses most, while that helps and fits."""

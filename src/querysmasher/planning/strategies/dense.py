@@ -279,8 +279,9 @@ class DenseStrategy(RowsStrategy):
             return round_on_lattice(self._on_lattice, self.lattice, bits)
         growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
         if bits + growth >= WORD.bit_length():
-            msg = f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
-            raise PlanError(msg)
+            raise PlanError(
+                f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
+            )
         rows = self.matrix
         if len(rows) < math.prod(n - 1 for n in self.shape):
             rows = completed(rows, [complement(k / k.sum()) for k in centres])

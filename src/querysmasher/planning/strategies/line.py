@@ -231,11 +231,10 @@ class LineStrategy(AxisStrategy):
 
     def whole_variances(self, family: Family) -> Array:
         if family.rows > limits().variances // 8:
-            msg = (
+            raise TooLargeError(
                 f"workload: {family.rows:,} variances ({family} of {self.shape[0]:,} values) do not fit in "
                 "memory; ask for fewer at a time"
             )
-            raise TooLargeError(msg)
         return family.original.variances_on(self)
 
     def whole_loss(self, family: Family, *, weighted: bool = True) -> float:

@@ -256,8 +256,9 @@ class MirroredStrategy(LineStrategy):
         plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
         found = self._unshifted(plain)
         if found.spectrum.min() <= 0.0:
-            msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
-            raise PlanError(msg)
+            raise PlanError(
+                "max_records: it leaves too few bits for exact integer answers; lower max_records"
+            )
         return replace(plain, shift=np.rint(found.at_balance).astype(np.int64))
 
     @classmethod

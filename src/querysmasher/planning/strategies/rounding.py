@@ -98,8 +98,7 @@ def enlarged(rows: Array, bits: int) -> Array:
     with np.errstate(all="ignore"):
         enlarged = rows * ((2**bits - 1) / np.abs(rows).max())
     if not np.isfinite(enlarged).all():
-        msg = "plan: a strategy holds numbers that cannot be rounded"
-        raise PlanError(msg)
+        raise PlanError("plan: a strategy holds numbers that cannot be rounded")
     return enlarged
 
 
@@ -133,11 +132,10 @@ def completed(rows: Array, bases: Sequence[Array] = ()) -> Array:
     """
     cells = rows.shape[1]
     if cells > limits().completed_cells:
-        msg = (
+        raise PlanError(
             f"queries with fractional coefficients on {cells:,} cells cannot be measured exactly; give them "
             "in integers (times a common factor), or on fewer values"
         )
-        raise PlanError(msg)
     inside: Array = np.ones((1, 1))
     for basis in bases:
         inside = np.asarray(np.kron(inside, basis), dtype=float)

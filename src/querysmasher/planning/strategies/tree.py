@@ -158,11 +158,10 @@ class TreeStrategy(OnForest, AxisStrategy):
         if levels is not None:
             return np.concatenate([self._level_variances(groups, size) for groups, size in levels])
         if base.rows * len(self.nodes) > limits().node_entries:
-            msg = (
+            raise TooLargeError(
                 f"{base}: the variances of {base.rows:,} queries that are not groups of the hierarchy's "
                 f"{len(self.nodes):,} nodes take too long; ask for fewer at a time"
             )
-            raise TooLargeError(msg)
         rows = base.matrix()
         if not self.contains([((0,), rows)]):
             self._refuse()
@@ -210,11 +209,10 @@ class TreeStrategy(OnForest, AxisStrategy):
         return of_leaves if np.array_equal(of_leaves[self.leaf_of], groups) else None
 
     def _refuse(self) -> NoReturn:
-        msg = (
+        raise OutsideMeasuredSpaceError(
             "the queries cannot be answered: the plan measures coarser groups of values. Add these queries "
             "to the planned workload"
         )
-        raise OutsideMeasuredSpaceError(msg)
 
     # --- fewer values ---
 

@@ -145,8 +145,7 @@ def _digits_of_both(
                     best = work, table_bits, kernel_bits
                 break
     if best is None:
-        msg = f"filter: {ends.size:,} values are too many for exact answers"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"filter: {ends.size:,} values are too many for exact answers")
     _, table_bits, kernel_bits = best
     if kernel_bits == most:
         return table_bits, kernel_bits, [whole]

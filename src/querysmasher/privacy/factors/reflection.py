@@ -59,8 +59,7 @@ class Reflection:
     def __post_init__(self) -> None:
         """Refuse an unknown name, or a size that is not a positive integer."""
         if self.name not in NAMES or type(self.size) is not int or self.size < 1:
-            msg = f"filter: expected one of {', '.join(NAMES)} and a positive number of values"
-            raise PrivacyError(msg)
+            raise PrivacyError(f"filter: expected one of {', '.join(NAMES)} and a positive number of values")
 
     @property
     def sign(self) -> int:
