@@ -112,8 +112,10 @@ class MirroredStrategy(LineStrategy):
         """The free lags of S^½."""
         return self.reflection.kernel(np.sqrt(self.spectrum))
 
-    def whole_rows(self) -> Array:
-        return np.vstack([self.reflection.matrix(self._root), self.extra]) * self.diagonal
+    def answers_whole(self, tables: Array) -> Array:
+        image = tables * self.diagonal
+        filtered = self.reflection.apply(self._root, image)
+        return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
 
     @property
     def squares(self) -> Array:
@@ -133,19 +135,6 @@ class MirroredStrategy(LineStrategy):
         image = self.reflection.apply(self._inverse, self.extra)  # UK
         triangle = np.linalg.cholesky(np.eye(len(image)) + image @ self.extra.T)
         return np.asarray(np.linalg.solve(triangle, image))
-
-    def transform_whole(self, rows: Array) -> Array:
-        return self._answers(self.covary_whole(rows))
-
-    @property
-    def at_balance(self) -> Array:
-        return self._answers(self.balance)
-
-    def _answers(self, tables: Array) -> Array:
-        """Return Bx for tables along their last axis."""
-        image = tables * self.diagonal
-        filtered = self.reflection.apply(self._root, image)
-        return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
 
     def orthonormal(self) -> Self:
         ones = np.ones_like(self.spectrum), np.ones_like(self.diagonal)
@@ -259,7 +248,7 @@ class MirroredStrategy(LineStrategy):
             raise PlanError(
                 "max_records: it leaves too few bits for exact integer answers; lower max_records"
             )
-        return replace(plain, shift=np.rint(found.at_balance).astype(np.int64))
+        return replace(plain, shift=np.rint(found.answers_whole(found.balance)).astype(np.int64))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

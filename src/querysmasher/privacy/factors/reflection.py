@@ -135,14 +135,6 @@ class Reflection:
         same: Any = np.full(self.size, t[0]) if not self.sign else t[0] + self.sign * beyond
         return same
 
-    def matrix(self, kernel: Entries) -> Entries:
-        """Return the filter's matrix, which takes memory: for few values and for tests."""
-        t, place = self.lags(kernel), np.arange(self.size)
-        matrix: Any = t[np.abs(np.subtract.outer(place, place))]
-        if self.sign:
-            matrix = matrix + self.sign * t[np.add.outer(place, place) + self.shift]
-        return matrix
-
     def image(self, kernel: Array, length: int) -> Image:
         """Return the transform of a filter for `product`, padded to `length` (at least `padding`)."""
         t, n = self.lags(kernel), self.size
