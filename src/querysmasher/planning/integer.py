@@ -26,9 +26,6 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 
-TOTAL_BITS = 14
-"""The number of records is multiplied by 2^14, so that integer noise can be as fine as planned."""
-
 WORD_BITS = 62
 """Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
 
@@ -49,7 +46,6 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     patterns: dict[Blocks, list[_Rounded]] = {}
     for m in plan.measured:
         if m.blocks not in patterns:
-            _check_fit(plan, m)
             most = MOST_VARIANCE / (largest[m.blocks] * float(stretch))
             patterns[m.blocks] = rounder.blocks(m, most, limits().most_bits)
     _share_centres(plan, patterns)
@@ -101,19 +97,6 @@ def _largest_variances(plan: Plan) -> dict[Blocks, float]:
             )
         largest[m.blocks] = max(m.variance, largest.get(m.blocks, 0.0))
     return largest
-
-
-def _check_fit(plan: Plan, measured: Measured) -> None:
-    """Refuse strategies that do not fit their attributes: a plan may come from a file."""
-    sizes, solutions, own = plan.workload.schema.sizes, plan.solutions, measured.attributes
-    fit = sorted(a for axes, _ in measured.blocks for a in axes) == list(range(len(own)))
-    fit = fit and all(0 <= a < len(sizes) and len(plan.centres[a]) == sizes[a] for a in own)
-    if not fit or not all(
-        0 <= number < len(solutions)
-        and solutions[number].strategy.shape == tuple(sizes[own[a]] for a in axes)
-        for axes, number in measured.blocks
-    ):
-        raise PlanError(f"plan: a strategy does not fit its attribute set {own}")
 
 
 def _share_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
@@ -228,8 +211,8 @@ class _Rounder:
 
 
 def _total(room: int) -> _Rounded:
-    """Return the strategy that measures a multiple of the number of records."""
-    multiple = 2 ** max(0, min(TOTAL_BITS, room))
+    """Return the strategy that measures a multiple of the number of records, for noise as fine as planned."""
+    multiple = 2 ** max(0, min(limits().most_bits, room))
     return _Rounded(
         None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)), Fraction(multiple) ** 2
     )

@@ -45,7 +45,7 @@ from querysmasher.planning.strategies.line import LineStrategy
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
 from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.filter import MOST_ROWS
-from querysmasher.privacy.factors.reflection import NAMES, smooth_length
+from querysmasher.privacy.factors.reflection import CHUNK, NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Places
 
@@ -63,9 +63,6 @@ SAMPLES = 2_000
 
 SMOOTH = 0.1
 """Maximum misfit of a smooth function: filters in 4 bits have up to 0.07, those of moving sums over 0.2."""
-
-CHUNK = 2_000_000
-"""Number of entries that are transformed at a time."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import CHUNK, Array
 from querysmasher.errors import PlanError
 from querysmasher.planning.lattice import Integers, project
 from querysmasher.planning.limits import limits
@@ -26,9 +26,6 @@ LATTICE_BITS = 6
 """Extra bits for the coefficients of lattice rows, which can be nearly dependent."""
 
 LARGEST_LATTICE = 2**50
-
-CHUNK = 4_000_000
-"""Maximum number of entries of an intermediate array."""
 
 
 def round_rows(rows: Array, centres: Sequence[Integers], bits: int, scale: float = 1.0) -> Integers:

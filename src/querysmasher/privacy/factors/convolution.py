@@ -42,13 +42,10 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import Integers
-from querysmasher.privacy.factors.reflection import Image, Reflection, Spectrum
+from querysmasher.privacy.factors.reflection import CHUNK, Image, Reflection, Spectrum
 
 UNIT = 8 * 2.0**-53
 """Rounding error per level of a transform, relative to ‖a‖₂(2(‖t‖₂ + ‖h‖₂) + γ)."""
-
-CHUNK = 4_000_000
-"""Number of entries that are transformed at a time."""
 
 MOST_DIGITS = 8
 

@@ -45,6 +45,9 @@ ENDS = {
 """The sign (0: none) and the shift of t(i+j+shift); s, a and b of t(P−d) = s·t(d) with P = an + b; and the
 first frequency k of waves with the angle 2πk/P."""
 
+CHUNK = 4_000_000
+"""Number of entries that are transformed at a time."""
+
 NAMES = tuple(ENDS)
 """The ways to continue a filter beyond the ends."""
 
@@ -179,7 +182,7 @@ class Reflection:
         image = self.image(kernel, length)
         flat = tables.reshape(-1, self.size)
         result = np.empty_like(flat, dtype=float)
-        step = max(1, 4_000_000 // length)
+        step = max(1, CHUNK // length)
         for first in range(0, len(flat), step):
             some = flat[first : first + step].astype(float)
             result[first : first + step] = self.product(image, np.fft.rfft(some, length), length)
