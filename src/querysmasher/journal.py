@@ -13,8 +13,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
-from querysmasher.estimate.evidence import Evidence
-from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence, ReleasedResiduals
 from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
@@ -78,9 +77,6 @@ def compare(
     cost: float,
     model: Model,
     phases: Phases,
-    *,
-    budget: Budget,
-    max_records: int,
     progress: bool | None = None,
     seen: Callable[[Array], None] | None = None,
 ) -> Comparison:
@@ -88,12 +84,11 @@ def compare(
 
     `seen` is called with every estimated table.
     """
-    schema = model.schema
+    schema, budget = phases.schema, phases.budget
     change = budget.unit.change()
     variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
-    asked = Distances(
-        schema, budget, tuple(Distance(place, MULTIPLE, variance) for place in sets), max_records
-    )
+    distances = tuple(Distance(place, MULTIPLE, variance) for place in sets)
+    asked = Distances(schema, budget, distances, phases.max_records)
     targets = new_store(sum(_cells(schema, place) for place in sets))
     for number, table in enumerate(model.tables(sets)):
         targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
@@ -116,10 +111,8 @@ class Journal:
     """What was asked, and the results of all phases so far."""
 
     asked: Workload
-    budget: Budget
     phases: Phases
     noise: NoiseRecord
-    max_records: int
     options: Mapping[str, float]
     progress: bool | None = None
     entry: Entry | None = None
@@ -135,6 +128,11 @@ class Journal:
     _known: Model | None = None
     """The estimate from all noisy results so far, if it was asked for."""
 
+    @property
+    def budget(self) -> Budget:
+        """The budget of all phases together."""
+        return self.phases.budget
+
     def measure_size(self, cost: float) -> float:
         """Return the number of records: measured at a privacy cost, or for nothing where it is public."""
         self.public_total = self.phases.public_total()
@@ -145,7 +143,7 @@ class Journal:
 
     def measure(self, name: str, costs: Mapping[Place, float]) -> None:
         """Measure the residuals of some sets, each at its privacy cost."""
-        plan = residual_plan(self.asked.schema, self.budget, costs, self.max_records)
+        plan = residual_plan(self.asked.schema, self.budget, costs, self.phases.max_records)
         for place, cost in costs.items():
             self.spent[place] = self.spent.get(place, 0.0) + cost
         start = sum(len(done.measured) for done in self._plans)
@@ -159,17 +157,7 @@ class Journal:
         self, name: str, sets: Sequence[Place], cost: float, seen: Callable[[Array], None] | None = None
     ) -> Comparison:
         """Measure how far tables are from their estimates; `seen` is called with every estimate."""
-        done = compare(
-            name,
-            sets,
-            cost,
-            self.model(),
-            self.phases,
-            budget=self.budget,
-            max_records=self.max_records,
-            progress=self.progress,
-            seen=seen,
-        )
+        done = compare(name, sets, cost, self.model(), self.phases, self.progress, seen)
         self._done.append(done)
         self._known = None
         return done
@@ -238,7 +226,13 @@ def size_options(plan: Plan, cost: float) -> dict[str, float]:
 
 
 def measure_sized(journal: Journal, compared: Sequence[Place]) -> Release:
-    """Measure the number of records, then what is best for such a table, then errors of the estimate."""
+    """Measure the number of records, then what is best for such a table, then errors of the estimate.
+
+    Formal guarantee: that of `privacy.phases`. The number of records is measured with noise at its share of
+    the budget, or it is public. What is measured then depends on the table only through this noisy number.
+    Both phases, and the errors of the estimate if they are bought, add their exact costs, and none may exceed
+    the budget. The same noisy number gives the same second phase, so that `verify` plans it again.
+    """
     whole, before = rounded_down(journal.phases.left), journal.phases.spent
     reserve = journal.options["error_share"] * whole
     budget = whole - reserve

@@ -59,7 +59,11 @@ def test_what_a_mechanism_cannot_take_is_said_and_the_rest_goes_on():
     row = result.rows[-1]
     assert (row.mechanism, row.rmse, row.worst) == ("hdmm", None, None)
     assert row.note.startswith("It does not support this workload: HDMM accepts only products")
-    assert repr(result).splitlines()[-1].startswith("HDMM: It computes errors here")
+    assert (
+        repr(result)
+        .splitlines()[-1]
+        .startswith("HDMM: Shown for comparison only; it cannot produce a release.")
+    )
 
 
 def test_table_and_json(comparison):

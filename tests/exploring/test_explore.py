@@ -194,7 +194,7 @@ def test_an_error_between_phases_shows_no_count(monkeypatch):
     def fail(*_):
         raise ValueError
 
-    monkeypatch.setattr("querysmasher.exploring.course.filled", fail)
+    monkeypatch.setattr("querysmasher.exploring.explore.filled", fail)
     with pytest.raises(ValueError, match=r"^$") as raised:
         qs.explore(WORKLOAD, TABLE, BUDGET, seed=1)
     trace = raised.value.__traceback__.tb_next  # this frame is the test's own

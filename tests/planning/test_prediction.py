@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.limits import limited
-from querysmasher.workload.families import ONE_ATTRIBUTE, Identity, Prefix, Range
+from querysmasher.workload.families import Identity, Prefix, Range
 from querysmasher.workload.joint import AbsDifference, Affine, Rows
 from querysmasher.workload.workload import Group
 from tests.builders import COST, plan_split, plan_uniform
@@ -270,22 +270,3 @@ def test_a_public_total_costs_nothing_and_is_known():
     np.testing.assert_array_equal(plan.variances(qs.marginals(SCHEMA, 0)), [0.0])
     np.testing.assert_allclose(plan.variances(qs.linear(SCHEMA, "a", [[1, 1, 1]])), [0.0])
     assert plan.variances(qs.marginals(SCHEMA, 1)).min() > 0
-
-
-def test_the_largest_variance_of_groups_that_name_their_attributes_in_another_order():
-    """The sets are measured alike, but the queries on their first axis differ."""
-    schema = qs.Schema.of(a=5, b=5, c=5, d=5)
-    energy = {
-        name: float((ONE_ATTRIBUTE[name].of(5).matrix().mean(axis=1) ** 2).sum())
-        for name in ("prefix", "range")
-    }
-    workload = qs.queries(schema, b="prefix", a="range") + 9 * qs.queries(schema, a="prefix", b="range")
-    workload = workload + 9 * qs.queries(schema, c="prefix", d="range")
-    workload = workload + qs.queries(schema, c="range", d="prefix")
-    for name, family, other in (("b", "prefix", "range"), ("d", "prefix", "range")):
-        workload = workload + 8 * energy[other] * qs.queries(schema, {name: family})
-    for name, family, other in (("c", "range", "prefix"), ("a", "range", "prefix")):
-        workload = workload + 8 * energy[other] * qs.queries(schema, {name: family})
-    plan = qs.plan(workload, qs.PrivacyCost(1.0), centering="uniform")
-    for group in workload:
-        assert plan.estimator.largest(group) == pytest.approx(plan.estimator.variances(group).max())

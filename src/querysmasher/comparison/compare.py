@@ -210,7 +210,8 @@ def _compared() -> tuple[Compared, ...]:
     peer = Compared(
         "hdmm",
         "HDMM",
-        "It computes errors here and cannot measure. It has no certificate and accepts only products.",
+        "Shown for comparison only; it cannot produce a release. It has no certificate and accepts only "
+        "products.",
         _hdmm,
     )
     return (known[0], uniform, *known[1:], peer)

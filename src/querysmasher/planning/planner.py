@@ -140,7 +140,7 @@ def least_budget(
 
     `plan.budget` is what it costs: `plan.budget.rho`, `plan.budget.mu` and `plan.budget.epsilon_at(delta)`
     say the same in other words. `plan.least_cost` is certified: every plan of its kind that meets the targets
-    costs at least as much. Queries without a target are answered as well as comes for free.
+    costs at least as much. Other queries get whatever accuracy costs nothing extra.
 
     Args:
         workload: the queries; `within` states targets, and at least one part must have one.

@@ -66,7 +66,7 @@ class Unit:
         change, public = "adding or removing", ""
         if self.total_is_public:
             change, public = "replacing", ", with the same, public number of records"
-        whom, unit = "one record", "the record: a person who has several is protected less"
+        whom, unit = "one record", "the record. A person with several records is protected less"
         if self.records_per_person > 1:
             whom = f"all records of one person, who has at most {self.records_per_person}"
             unit = "the person"

@@ -29,7 +29,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.estimator.shares import Tied, tied
+from querysmasher.planning.estimator.residual import Tied, tied
 from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
