@@ -21,10 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.evidence import Evidence, Noisy, Place
-from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence, Noisy, Place, ReleasedResiduals
+from querysmasher.estimate.fitting import centred
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.nonnegative import centred
 from querysmasher.estimate.risk import settled
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.release.release import Release

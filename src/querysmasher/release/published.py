@@ -23,8 +23,8 @@ import pyarrow as pa
 from pyarrow import csv
 
 from querysmasher.errors import FileError, MissingExtraError, QuerySmasherError
+from querysmasher.estimate.answers import write_estimates
 from querysmasher.estimate.estimate import Estimate
-from querysmasher.estimate.writing import write_estimates
 from querysmasher.formatting import count, read_json
 from querysmasher.html import script_data
 from querysmasher.planning.estimating import joined, residual_plan, size_share, sized_costs
@@ -391,8 +391,7 @@ def _options(package: Mapping[str, Any], name: str) -> dict[str, Any]:
         if resource.get("path") == name:
             stated = resource.get("querysmasher")
             if not isinstance(stated, dict):
-                msg = f"{DESCRIPTION} does not say how {name!r} was written"
-                raise FileError(msg)
+                raise FileError(f"{DESCRIPTION} does not say how {name!r} was written")
             return {key: stated[key] for key in ("level", "thresholds", "suppress") if key in stated}
     return {}
 

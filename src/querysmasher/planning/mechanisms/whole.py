@@ -31,12 +31,11 @@ def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
         most, count = limits(), task.workload.query_count
         merged = merge(task.workload.schema, task.workload.groups, one.attributes, most.whole_work)
         if merged is None:
-            msg = (
+            raise TooLargeError(
                 f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
                 f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
                 f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
             )
-            raise TooLargeError(msg)
         solution = solve_whole(merged, task.tolerance)
     blocks = ((tuple(range(len(one.attributes))), 0),)
     return [solution], [Choice(blocks, solution.reached, solution.bound)]

@@ -42,13 +42,10 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy.factors.factor import Integers
-from querysmasher.privacy.factors.reflection import Image, Reflection, Spectrum
+from querysmasher.privacy.factors.reflection import CHUNK, Image, Reflection, Spectrum
 
 UNIT = 8 * 2.0**-53
 """Rounding error per level of a transform, relative to ‖a‖₂(2(‖t‖₂ + ‖h‖₂) + γ)."""
-
-CHUNK = 4_000_000
-"""Number of entries that are transformed at a time."""
 
 MOST_DIGITS = 8
 
@@ -145,8 +142,7 @@ def _digits_of_both(
                     best = work, table_bits, kernel_bits
                 break
     if best is None:
-        msg = f"filter: {ends.size:,} values are too many for exact answers"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"filter: {ends.size:,} values are too many for exact answers")
     _, table_bits, kernel_bits = best
     if kernel_bits == most:
         return table_bits, kernel_bits, [whole]
