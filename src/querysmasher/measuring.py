@@ -36,7 +36,7 @@ from querysmasher.release.exploration import (
     ERRORS,
     PLANNED,
     Exploration,
-    Measurement,
+    MeasuredPhase,
     planned_digest,
     request_digest,
 )
@@ -247,7 +247,7 @@ def _with_errors(
     """Measure how far a table that was measured as planned is from its estimate, with what is left."""
     model = release.estimate().model
     done = compare(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases, progress)
-    planned = Measurement(PLANNED, 0, len(release.plan.measured))
+    planned = MeasuredPhase(PLANNED, 0, len(release.plan.measured))
     return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 
