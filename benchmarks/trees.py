@@ -2,15 +2,13 @@
 
 import itertools
 import json
-import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.memory import peak_gigabytes
+from benchmarks.process import outcome, peak_gigabytes
 from benchmarks.report import Table
 from benchmarks.spark import local_session
 
@@ -84,14 +82,7 @@ def drill(quick):
 
 def _cell(name, arguments):
     """Run a measurement in its own process."""
-    done = subprocess.run(  # noqa: S603 - this very file
-        [sys.executable, "-m", "benchmarks.trees", name, json.dumps(arguments)],
-        check=True,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    return outcome("trees", name, json.dumps(arguments), one_core=True)
 
 
 def geography(counts, concentration):

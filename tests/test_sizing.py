@@ -11,9 +11,14 @@ import querysmasher as qs
 from querysmasher.planning.storage import plan_from_data, plan_to_data
 from querysmasher.release.comparing import sha256
 from querysmasher.release.exploration import spent
-from querysmasher.release.finding import FAILED, OK
-from querysmasher.release.published import check_plan
-from querysmasher.release.summary import exploration_summary, planned_summary, summary_of
+from querysmasher.release.published import (
+    FAILED,
+    OK,
+    check_plan,
+    exploration_summary,
+    planned_summary,
+    summary_of,
+)
 from tests.release.folders import summarised
 
 SCHEMA = qs.Schema.of(a=4, b=3, c=2)

@@ -5,7 +5,6 @@ A file may be complete, with a valid checksum, and still not be written by this 
 
 from __future__ import annotations
 
-import json
 import re
 from fractions import Fraction
 from operator import index
@@ -15,29 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.errors import OutOfRangeError, WorkloadError, as_given
-
-
-def read_json(text: str | bytes) -> Any:
-    """Return what a JSON text says; refuse one that repeats a key, of which readers take either value.
-
-    >>> read_json('{"epsilon": [1.0, null]}')
-    {'epsilon': [1.0, None]}
-    >>> read_json('{"epsilon": 1, "epsilon": 2}')
-    Traceback (most recent call last):
-    ...
-    ValueError: it repeats a key
-    """
-    try:
-        return json.loads(text, object_pairs_hook=_once)
-    except RecursionError as error:
-        raise ValueError from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("it repeats a key")
-    return found
 
 
 def whole(value: object, low: int = 0, high: int | None = None) -> int:

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from querysmasher.endings import check_archive_name, starting
 from querysmasher.errors import FileError, QuerySmasherError, Remedy, as_given
-from querysmasher.fields import read_json, text, whole
+from querysmasher.fields import text, whole
+from querysmasher.formatting import read_json
 
 T = TypeVar("T")
 

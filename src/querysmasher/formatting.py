@@ -6,11 +6,13 @@ names and labels may come from a malicious file.
 
 from __future__ import annotations
 
+import json
 import keyword
 import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 CONTROL = "\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 """Characters that affect a terminal: control characters other than the line break, characters that change the
@@ -171,3 +173,26 @@ def columns(lines: Iterable[Sequence[str]], words: int = 1) -> list[str]:
         ).rstrip()
         for line in cells
     ]
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return what a JSON text says; refuse one that repeats a key, of which readers take either value.
+
+    >>> read_json('{"epsilon": [1.0, null]}')
+    {'epsilon': [1.0, None]}
+    >>> read_json('{"epsilon": 1, "epsilon": 2}')
+    Traceback (most recent call last):
+    ...
+    ValueError: it repeats a key
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except RecursionError as error:
+        raise ValueError from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("it repeats a key")
+    return found

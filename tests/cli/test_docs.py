@@ -2,7 +2,7 @@
 
 import pytest
 
-from querysmasher.cli.exits import MEANINGS
+from querysmasher.cli.command import MEANINGS
 from querysmasher.spec import read_codebook, read_spec
 from querysmasher.spec.model import ATTRIBUTES, SECTIONS, WORKLOADS
 from tests.documentation.pages import DOCS, blocks, run_commands

@@ -154,7 +154,7 @@ def test_enums_and_wide_numbers_of_duckdb():
 
 LONG_STREAM = """
 import duckdb
-from benchmarks.memory import peak_gigabytes
+from benchmarks.process import peak_gigabytes
 from querysmasher.data.counting import Limits
 from querysmasher.data.sources import open_table
 from querysmasher.attributes import Categorical, Ordinal

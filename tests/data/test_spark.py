@@ -42,7 +42,7 @@ def test_many_partitions_and_slabs(spark, monkeypatch, direct):
 
 
 def encoded_batches(rows, spark):
-    encoder = open_table(SCHEMA, spark_frame(rows, spark), SCHEMA.names)._rows
+    encoder = open_table(SCHEMA, spark_frame(rows, spark), SCHEMA.names).rows
     batches = [b.select(SCHEMA.names) for b in spark_frame(rows, spark).toArrow().to_batches()]
     packing = Packing(SCHEMA.names, (None,) * len(SCHEMA), (0,) * len(SCHEMA))
     encoded = tasks.EncodedRows(encoder, packing)

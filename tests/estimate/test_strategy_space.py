@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 import querysmasher as qs
-from querysmasher.estimate.monotone import _min_max, plausible
-from querysmasher.estimate.strategy_space import shrink, turn
+from querysmasher.estimate.sums import _min_max, plausible, shrink, turn
 from querysmasher.truth import true_answers
 from querysmasher.workload.families import Circular, Prefix, Range
 from tests.estimate.tables import counted, people

@@ -147,10 +147,10 @@ def test_what_is_too_large_is_not_merged(limit_planning):
     assert merge(schema, prefixes.groups, (0,)) is not None  # few entries
     limit_planning(merged_small=60 * 60 - 1)
     assert merge(schema, prefixes.groups, (0,)) is None
-    limit_planning(merged_rows=1829)
+    limit_planning(merged_rows=1829, merged_small=1830 * 60)
     given = qs.linear(schema, ("a",), ranges.groups[0].families[0].matrix())
-    assert merge(schema, given.groups, (0,)) is not None  # queries given by their rows may be more
-    limit_planning(given_small=1830 * 60 - 1)
+    assert merge(schema, given.groups, (0,)) is not None
+    limit_planning(merged_small=1830 * 60 - 1)
     assert merge(schema, given.groups, (0,)) is None
     both = qs.queries(schema, a="identity") + qs.queries(schema, b="identity")
     assert merge(schema, both.groups, (0, 1)).labels.shape == (60, 60)

@@ -8,7 +8,7 @@ import querysmasher as qs
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.integer import integer_plan
 from querysmasher.planning.limits import limited
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from querysmasher.statistics import quantiles

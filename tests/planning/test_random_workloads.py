@@ -183,7 +183,7 @@ def bounds(plan):
             part = queries @ split_map(schema, plan.centres, kept)
             part = part[np.linalg.norm(part, axis=1) > 1e-9 * np.linalg.norm(queries, axis=1)]
             if len(part) and (kept or not unit.total_is_public):
-                change = math.sqrt(unit.squared_change(total=not kept))
+                change = math.sqrt(unit.change(kept))
                 found.append(tuple(change * b for b in root_bounds(part)))
     return [sum(own) ** 2 / plan.budget.privacy_cost for own in zip(*found, strict=True)] if found else None
 

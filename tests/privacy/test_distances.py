@@ -73,7 +73,7 @@ def test_the_cost_bounds_the_change_over_all_neighbours(case):
     distances, targets, counts = case
     first = measured(distances, targets, counts)
     bound = distances_cost(distances)
-    reach = distances.budget.unit.squared_change() * distances.asked[0].multiple ** 2
+    reach = distances.budget.unit.change() * distances.asked[0].multiple ** 2
     for other in neighbours(counts, distances.budget.unit):
         second = measured(distances, targets, other)
         changes = [Fraction((a - b) ** 2) for a, b in zip(first, second, strict=True)]

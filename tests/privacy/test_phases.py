@@ -38,9 +38,7 @@ def phases(budget, noise="rounded", counter=None):
 
 def distance(cost, **unit):
     budget = qs.PrivacyCost(1e9, **unit)
-    return Distances(
-        SCHEMA, budget, (Distance((0,), 1, budget.unit.squared_change() / Fraction(cost)),), 1000
-    )
+    return Distances(SCHEMA, budget, (Distance((0,), 1, budget.unit.change() / Fraction(cost)),), 1000)
 
 
 def target(_):

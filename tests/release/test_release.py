@@ -15,10 +15,10 @@ from querysmasher.errors import (
     UnknownAttributeError,
 )
 from querysmasher.privacy.measurement import measure_table
-from querysmasher.release import covariance as covariance_module
 from querysmasher.release import reconstruction
+from querysmasher.release import reconstruction as covariance_module
 from querysmasher.release import release as release_module
-from querysmasher.release.noise_record import NoiseRecord
+from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore
 from tests.builders import BEST, UNIFORM

@@ -19,9 +19,9 @@ import querysmasher as qs
 from querysmasher.errors import FileError
 from querysmasher.files import write_members
 from querysmasher.privacy.accounting import privacy_cost
-from querysmasher.release.description import document
 from querysmasher.release.store import MemoryStore
 from querysmasher.release.verify import BEYOND, FAILED, NOT_ASKED, OK, OPEN, digests
+from querysmasher.release.writing import document
 from tests.builders import UNIFORM
 from tests.release.folders import (
     SCHEMA,

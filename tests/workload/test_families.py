@@ -123,7 +123,7 @@ def test_words_of_comparisons_mean_what_the_rows_count(shape):
 
 def test_words_of_arcs_name_their_two_ends():
     said = Circular((3,)).labels([qs.Cyclic("hour", [8, 16, 24])])
-    assert said[:4] == ["hour in 8 .. 8", "hour in 8 .. 16", "hour in 8 .. 24", "hour in 16 .. 16"]
+    assert said[:4] == ["hour == 8", "hour in 8 .. 16", "hour in 8 .. 24", "hour == 16"]
     assert said[7] == "hour in 24 .. 8"  # start 24, two hours: it wraps
     np.testing.assert_array_equal(Circular((3,)).matrix()[7], [1, 0, 1])
     assert len(said) == 9

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from querysmasher.data.counting import Limits
-from querysmasher.data.csv import CSVFile, open_csv
+from querysmasher.data.csv import open_csv
 from querysmasher.data.foreign import check_columns, quiet_iterator, quietly
 from querysmasher.data.framing import CSV
 from querysmasher.data.rows import Batch, RowEncoder, ScanCounter, no_records
@@ -34,66 +32,38 @@ SUFFIXES = {
 }
 
 
-WIDE = ("HUGEINT", "UHUGEINT", "BIGNUM")
-"""DuckDB's integers that Arrow cannot hold: they are read as strings of digits."""
-
-
-def count_file(rows: RowEncoder, data: str | os.PathLike[str] | CSV, limits: Limits) -> ScanCounter:
+def open_path(rows: RowEncoder, data: object, limits: Limits) -> ScanCounter | None:
     """Return a counter of a CSV or Parquet file, of a glob, or of a directory of Parquet files."""
-    stated = isinstance(data, CSV)
-    path = os.fspath(data.path if isinstance(data, CSV) else data)
-    paths, kind = _locate(path, "CSV" if stated else None)
+    if not isinstance(data, str | os.PathLike | CSV):
+        return None
+    path, paths, kind = _locate(data)
     if kind == "Parquet":
         root = path if Path(path).is_dir() else _fixed_part(path)
         parquet = [open_parquet(one, rows.columns, root, rows.person) for one in paths]
-        return ScanCounter(rows, partial(_parquet_batches, parquet, limits.read_rows), limits)
+        return ScanCounter(rows, lambda: _chained(file.batches(limits.read_rows) for file in parquet), limits)
     for encoder in rows.encoders.values():
         if len(encoder.places.kinds) > 1:
             text_labels(encoder.attribute)  # which refuses labels that are the same string
     dialect = data if isinstance(data, CSV) else CSV(data)
     texts = [open_csv(one, dialect, rows.columns, rows.person, rows.unknown == "drop") for one in paths]
-    return ScanCounter(rows, partial(_csv_batches, texts), limits)
+    return ScanCounter(rows, lambda: _chained(file.batches() for file in texts), limits)
 
 
-def check_exists(data: str | os.PathLike[str] | CSV) -> None:
+def check_path(data: object) -> None:
     """Refuse a path at which there is no file of a known kind; open nothing."""
-    stated = isinstance(data, CSV)
-    _locate(os.fspath(data.path if isinstance(data, CSV) else data), "CSV" if stated else None)
+    if issubclass(type(data), str | os.PathLike | CSV):  # asks the type, and leaves the data alone
+        _locate(cast("str | os.PathLike[str] | CSV", data))
 
 
-def count_relation(rows: RowEncoder, relation: Any, limits: Limits) -> ScanCounter:
-    """Return a counter of a DuckDB relation, which is evaluated when it is read."""
-    columns = relation.columns
-    check_columns(rows.columns, columns, person=rows.person)
-    chosen = rows.columns or columns[:1]  # one column at least, to know the number of rows
-    types = dict(zip(columns, map(str, relation.types), strict=True))
-    wide = [name for name in chosen if types[name] in WIDE and rows.reads_texts(name)]
-    casts = {name: f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" for name in wide}
-    selection = ", ".join(casts.get(name, _quoted(name)) for name in chosen)
-    return ScanCounter(rows, partial(_relation_batches, relation, selection, limits.read_rows), limits)
+def _chained(files: Iterable[Generator[Batch]]) -> Generator[Batch]:
+    for batches in files:
+        yield from batches
 
 
-def _csv_batches(files: Sequence[CSVFile]) -> Generator[Any]:
-    for file in files:
-        yield from file.batches()
-
-
-def _parquet_batches(files: Sequence[ParquetFile], rows: int) -> Generator[Any]:
-    for file in files:
-        yield from file.batches(rows)
-
-
-def _relation_batches(relation: Any, selection: str, rows: int) -> Generator[Any]:
-    selected = quietly("reading the table", relation.project, selection)
-    # DuckDB before 1.4 has the reader under its older name.
-    read = getattr(selected, "to_arrow_reader", None) or selected.fetch_arrow_reader
-    with closing(quietly("reading the table", read, rows)) as reader:
-        yield no_records(reader.schema)
-        yield from quiet_iterator("reading the table", reader)
-
-
-def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
-    """Return the files of a path, and their kind. An existing file is never read as a glob."""
+def _locate(data: str | os.PathLike[str] | CSV) -> tuple[str, list[str], str]:
+    """Return a path, its files, and their kind. An existing file is never read as a glob."""
+    kind = "CSV" if isinstance(data, CSV) else None
+    path = os.fspath(data.path if isinstance(data, CSV) else data)
     if Path(path).is_dir():
         found = sorted(map(str, Path(path).rglob("*.parquet")))
         kind = kind or "Parquet"
@@ -108,7 +78,7 @@ def _locate(path: str, kind: str | None) -> tuple[list[str], str]:
         folder = Path(path).is_dir()
         msg = f"data: no Parquet file in the folder {path!r}; name one file, or a glob such as '*.csv'"
         raise DataError(msg if folder else f"data: no file at {path!r}{starting(path)}")
-    return found, kind
+    return path, found, kind
 
 
 def _fixed_part(path: str) -> str:
@@ -117,10 +87,6 @@ def _fixed_part(path: str) -> str:
     while glob.has_magic(str(folder)):
         folder = folder.parent
     return str(folder)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"

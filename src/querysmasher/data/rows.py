@@ -22,6 +22,9 @@ from querysmasher.privacy.counts import AttributeSet, Counts
 from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
 
+Look = Callable[["RowEncoder", Iterable[Any]], bytes]
+"""What looks through batches of rows and returns its findings."""
+
 UNKNOWN = ("refuse", "drop")
 STRANGERS = (
     "a value outside the schema's domain",
@@ -172,77 +175,103 @@ class RowEncoder:
         return checked
 
 
-class ScanCounter:
-    """Counts batches of rows, reading them once if their codes fit in memory."""
+class TableCounter:
+    """What all engines have in common: exact counts of the records that `rows` encodes."""
 
-    def __init__(self, rows: RowEncoder, read: Callable[[], Generator[Any]], limits: Limits) -> None:
-        """Count what `read` yields: Arrow record batches, the same rows at each call."""
-        self.rows = self._rows = rows
-        self.read = self._read = read
+    def __init__(self, rows: RowEncoder, limits: Limits) -> None:
+        """Count nothing yet."""
+        self.rows = rows
         self._limits = limits
-        self._kept: list[Codes] | None = None
         self._records: int | None = None
-        self._out: Counts | None = None
+        self._out = rows.nothing_left_out
 
     def __repr__(self) -> str:
         """Name the attributes without showing records."""
-        return f"ScanCounter({', '.join(self._rows.names)})"
+        return f"{type(self).__name__}({', '.join(self.rows.names)})"
 
     def marginals(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
         """Yield the exact counts of each attribute set, in order; reading starts with the first."""
-        checked = self._rows.check_sets(sets)
-        return self._marginals(checked, check_cells(self._rows.schema, checked))
+        checked = self.rows.check_sets(sets)
+        return self._marginals(checked, check_cells(self.rows.schema, checked))
 
     def records(self) -> int:
         """Return the exact number of records that are counted."""
         if self._records is None:
-            for _ in self._chunks():
-                pass
-        assert self._records is not None  # noqa: S101 - a whole scan sets it
+            self._records, self._out = self._scanned()
         return self._records
 
     def left_out(self) -> Counts:
         """Return exactly how many were left out, as `Counter` says."""
         self.records()
-        assert self._out is not None  # noqa: S101 - a whole scan sets it
         return self._out
 
     def _marginals(self, sets: Sequence[AttributeSet], cells: Sequence[int]) -> Iterator[Counts]:
         for batch in batches(sets, cells, self._limits.batch_cells):
-            tally = Tally(self._rows.schema, batch)
-            with closing(self._chunks()) as chunks:
-                for codes in chunks:
-                    tally.add(codes)
-            yield from tally.tables()
+            yield from self._tables(batch)
 
-    def _counted(self) -> Generator[Codes]:
-        """Iterate over the records that are counted: all, or at most some of each person."""
-        bound = self._rows.bound
-        return self._encoded() if bound is None else bounded(bound, self._encoded, self._limits)
+    def inspect(self, look: Look) -> list[bytes]:
+        """Return what `look` finds in the rows, part by part: for `check`, which shows records."""
+        raise NotImplementedError
+
+    def _scanned(self) -> tuple[int, Counts]:
+        """Return the number of records, and how many were left out."""
+        raise NotImplementedError
+
+    def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
+        """Count some sets in one pass."""
+        raise NotImplementedError
+
+
+class ScanCounter(TableCounter):
+    """Counts batches of rows, reading them once if their codes fit in memory."""
+
+    def __init__(self, rows: RowEncoder, read: Callable[[], Generator[Any]], limits: Limits) -> None:
+        """Count what `read` yields: Arrow record batches, the same rows at each call."""
+        super().__init__(rows, limits)
+        self._read = read
+        self._kept: list[Codes] | None = None
+
+    def inspect(self, look: Look) -> list[bytes]:
+        with closing(self._read()) as rows:
+            return [look(self.rows, rows)]
+
+    def _scanned(self) -> tuple[int, Counts]:
+        rows, out = 0, self.rows.nothing_left_out
+        for codes in self._chunks():
+            rows += codes.rows
+            out = out if codes.out is None else out + codes.out
+        return rows, out
+
+    def _tables(self, sets: Sequence[AttributeSet]) -> Iterator[Counts]:
+        tally = Tally(self.rows.schema, sets)
+        with closing(self._chunks()) as chunks:
+            for codes in chunks:
+                tally.add(codes)
+        yield from tally.tables()
 
     def _encoded(self) -> Generator[Codes]:
         """Iterate over all records."""
         with closing(self._read()) as read:  # or a refused scan would keep its source open
-            yield from self._rows.chunks(read, self._limits.chunk_rows)
+            yield from self.rows.chunks(read, self._limits.chunk_rows)
 
     def _chunks(self) -> Generator[Codes]:
-        """Iterate over all rows, and keep their codes if they fit; a failed scan keeps nothing."""
+        """Iterate over the records that are counted, and keep their codes if they fit in memory.
+
+        These are all records, or at most some of each person. A failed scan keeps nothing.
+        """
         if self._kept is not None:
             yield from self._kept
             return
         kept: list[Codes] = []
-        rows, size = 0, 0
-        out = self._rows.nothing_left_out
-        with closing(self._counted()) as read:
+        size, bound = 0, self.rows.bound
+        counted = self._encoded() if bound is None else bounded(bound, self._encoded, self._limits)
+        with closing(counted) as read:
             for codes in read:
-                rows += codes.rows
                 size += codes.size
-                out = out if codes.out is None else out + codes.out
                 if size <= self._limits.keep_bytes:
                     kept.append(codes)
                 else:
                     kept.clear()
                 yield codes
-        self._records, self._out = rows, out
         if size <= self._limits.keep_bytes:
             self._kept = kept

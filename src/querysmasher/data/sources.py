@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
 
-import duckdb
 import narwhals as nw
 
 from querysmasher.data.counting import Limits
-from querysmasher.data.foreign import quietly
-from querysmasher.data.frames import count_frame, without_doubles
-from querysmasher.data.framing import CSV
-from querysmasher.data.paths import check_exists, count_file, count_relation
+from querysmasher.data.frames import open_frame, open_relation
+from querysmasher.data.paths import check_path, open_path
 from querysmasher.data.rows import RowEncoder
-from querysmasher.data.spark import SparkCounter, is_spark_frame
+from querysmasher.data.spark import open_spark
 from querysmasher.errors import DataError, as_given
 from querysmasher.privacy.counts import Counter
 from querysmasher.privacy.persons import Bound
 from querysmasher.schema import Schema
+
+Opener = Callable[[RowEncoder, object, Limits], Counter | None]
+"""Returns a counter of a table, or None if the data is of another kind."""
+
+OPENERS: tuple[Opener, ...] = (open_path, open_relation, open_spark, open_frame)
+"""All kinds of tables. A new one needs a file of its own and a name here."""
 
 
 def check_source(
@@ -27,8 +28,7 @@ def check_source(
 ) -> None:
     """Refuse options and paths that `open_table` would refuse, without opening the table."""
     RowEncoder(schema, tuple(attributes), unknown, bound)
-    if issubclass(type(data), str | os.PathLike | CSV):  # asks the type, and leaves the data alone
-        check_exists(cast("str | os.PathLike[str] | CSV", data))
+    check_path(data)
 
 
 def open_table(
@@ -62,20 +62,13 @@ def open_table(
     """
     names = (attributes,) if isinstance(attributes, str) else tuple(attributes)
     rows = RowEncoder(schema, names, unknown, bound)
-    limits = limits or Limits()
-    if isinstance(data, str | os.PathLike | CSV):
-        return count_file(rows, data, limits)
     native = nw.to_native(data, pass_through=True)
-    if isinstance(native, duckdb.DuckDBPyRelation):
-        return count_relation(rows, native, limits)
-    if is_spark_frame(native):
-        return SparkCounter(rows, native, limits)
-    native = without_doubles(native, rows.columns)
-    frame = quietly("opening the frame", nw.from_native, native, pass_through=True)
-    if not isinstance(frame, nw.DataFrame | nw.LazyFrame):
-        raise DataError(
-            "data: expected a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a "
-            f"CSV or Parquet file, got {as_given(data)}; for lists, arrays and columns write "
-            "pandas.DataFrame({'sex': ['F', 'M'], 'age': [30, 40]})"
-        )
-    return count_frame(rows, frame, limits)
+    for opener in OPENERS:
+        counter = opener(rows, native, limits or Limits())
+        if counter is not None:
+            return counter
+    raise DataError(
+        "data: expected a pandas, Polars, PyArrow or PySpark frame, a DuckDB relation, or the path of a CSV "
+        f"or Parquet file, got {as_given(data)}; for lists, arrays and columns write "
+        "pandas.DataFrame({'sex': ['F', 'M'], 'age': [30, 40]})"
+    )

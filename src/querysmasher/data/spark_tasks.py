@@ -23,9 +23,8 @@ import pyarrow as pa
 
 from querysmasher.attributes import Attribute
 from querysmasher.data.counting import Codes, Tally
-from querysmasher.data.inspection import Inspection
 from querysmasher.data.people import bounded_in_order
-from querysmasher.data.rows import Batch, RowEncoder
+from querysmasher.data.rows import Batch, Look, RowEncoder
 from querysmasher.errors import DataError
 from querysmasher.privacy.counts import AttributeSet, Counts
 from querysmasher.schema import Schema
@@ -279,15 +278,11 @@ def sum_partition(parts: Iterable[Any]) -> Iterator[Any]:
     yield from [_refusal(failure)] if failure else _messages(sums.items())
 
 
-def inspect_partition(rows: RowEncoder, parts: Iterable[Any]) -> Iterator[Any]:
-    """Yield what `Inspection` finds in a partition: for `check`, which shows records."""
-    found = Inspection.of(rows, _named(rows, parts)).to_bytes()
+def inspect_partition(rows: RowEncoder, look: Look, parts: Iterable[Any]) -> Iterator[Any]:
+    """Yield what `look` finds in a partition: for `check`, which shows records."""
+    named = (part.rename_columns(list(rows.columns)) for part in parts) if rows.columns else parts
+    found = look(rows, named)
     yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], names=["found"])
-
-
-def _named(rows: RowEncoder, parts: Iterable[Any]) -> Iterable[Any]:
-    """Return the batches of a partition with the names of their columns instead of numbers."""
-    return (part.rename_columns(list(rows.columns)) for part in parts) if rows.columns else parts
 
 
 def read_slabs(part: Any) -> Iterator[tuple[int, Counts]]:

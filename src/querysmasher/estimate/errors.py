@@ -21,14 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.evidence import Evidence, Noisy, Place
-from querysmasher.estimate.measured import ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence, Noisy, Place, ReleasedResiduals
+from querysmasher.estimate.fitting import centred
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.nonnegative import centred
 from querysmasher.estimate.risk import settled
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.release.frame import frame_of
-from querysmasher.release.measurements import Measurements
+from querysmasher.release.release import Release
+from querysmasher.release.tidy import frame_of
 from querysmasher.statistics.reliability import pointwise
 
 REHEARSALS, FEW = 10, 1_000
@@ -155,7 +154,7 @@ class EstimateErrors:
 class ErrorSource:
     """Finds the errors of estimated tables, in what was measured or by rehearsal."""
 
-    def __init__(self, releases: Sequence[Measurements], model: Model, asked: Sequence[Place]) -> None:
+    def __init__(self, releases: Sequence[Release], model: Model, asked: Sequence[Place]) -> None:
         """Take what was measured, the estimate, and the sets of the tables asked for."""
         self._releases = releases
         self._model = model
@@ -219,7 +218,7 @@ class ErrorSource:
 class Rehearsal:
     """A source of noisy residuals: those of estimated tables, with noise as on the true ones."""
 
-    def __init__(self, releases: Sequence[Measurements], model: Model, draw: int = 0) -> None:
+    def __init__(self, releases: Sequence[Release], model: Model, draw: int = 0) -> None:
         """Take what was measured, the estimate, and the number of the rehearsal."""
         self._draw = draw
         self._evidence = Evidence(model.schema, tuple(ReleasedResiduals(one) for one in releases))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,30 +14,34 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError, WorkloadError, as_given, explained
-from querysmasher.estimate.answering import Answering, Tables
-from querysmasher.estimate.answers import NOTE, EstimatedAnswers, EstimatedTable
-from querysmasher.estimate.batches import arranged
-from querysmasher.estimate.cross_table import EstimatedCrossTable, check_table, cross_table
+from querysmasher.estimate.answers import (
+    NOTE,
+    EstimatedAnswers,
+    EstimatedCrossTable,
+    EstimatedTable,
+    check_table,
+    cross_table,
+    write_estimates,
+)
 from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErrors
-from querysmasher.estimate.evidence import Evidence, Place
+from querysmasher.estimate.evidence import Evidence, Place, ReleasedResiduals
+from querysmasher.estimate.fitting import arranged
 from querysmasher.estimate.integers import IntegerModel
-from querysmasher.estimate.measured import ReleasedResiduals
-from querysmasher.estimate.microdata import MOST, Microdata
+from querysmasher.estimate.microdata import MOST, Microdata, Synthesis
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.report import write_estimate_report
 from querysmasher.estimate.risk import settled
-from querysmasher.estimate.seeds import drawn_seed
-from querysmasher.estimate.storage import load_estimate, save_estimate
-from querysmasher.estimate.strategy_space import Shrunken, largest_count
-from querysmasher.estimate.synthesis import Synthesis
-from querysmasher.estimate.writing import write_estimates
-from querysmasher.fields import whole
+from querysmasher.estimate.sums import Answering, Shrunken, Tables, largest_count
+from querysmasher.fields import items, text, whole
+from querysmasher.files import read_value, write_archive
 from querysmasher.formatting import count
 from querysmasher.html import notebook, table
-from querysmasher.release.measurements import Measurements
+from querysmasher.release.release import Release
+from querysmasher.release.storage import release_from_data, release_to_data
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import Percent
 from querysmasher.workload.builders import asked_of, check_workload
+from querysmasher.workload.storage import workload_from_data, workload_to_data
 from querysmasher.workload.workload import Workload
 
 MAX_ANSWERS = 500_000_000
@@ -53,7 +58,7 @@ class Estimate:
     biased, so it has no standard errors. It answers queries on any attributes of the schema, measured or not.
     """
 
-    releases: tuple[Measurements, ...]
+    releases: tuple[Release, ...]
     """What was measured: one release, or the phases of one."""
     workload: Workload
     """The workload that is answered by default."""
@@ -193,7 +198,7 @@ class Estimate:
     def write(self, workload: Workload, path: str | os.PathLike[str], progress: bool | None = None) -> None:
         """Write the answers to a file, one attribute set at a time.
 
-        The name ends in .parquet, .csv, .csv.gz, .arrow, .feather, .json or .xlsx (with the extra `excel`).
+        The ending of the name states the format, such as .parquet, .csv or .xlsx (with the extra `excel`).
         The columns are those of `to_frame`. A `datapackage.json` beside the file describes it.
         """
         about = {**self.about, "note": self.note}
@@ -335,3 +340,48 @@ class IntegerEstimate(Estimate):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same integers."""
         save_estimate(self.releases, self.workload, {**self.about, ROUNDED: self.seed}, path)
+
+
+Parts = tuple[tuple[Release, ...], Workload, dict[str, Any]]
+
+
+def save_estimate(
+    releases: Sequence[Release],
+    workload: Workload,
+    about: Mapping[str, Any],
+    path: str | os.PathLike[str],
+) -> None:
+    """Write an estimate to a file, all or nothing."""
+    payload = {
+        "releases": [release_to_data(release) for release in releases],
+        "workload": workload_to_data(workload),
+        "about": dict(about),
+    }
+    write_archive(path, "estimate", payload)
+
+
+def load_estimate(path: str | os.PathLike[str]) -> Parts:
+    """Read the parts of an estimate; refuse a damaged, foreign or incomplete file."""
+    return read_value(path, "estimate", _from_data)
+
+
+def _from_data(data: dict[str, Any]) -> Parts:
+    releases = tuple(release_from_data(one) for one in items(data["releases"]))
+    workload = workload_from_data(data["workload"])
+    about = dict(data["about"])
+    if not text(about["guarantee"]).isprintable():
+        raise ValueError
+    if not releases or any(release.plan.schema != workload.schema for release in releases):
+        msg = "its parts have different schemas"
+        raise ValueError(msg)
+    return releases, workload, about
+
+
+def drawn_seed(seed: int | None) -> int:
+    """Return the seed, or one drawn at random if there is none."""
+    if seed is None:
+        return secrets.randbits(62)
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**62:
+        msg = f"seed: expected an integer from 0 to 2^62 - 1, or None, got {as_given(seed)}"
+        raise WorkloadError(msg)
+    return seed

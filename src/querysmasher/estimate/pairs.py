@@ -17,12 +17,18 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.estimate.batches import batches
-from querysmasher.estimate.completion import Axes, fitted, quotient
-from querysmasher.estimate.evidence import Evidence, Noisy, Place
-from querysmasher.estimate.nonnegative import STEPS, centred, onto_margins, with_margins
+from querysmasher.estimate.evidence import Evidence, Noisy, Place, Zeros
+from querysmasher.estimate.fitting import (
+    STEPS,
+    Axes,
+    batches,
+    centred,
+    fitted,
+    onto_margins,
+    quotient,
+    with_margins,
+)
 from querysmasher.estimate.shrinkage import fit, shrunk
-from querysmasher.estimate.zeros import Zeros
 
 LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""

@@ -3,8 +3,8 @@
 A small table without structure has nothing that shrinkage could use, and what the model assumes then costs
 more than it gains. Let z be the noisy residuals of some sets, in orthonormal coordinates with noise of
 variance s², and b those of the model's tables. Errors of sets add up: an error in a coordinate of set B
-weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B. With g = z − b, ‖g‖² = Σ wg² and λ = Σ wg²·ws²/‖g‖², the mean
-of ws² in the direction of g, the residuals
+weighs w = Σ 1/n_{A∖B}, over the tables A ⊇ B asked for. With g = z − b, ‖g‖² = Σ wg² and
+λ = Σ wg²·ws²/‖g‖², the mean of ws² in the direction of g, the residuals
 
     v = z − a·g,      a the largest number of at most 1 with  a²‖g‖² − 2a(Σ ws² ∂g/∂z − 2λ) ≤ 0.02 Σ ws²,
 
@@ -13,11 +13,12 @@ by Stein's identity. Where the model is any good, a is 1, and its tables are tak
 estimated risk exceeds that of the unbiased tables, a is as large as this risk allows. The derivatives are
 estimated by moving all residuals a little, at random. Sets of the same number of attributes share one a, as
 do all below the smallest tables asked for. So that no set pays for the others, each moves at most as far as
-its own a allows or, if that is farther, by the root of 0.05 of its noise, which adds at most 0.05 of its
-noise to its risk (limited translation, Efron and Morris 1972).
+its own a allows or, if that is farther, by the root of 0.003 of its noise (limited translation, Efron and
+Morris 1972). This adds at most as much to its risk, and less than 5% if the model of a set jumps once.
 
-If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative. The true ones
-are among these, and the projection onto a convex set never increases the distance to any of its points.
+If any a is below 1, v is moved to the nearest residuals of which all tables are non-negative, and the total.
+The true ones are among these, and the projection onto a convex set never increases the distance to any of its
+points.
 """
 
 from __future__ import annotations
@@ -31,11 +32,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import Array, along_axes
-from querysmasher.estimate.batches import batches
-from querysmasher.estimate.completion import Axes, fitted
 from querysmasher.estimate.evidence import Evidence, Noisy, Place
+from querysmasher.estimate.fitting import Axes, batches, filled, fitted, with_margins
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.nonnegative import with_margins
 from querysmasher.planning.estimator.lifting import subsets
 
 LARGEST = 100_000
@@ -44,8 +43,8 @@ LARGEST = 100_000
 TOLERATED = 0.02
 """Share of the unbiased risk by which the estimated risk may exceed it: else tiny moves would be undone."""
 
-ALONE = 0.05
-"""Square of how far a set may always move, as a share of its noise: what this can cost it at most."""
+ALONE = 0.003
+"""Square of how far a set may always move, as a share of its noise."""
 
 DIRECTIONS = 10
 """Minimum number of directions that are moved alone: of d directions, d - 2 can gain."""
@@ -76,6 +75,7 @@ def settled(model: Model, asked: Iterable[Place]) -> Model:
     if (moves == 1).all():
         model.weights = weights
         return model
+    space = Space(model.evidence, sorted({(), *tables}))  # the total counts as a table of its own
     known = space.tables(space.nearest(coordinates, model), model)
     return Model(model.evidence, model.least, known, weights)
 
@@ -93,7 +93,7 @@ def _small(sizes: Sequence[int], places: set[Place]) -> set[Place]:
 
 
 def _measured(model: Model, places: set[Place]) -> list[Place]:
-    """Return the largest sets of which all parts were measured, below those asked for."""
+    """Return the sets asked for of which all parts were measured, and the largest such sets below others."""
     sizes = model.schema.sizes
     known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
 
@@ -112,7 +112,8 @@ def _measured(model: Model, places: set[Place]) -> list[Place]:
             found |= set(level)
             level = list(filter(follows, larger))
     inside = {some for place in found for some in subsets(place) if some != place}
-    return sorted(found - inside - {()})
+    largest = found - inside - {()}
+    return sorted(largest | (found & places)) if largest else []
 
 
 def _moved(model: Model, space: Space) -> tuple[Array, Array]:
@@ -134,15 +135,16 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     gains = space.weights * slopes
 
     def reach(own: NDArray[np.bool_] | slice) -> float:
-        length = float(squares[own].sum())
-        spare = float(gains[own].sum()) - 2 * float(squares[own] @ noise[own]) / max(length, 1e-300)
-        return _reach(length, spare, TOLERATED * float(noise[own].sum()))
+        length, most = float(squares[own].sum()), float(noise[own].sum())
+        gain = min(float(gains[own].sum()), most)  # derivatives are at most 1, and estimates of few are rough
+        spare = gain - 2 * float(squares[own] @ noise[own]) / max(length, 1e-300)
+        return _reach(length, spare, TOLERATED * most)
 
     moves = np.ones_like(away)
     for orders in space.blocks:
         own = np.isin(space.orders, orders)
         moves[own] = reach(own)
-    for alone in space.slices[1:]:  # not the total, of which every table has a share
+    for alone in space.slices:
         length = max(float(squares[alone].sum()), 1e-300)
         limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
         moves[alone] = np.minimum(moves[alone], limit)
@@ -182,7 +184,7 @@ class Space:
     def __init__(self, evidence: Evidence, tables: Sequence[Place], smallest: int = 1) -> None:
         """Take what was measured, tables of which all parts were, and the least size of those asked for."""
         self._sizes = evidence.schema.sizes
-        self._largest = tables
+        self._asked = tables
         self._smallest = smallest
         found = {some for place in tables for some in subsets(place)}
         self.sets = sorted(found, key=lambda place: (len(place), place))
@@ -201,12 +203,13 @@ class Space:
         """What a squared error in each coordinate weighs, over all tables."""
 
     def means(self, moves: Array) -> dict[int, float]:
-        """Return the mean of numbers per coordinate, weighted by the noise, by the number of attributes."""
-        noise = self.weights * self.variances
+        """Return the means of numbers per coordinate, weighted by the noise, by the number of attributes."""
+        noise, rest = self.weights[1:] * self.variances[1:], 1.0 - moves[1:]
+        orders = self.orders[1:]
         return {
-            order: 1.0 - float((1.0 - moves[own]) @ noise[own] / noise[own].sum())
-            for order in np.unique(self.orders[self.variances > 0]).tolist()
-            if (own := self.orders == order).any()
+            order: 1.0 - float(rest[own] @ noise[own] / noise[own].sum())
+            for order in np.unique(orders[noise > 0]).tolist()
+            if (own := orders == order).any()
         }
 
     @property
@@ -252,7 +255,7 @@ class Space:
     def _stacks(self) -> list[tuple[tuple[int, ...], list[Place], Indexes]]:
         """Tables of one shape, with the indexes of the coordinates of each; the first stands for a mean."""
         found: dict[tuple[int, ...], list[Place]] = {}
-        for table in self._largest:
+        for table in self._asked:
             found.setdefault(tuple(self._sizes[a] for a in table), []).append(table)
         return [(shape, own, np.stack(list(map(self._indexes, own)))) for shape, own in found.items()]
 
@@ -266,7 +269,7 @@ class Space:
         return result
 
     def cells(self, coordinates: Array) -> list[Array]:
-        """Return the cells of the largest tables, in stacks of one shape."""
+        """Return the cells of the tables, in stacks of one shape."""
         return [
             along_axes(coordinates[indexes], 1, [_lifting(n).T for n in shape])
             for shape, _, indexes in self._stacks
@@ -313,6 +316,9 @@ class Space:
                 tables = fitted(tables, margins)
                 if order == 2 and masks.all():
                     tables = with_margins(tables, margins[0,], margins[1,])
+                elif order > 1:
+                    singles = [np.stack([found[place[axis],] for place in some]) for axis in range(order)]
+                    tables = filled(tables, singles, masks)
                 tables.flags.writeable = False
                 found.update(zip(some, tables, strict=True))
         return found

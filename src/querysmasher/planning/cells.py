@@ -101,8 +101,7 @@ def merge(
     families = {family.key: family for group in groups for family in group.families}
     largest = max((height(family) * family.cells for family in families.values()), default=0)
     entries = count * math.prod(schema.sizes[place] for place in attributes)
-    small = most.given_small if any(map(are_given, groups)) else most.merged_small
-    many = count > most.merged_rows and entries > small
+    many = count > most.merged_rows and entries > most.merged_small
     written = (f for f in families.values() if not _is_tall(f))
     if many or largest > most.merged_entries or not all(f.fits_memory for f in written):
         return None
@@ -118,8 +117,7 @@ def merge(
     coarse = [list(_coarse(group, own, columns, firsts)) for group, own in zip(groups, axes, strict=True)]
     digest = _digest_of_cells(coarse, axes, shape, generator)
     labels, cells = numbered(digest)
-    entries = most.given_entries if all(map(are_given, groups)) else most.merged_entries
-    if count * len(cells) > entries or work_of(count, len(cells)) > most_work:
+    if count * len(cells) > most.merged_entries or work_of(count, len(cells)) > most_work:
         return None
     places = np.unravel_index(cells, shape) if shape else ()
     spanning = rows = _rows(coarse, axes, places, len(cells))

@@ -357,7 +357,7 @@ class _Model:
         self.roles, self.free = roles, free
         self.axes = [_Axis(size) for size in roles.sizes]
         self.families = [_Asked(family) for family in roles.families]
-        factors = (math.sqrt(unit.squared_change(total=not c.roles)) * c.count for c in roles.classes)
+        factors = (math.sqrt(unit.change(c.roles)) * c.count for c in roles.classes)
         self.classes = [(c, f) for c, f in zip(roles.classes, factors, strict=True) if f]
         tied = any(len(family.roles) > 1 for family in roles.families)
         self.is_exact = not tied and all(len(c.terms) == 1 for c, _ in self.classes)

@@ -40,22 +40,16 @@ class PlanningLimits:
     """Maximum number of queries whose cells are merged."""
     merged_cells: int = 1_000_000
     """Maximum number of coarse cells, combinations of classes of values, that are merged further."""
-    merged_entries: int = 100_000_000
+    merged_entries: int = 200_000_000
     """Maximum number of entries of queries over merged cells, and of one family over its own cells."""
-    given_entries: int = 200_000_000
-    """The same over merged cells, if all queries are given by their rows."""
-    merged_small: int = 3_000_000
+    merged_small: int = 64_000_000
     """Maximum of queries × cells below which cells are merged for any number of queries."""
-    given_small: int = 64_000_000
-    """The same for queries given by their rows."""
     whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
-    mixed_whole_work: float = 4e10
-    """The same where some of the queries are tables, which are also planned split."""
+    beside_work: float = 2e9
+    """The same where some of the queries are tables, which can also be split."""
     quick_whole_work: float = 3e7
     """The same for tables alone, and for any queries that are planned whole before anything is split."""
-    beside_work: float = 2e9
-    """The same for queries measured whole beside tables that are split."""
     cluster_cells: int = 200_000
     """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
     counted_cells: int = 30_000_000
@@ -86,8 +80,6 @@ class PlanningLimits:
     """The same of groups."""
     worthwhile: float = 0.99
     """A plan that measures more queries whole must have less than this fraction of the other plan's loss."""
-    coarse_tolerance: int = 16
-    """Factor of the tolerance for queries measured whole beside other queries."""
 
     # --- attributes of very many values ---
 
@@ -175,14 +167,10 @@ class PlanningLimits:
     """Maximum number of bits per block; more would bring no visible gain."""
     least_bits: int = 4
     """Minimum number of bits per block; with fewer, rounding would be coarse."""
-    ordinary_ratio: float = 32.0
-    """Maximum ratio of row lengths at which rounding all rows alike loses next to nothing."""
     good_loss: float = 1.005
     """Factor by which rounding multiplies a variance above which more bits are tried."""
     most_loss: float = 4.0
     """The same above which a plan is refused."""
-    few_bits: int = 8
-    """With fewer bits per block, the remaining bits go to one block after the other."""
     scaled_bits: int = 8
     """With fewer bits, on few cells, the scale at which rows are rounded matters."""
     scaled_cells: int = 40

@@ -258,7 +258,7 @@ class Plan(Explained):
             bound = root_loss_bound(self.workload) if size <= most else product_bound(self.workload)
         if bound is None:
             return Limit(None, None, f"the measured space has {size:,} dimensions, more than {most:,}")
-        cost = self.budget.privacy_cost / self.budget.unit.squared_change()
+        cost = self.budget.privacy_cost / self.budget.unit.change()
         rmse = bound / math.sqrt(cost * self.workload.query_count)
         return Limit(rmse, self.weighted_rmse / rmse - 1, "")
 
@@ -270,7 +270,7 @@ class Plan(Explained):
 
     def _change(self, measured: Measured) -> int:
         """Return the factor by which the neighbours multiply the squared change of a set's answers."""
-        return self.budget.unit.squared_change(total=not measured.attributes)
+        return self.budget.unit.change(measured.attributes)
 
     def _check_schema(self, workload: Workload) -> None:
         check_workload(workload, self.workload.schema, "plan")

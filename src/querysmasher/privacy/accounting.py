@@ -3,7 +3,7 @@
 Adding or removing a record changes x_A by one unit vector, hence B·x_A by one column of B. With
 independent Gaussian noise of variance σ²·m_k on row k the cost of the set is max_j Σ_k B[k,j]²/(σ²·m_k),
 which for a Kronecker product is the product of its blocks' maxima; the costs of independent measurements
-add up. Other neighbours multiply it by `Unit.squared_change`. The planner is not consulted.
+add up. Other neighbours multiply it by `Unit.change`. The planner is not consulted.
 
 Besides integer plans there are two more kinds of measurement, each with its own cost: `Distances` and
 `Dropped`.
@@ -63,7 +63,7 @@ def privacy_cost(plan: IntegerPlan) -> Fraction:
     for m in plan.measured:
         if m.variance <= 0:
             raise PrivacyError("plan: a measurement has no noise")
-        change = plan.budget.unit.squared_change(total=not m.attributes)
+        change = plan.budget.unit.change(m.attributes)
         square = math.prod((squares[number] for _, number in m.blocks), start=Fraction(change))
         total += math.ceil(square / m.variance * GRAIN)
     return Fraction(total, GRAIN)
@@ -105,9 +105,9 @@ class Distances:
     Sensitivity. Adding or removing one record changes one a·m_c by a, hence S by at most a (the triangle
     inequality), and by exactly a if t_c is a multiple of a: |a·m_c - t_c| then moves from one multiple of a
     to the next. Replacing one record changes two cells, hence S by at most 2a. Changing r records at once
-    multiplies both bounds by r. So S changes by at most a·√squared_change of the unit of privacy, whatever t
-    is, and with noise of variance σ² it costs at most a²·squared_change/σ². The costs of several distances
-    add up: with the same noise, the vector of K distances has L2 sensitivity at most a·√(K·squared_change).
+    multiplies both bounds by r. So S changes by at most a·√change of the unit of privacy, whatever t
+    is, and with noise of variance σ² it costs at most a²·change/σ². The costs of several distances
+    add up: with the same noise, the vector of K distances has L2 sensitivity at most a·√(K·change).
     """
 
     schema: Schema
@@ -152,7 +152,7 @@ def distances_cost(distances: Distances) -> Fraction:
     Formal guarantee: for any two tables that differ as the budget's neighbours say, and any targets, the sum
     over all distances of (change)²/(noise variance) is at most the returned number.
     """
-    change = distances.budget.unit.squared_change()
+    change = distances.budget.unit.change()
     alike = Counter((one.multiple, one.variance) for one in distances.asked)
     total = sum(
         count * math.ceil(Fraction(change * multiple**2) / variance * GRAIN)

@@ -3,27 +3,29 @@
 With z the noisy answers of set A, the residual r_A = B†z estimates the part of the table on exactly A. The
 estimator corrects residuals by what was measured of queries that are not split, and adds them up to tables.
 All marginals come from the same residuals, so they agree wherever they overlap.
+
+The joint covariance of answers.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
 from querysmasher.arrays import Array
-from querysmasher.errors import OutsideMeasuredSpaceError
+from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.planning.centre import Centres
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import along, subsets
+from querysmasher.planning.solution import Blocks, Measured
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan
-from querysmasher.release.repeats import combined_answers, repeats
-from querysmasher.release.store import Store
+from querysmasher.release.store import Store, combined_answers, repeats
 from querysmasher.workload.families import Identity
-from querysmasher.workload.workload import Group
+from querysmasher.workload.workload import Group, Workload
 
 KEPT = 30_000_000
 """Maximum number of values of residuals cached for reuse."""
@@ -98,8 +100,9 @@ class Reconstruction:
         (measured,) = self.plan.measured
         if not set(attributes) <= set(measured.attributes):
             names = ", ".join(self.plan.schema.names[a] for a in attributes)
-            msg = f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
-            raise OutsideMeasuredSpaceError(msg)
+            raise OutsideMeasuredSpaceError(
+                f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
+            )
         others = tuple(axis for axis, a in enumerate(measured.attributes) if a not in attributes)
         ordered = [a for a in measured.attributes if a in attributes]
         return self._table.sum(axis=others).transpose([ordered.index(a) for a in attributes])
@@ -181,3 +184,55 @@ def summed(group: Group, table: Array) -> Array:
     for _, family in group.parts():  # each answers the first axes, and its queries go to the end
         table = np.moveaxis(family.answers(table), 0, -1)
     return table
+
+
+MAX_COVARIANCE = 10_000
+"""Maximum number of answers."""
+
+
+def covariance(estimator: Estimator, workload: Workload, other: Workload | None = None) -> Array:
+    """Return the covariance matrix of the answers to a small workload, or with those to another one."""
+    if other is not None:
+        return _between(estimator, workload, other)
+    size = workload.query_count
+    if size > MAX_COVARIANCE:
+        raise TooLargeError(
+            f"workload: a covariance of {size:,} answers is too large; at most {MAX_COVARIANCE:,} are allowed"
+        )
+    images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
+    for start, measured, image in _starting(estimator, workload):
+        noise = measured.attributes, measured.blocks
+        images.setdefault(noise, []).append((start, measured.variance, image))
+    result = np.zeros((size, size))
+    for own in images.values():
+        rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in own])
+        stacked = np.concatenate([image for _, _, image in own])
+        result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
+    return result
+
+
+def _between(estimator: Estimator, workload: Workload, other: Workload) -> Array:
+    """Return the covariance of the answers to a workload with those to another one, one column each."""
+    shape = workload.query_count, other.query_count
+    if shape[0] * shape[1] > MAX_COVARIANCE**2:
+        raise TooLargeError(f"workload: a covariance of {shape[0]:,} with {shape[1]:,} answers is too large")
+    theirs = list(_starting(estimator, other))
+    only = {measured.attributes for _, measured, _ in theirs}
+    result = np.zeros(shape)
+    for start, own, image in _starting(estimator, workload, only):
+        for column, measured, shared in theirs:
+            if (own.attributes, own.blocks) == (measured.attributes, measured.blocks):
+                place = slice(start, start + len(image)), slice(column, column + len(shared))
+                result[place] += own.variance * (image @ shared.T)
+    return result
+
+
+def _starting(
+    estimator: Estimator, workload: Workload, only: Collection[tuple[int, ...]] | None = None
+) -> Iterator[tuple[int, Measured, Array]]:
+    """Iterate over the images of all groups, each with the index of its first query."""
+    start = 0
+    for group in workload:
+        for measured, image in estimator.images(group, only):
+            yield start, measured, image
+        start += group.rows

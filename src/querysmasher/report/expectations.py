@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -132,7 +131,7 @@ def _shares_of_whole(plan: Plan) -> dict[int, float]:
         queries = sum(plan.workload.groups[place].rows for place in m.whole)
         for place in m.whole:
             own = plan.workload.groups[place].rows / queries
-            shares[place] = own * plan.budget.unit.squared_change() / m.variance / plan.privacy_cost
+            shares[place] = own * plan.budget.unit.change() / m.variance / plan.privacy_cost
     return shares
 
 
@@ -175,10 +174,8 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
 
     `factor` is how much larger the noise is than planned, `said` the guarantee if more is known about it.
     """
-    methods = Counter(plan.solutions[number].method for m in plan.measured for _, number in m.blocks)
-    used = ", ".join(f"{method} {blocks:,}" for method, blocks in methods.most_common()) or "total only"
     sets = count(len(plan.measured), "attribute set")
-    certified = f", certified at most {share(plan.gap)} above {optimum(plan)}"
+    certified = f", within {share(plan.gap)} of {optimum(plan)}"
     of_mean = certified if plan.objective == "mean" else ""
     return [
         *purpose(plan),
@@ -186,7 +183,7 @@ def facts(plan: Plan, factor: float = 1.0, said: str | None = None) -> list[tupl
         *persons(plan),
         ("expected error", f"{error(factor * plan.rmse)} (root mean square over all queries){of_mean}"),
         *_largest(plan, factor, certified),
-        ("measures", f"{count(plan.measurements, 'noisy number')} on {sets} ({used})"),
+        ("measures", f"{count(plan.measurements, 'noisy number')} on {sets}"),
         *(("note", _fallback(method, *found)) for method, found in plan.fallbacks.items()),
         *_remarks(plan),
     ]
@@ -273,19 +270,13 @@ def _remarks(plan: Plan) -> Iterator[tuple[str, str]]:
 def optimum(plan: Plan) -> str:
     """Say which optimum the plan's certificate is about."""
     whole = sum(plan.workload.groups[place].rows for place in plan.whole)
-    public = plan.budget.unit.total_is_public
-    if whole == plan.workload.query_count and len(plan.measured) == 1:
-        return "the optimum of its kind" if public else "the optimum of any mechanism"
-    if any(solution.strategy.own_centre for solution in plan.solutions):
-        if all(len(m.attributes) < 2 for m in plan.measured) and len(plan.solutions) == 1 and not public:
-            return "the optimum of any mechanism"  # its bound is that of the attribute and its total together
-        said = f"split queries, {plan.centering} centres, large attributes around centres of their own"
-        return f"the optimum of its kind ({said})"
-    if whole == 0:
-        return f"the optimum of its kind (split queries, {plan.centering} centres)"
-    rest = "in several parts" if whole == plan.workload.query_count else "the others split"
-    measured = f"{count(whole, 'query', 'queries')} measured as they are, {rest}"
-    return f"the optimum of its kind ({measured}, each answered from its own measurement)"
+    is_whole = whole == plan.workload.query_count and len(plan.measured) == 1
+    # the bound of one attribute with a centre of its own is that of the attribute and its total together
+    is_line = len(plan.solutions) == 1 and all(len(m.attributes) < 2 for m in plan.measured)
+    is_line &= any(solution.strategy.own_centre for solution in plan.solutions)
+    if (is_whole or is_line) and not plan.budget.unit.total_is_public:
+        return "the optimum of any mechanism"
+    return "the best possible plan of this kind"
 
 
 def _fallback(method: str, sets: int, gap: float) -> str:

@@ -86,7 +86,7 @@ def equivalents(budget: Budget) -> str:
 def record_words(entry: Entry | None) -> str:
     """Return whether the cost of a release was recorded in a ledger."""
     if entry is None:
-        return "Not recorded in a ledger: what several releases about the same people spend adds up."
+        return "Not recorded in a ledger. Privacy loss adds up across releases about the same people."
     return f"Recorded in the ledger of {entry.label!r} as entry {entry.number}, with digest {entry.digest}."
 
 
@@ -139,14 +139,11 @@ def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL)
         else f"whether {whose} {'is' if single else 'are'} in the table"
     )
     guess = (1 + budget.delta_at(0.0, discrete=discrete)) / 2
-    rows = [("guesses yes or no, and is right", "50%", _percent(guess))]
+    rows = [("Guesses yes or no, and is right", "50%", _percent(guess))]
     rows += [
-        (
-            f"accepts {_percent(a)} false alarms, and detects",
-            _percent(a),
-            _percent(power(budget, a, discrete=discrete)),
-        )
+        (f"With {said} false alarms, detects a person", said, _percent(power(budget, a, discrete=discrete)))
         for a in FALSE_ALARMS
+        for said in [_percent(a)]
     ]
     weak = guess > 0.9
     return join(
@@ -163,7 +160,7 @@ def guarantee(budget: Budget, *, discrete: bool = False, counted: Counted = ALL)
             ),
             scrolling(
                 table(
-                    ["An attacker who", "without the release", "with it, at most"],
+                    ["The attacker", "without the release", "with it, at most"],
                     rows,
                     numbers=[1, 2],
                     class_="odds",
@@ -223,7 +220,7 @@ def _not_hidden(budget: Budget, replace: bool, person: str | None) -> list[str]:
     texts = [
         "What holds for people in general: that smoking is harmful says something about every smoker.",
         "The schema: attributes and their possible values are public.",
-        "Other releases about the same people: their privacy costs add up.",
+        "Other releases about the same people: privacy loss adds up across them.",
     ]
     if replace:
         texts.append("The number of records: these neighbours make it public.")

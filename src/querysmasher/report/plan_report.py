@@ -180,11 +180,8 @@ def _budget(plan: Plan) -> Html:
 
 def _optimal(plan: Plan, limit: bool | None) -> Html:
     gap = share(plan.gap)
-    certificate = (
-        f"{_minimised(plan)} of this plan is certified to be at most {gap} above {optimum(plan)}. The "
-        "certificate is a lower bound, by duality, on the error of every such plan."
-    )
-    texts = [certificate]
+    bound = "The certificate is a lower bound, by duality, on the error of every such plan."
+    texts = [f"{_minimised(plan)} of this plan is certified to be within {gap} of {optimum(plan)}. {bound}"]
     wanted = dimension(plan.workload) <= QUICK if limit is None else limit
     if wanted:
         said = str(plan.limit())

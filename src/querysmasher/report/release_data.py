@@ -10,17 +10,17 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import settled, shortened
-from querysmasher.release.released import Released
+from querysmasher.release.release import Release
 from querysmasher.report.charts import MOST_SERIES
 from querysmasher.schema import Schema
-from querysmasher.statistics.figures import Source
+from querysmasher.statistics.figures import AnswerSource
 from querysmasher.statistics.selection import Selection, rows_on, select
 from querysmasher.workload.builders import queries
 from querysmasher.workload.workload import Group
@@ -62,7 +62,7 @@ class Answer:
     std: float
 
 
-def tables(release: Released) -> tuple[list[Table], int]:
+def tables(release: Release) -> tuple[list[Table], int]:
     """Return the tables on one and two attributes that the release can answer, and how many are too large.
 
     All are post-processing of the release; `std` is the standard error of each cell.
@@ -86,13 +86,13 @@ def tables(release: Released) -> tuple[list[Table], int]:
     return found, left_out
 
 
-def total(release: Released) -> tuple[float, float] | None:
+def total(release: Release) -> tuple[float, float] | None:
     """Return the number of records as released and its standard error, if it follows from the release."""
     own = own_table(release, ())
     return (float(own[0].values[0]), float(own[0].std[0])) if own else None
 
 
-def planned_answers(release: Released) -> tuple[list[Answer], int]:
+def planned_answers(release: Release) -> tuple[list[Answer], int]:
     """Return answers to planned queries that no table shows, and the total number of such queries.
 
     Tables show counts per value; this lists prefix counts, comparisons and predicates.
@@ -109,7 +109,7 @@ def planned_answers(release: Released) -> tuple[list[Answer], int]:
     return answers[:LISTED], sum(g.rows for g in groups)
 
 
-def _answers(release: Released, group: Group) -> Iterator[Answer]:
+def _answers(release: Release, group: Group) -> Iterator[Answer]:
     cells = math.prod(n for f in group.families for n in f.shape)
     if (
         group.rows > MAX_GROUP
@@ -127,7 +127,7 @@ def _answers(release: Released, group: Group) -> Iterator[Answer]:
         yield Answer(label, value, error)
 
 
-def own_table(release: Released, places: tuple[int, ...]) -> list[Table]:
+def own_table(release: Release, places: tuple[int, ...]) -> list[Table]:
     """Return the table, or nothing if the release cannot answer it."""
     names = tuple(release.plan.schema.names[p] for p in places)
     (group,) = (
@@ -154,7 +154,7 @@ NAMED = 8
 """Number of tables that are not shown whose names are listed."""
 
 
-def deep_tables(release: Released) -> list[Table]:
+def deep_tables(release: Release) -> list[Table]:
     """Return the tables on three attributes that were planned, as far as they fit on a page."""
     sizes = release.plan.schema.sizes
     triples = [places for places in planned_sets(release) if len(places) == 3]
@@ -172,13 +172,13 @@ def deep_tables(release: Released) -> list[Table]:
     return found
 
 
-def planned_sets(release: Released) -> list[tuple[int, ...]]:
+def planned_sets(release: Release) -> list[tuple[int, ...]]:
     """Return the attribute sets of the planned queries, each once, as increasing indexes."""
     sets = {tuple(sorted(release.plan.schema.positions(g.attributes))) for g in release.workload}
     return sorted(sets, key=lambda places: (len(places), places))
 
 
-def not_shown(release: Released, found: list[Table]) -> str | None:
+def not_shown(release: Release, found: list[Table]) -> str | None:
     """Say which planned tables are not on the page, or return None if all are."""
     names = release.plan.schema.names
     shown = {own.attributes for own in found}
@@ -198,7 +198,7 @@ def not_shown(release: Released, found: list[Table]) -> str | None:
     return f"Planned, but not shown here: {said}{more}. {FOLLOWS}"
 
 
-def opening(release: Released, found: Sequence[Table]) -> list[int]:
+def opening(release: Release, found: Sequence[Table]) -> list[int]:
     """Return the attributes of the table that the page opens on, as read: down, then across.
 
     It is a table that is small enough to read: of those on two attributes whose counts stand out of the
@@ -251,7 +251,7 @@ def _signals(schema: Schema, own: Table) -> tuple[float, float]:
     return counts, between
 
 
-def total_data(release: Released) -> list[float] | None:
+def total_data(release: Release) -> list[float] | None:
     """Return the number of records and its standard error, if it follows from the release."""
     own: list[Any] = own_table(release, ())
     return [settled(float(own[0].values[0])), settled(float(own[0].std[0]))] if own else None
@@ -270,7 +270,7 @@ Places = tuple[int, ...]
 
 
 def share_errors(
-    release: Released, found: Sequence[Table], deep: Sequence[Table]
+    release: Release, found: Sequence[Table], deep: Sequence[Table]
 ) -> dict[str, list[float] | float]:
     """Return the standard error of each cell minus its total, by "attributes of the cell|of the total".
 
@@ -284,7 +284,7 @@ def share_errors(
             if numbers + math.prod(sizes[p] for p in own) > MAX_NUMBERS:
                 continue
             try:
-                apart = _apart(cast("Source", release), own, under)
+                apart = _apart(release, own, under)
             except (OutsideMeasuredSpaceError, TooLargeError):
                 continue
             short = [shortened(s, 4) for s in apart.tolist()]
@@ -305,7 +305,7 @@ def _wanted(sizes: Sequence[int], tables: Sequence[Table]) -> Iterator[tuple[Pla
                 yield from ((one, within) for one in (a, b))
 
 
-def _apart(source: Source, own: Places, under: Places) -> Array:
+def _apart(source: AnswerSource, own: Places, under: Places) -> Array:
     """Return the standard error of each cell minus its total, in row-major order."""
     schema = source.schema
     summed = [p for p in own if p not in under]
@@ -326,7 +326,7 @@ def _apart(source: Source, own: Places, under: Places) -> Array:
     return np.sqrt(np.maximum(v + w[index] - 2 * shared, 0))
 
 
-def _cells(source: Source, places: Places, less: Sequence[int] = ()) -> Selection:
+def _cells(source: AnswerSource, places: Places, less: Sequence[int] = ()) -> Selection:
     """Return the queries of all cells; on the attributes `less`, each value minus all of them."""
     schema = source.schema
     names = [schema.names[p] for p in places]

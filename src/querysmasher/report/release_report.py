@@ -15,7 +15,7 @@ from querysmasher.estimate.errors import EstimateError, EstimateErrors
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count, decimal, number, settled, shortened
 from querysmasher.html import Html, element, join, scrolling, search_box, table
-from querysmasher.release.released import Released
+from querysmasher.release.release import Release
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
 from querysmasher.report.guarantees import epsilon_words, guarantee
 from querysmasher.report.left_out import LeftOut
@@ -55,7 +55,7 @@ TITLE = "Private release"
 
 
 def write_release_report(
-    release: Released,
+    release: Release,
     path: str | os.PathLike[str],
     title: str | None = None,
     estimate: Estimate | None = None,
@@ -66,7 +66,7 @@ def write_release_report(
     return write_page(target, release_page(release, heading, estimate))
 
 
-def release_page(release: Released, title: str, estimate: Estimate | None = None) -> str:
+def release_page(release: Release, title: str, estimate: Estimate | None = None) -> str:
     """Return the page as text, which has only noisy numbers."""
     found, left_out = tables(release)
     deep = deep_tables(release)
@@ -107,7 +107,7 @@ def release_page(release: Released, title: str, estimate: Estimate | None = None
     return page("release", title, _summary(release, [*found, *deep], estimated), sections, data)
 
 
-def _summary(release: Released, found: Sequence[Table], estimated: EstimateSection | None) -> Html:
+def _summary(release: Release, found: Sequence[Table], estimated: EstimateSection | None) -> Html:
     figure, remark = epsilon_words(release.plan.budget)
     records = total(release)
     ways = [sum(len(t.attributes) == way for t in found) for way in (1, 2, 3)]
@@ -140,7 +140,7 @@ def _summary(release: Released, found: Sequence[Table], estimated: EstimateSecti
     )
 
 
-def _lead(release: Released, with_estimates: bool) -> str:
+def _lead(release: Release, with_estimates: bool) -> str:
     """Say what kind of numbers the page has."""
     of_which = "" if release.counted.is_whole else " for the records that were counted"
     biased = "The estimates come from the same noisy numbers, but are biased. " if with_estimates else ""
@@ -150,7 +150,7 @@ def _lead(release: Released, with_estimates: bool) -> str:
     )
 
 
-def _simulation(release: Released) -> Html | None:
+def _simulation(release: Release) -> Html | None:
     if release.noise.is_private:
         return None
     return element(
@@ -271,7 +271,7 @@ def _left_out(out: LeftOut) -> Html:
     return join(said)
 
 
-def _guarantee(release: Released) -> Html:
+def _guarantee(release: Release) -> Html:
     if not release.noise.is_private:
         return element("p", release.guarantee, class_="warning")
     return join(
@@ -286,7 +286,7 @@ def _guarantee(release: Released) -> Html:
     )
 
 
-def _released(release: Released) -> Html:
+def _released(release: Release) -> Html:
     facts = [
         (
             "noisy numbers",
@@ -359,7 +359,7 @@ LISTED = 10
 class EstimateSection:
     """What a page says about an estimate."""
 
-    def __init__(self, release: Released, estimate: Estimate) -> None:
+    def __init__(self, release: Release, estimate: Estimate) -> None:
         """Compute the errors of all tables asked for, and choose those that are shown."""
         self.release = release
         self.estimate = estimate

@@ -13,6 +13,7 @@ from querysmasher.planning.mechanisms import MECHANISMS, Mechanism
 from querysmasher.planning.objectives import INSUFFICIENT, OBJECTIVES
 from querysmasher.planning.options import CENTERINGS, named
 from querysmasher.planning.solvers import SOLVERS
+from querysmasher.release.outputs import FORMATS
 from querysmasher.workload.workload import WEIGHINGS
 
 positive = Field(default=1.0, description="a positive number", gt=0, allow_inf_nan=False)
@@ -20,6 +21,33 @@ amount = Field(default=None, description="a positive number", gt=0, allow_inf_na
 PATH = r"\A[^\x00]+\z"
 path = Field(default=None, description="a path as a string", pattern=PATH)
 words = Field(default=None, description="a non-empty string", min_length=1)
+
+if TYPE_CHECKING:
+    FormatName: TypeAlias = str
+    MechanismName: TypeAlias = str
+    SolverName: TypeAlias = str
+    CenteringName: TypeAlias = str
+    WeightingName: TypeAlias = str
+    ObjectiveName: TypeAlias = str
+    InsufficientName: TypeAlias = str
+    PurposeName: TypeAlias = str
+else:  # the names that planning and releases accept
+    FormatName = Literal[(*(form.name for form in FORMATS), "none")]
+    MechanismName = Literal[tuple(MECHANISMS)]
+    SolverName = Literal[(*SOLVERS, *MECHANISMS)]
+    CenteringName = Literal[CENTERINGS]
+    WeightingName = Literal[WEIGHINGS]
+    ObjectiveName = Literal[OBJECTIVES]
+    InsufficientName = Literal[INSUFFICIENT]
+    PurposeName = Literal[PURPOSES]
+
+ways = Field(description="an integer number of attributes, or a list of them")
+names = Field(description="a list of names of attributes")
+pair = Field(description="a list of two names of attributes", min_length=2, max_length=2)
+stand_in = Field(default=None, description="one of the values, which missing ones count as")
+value_labels = Field(
+    default=None, description="a list of strings, one per value, or a table of values and labels"
+)
 
 
 class Section(BaseModel):
@@ -41,7 +69,7 @@ class OutputSection(Section):
     """The output files and their folder."""
 
     folder: str = Field(default="out", description="a path as a string", pattern=PATH)
-    answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] = "parquet"
+    answers: FormatName = "parquet"
     level: float = Field(default=0.95, description="a number between 0 and 1", gt=0, lt=1)
     thresholds: list[Positive] = Field(
         default=[0.1, 0.2, 0.3], description="a list of increasing positive numbers"
@@ -64,7 +92,7 @@ class OutputSection(Section):
 class EstimateSection(Section):
     """Estimates beside the unbiased answers."""
 
-    answers: Literal["parquet", "csv", "csv.gz", "arrow", "feather", "json", "xlsx", "none"] | None = None
+    answers: FormatName | None = None
     error_share: float | None = Field(default=None, description="a number from 0 to 0.5", ge=0, le=0.5)
     """The share of the budget for errors; None for the usual one: nothing, or 0.02 to explore."""
 
@@ -78,32 +106,6 @@ class AboutSection(Section):
     date: Day | None = Field(default=None, description="a date such as 2024-03-01")
     data: str | None = words
     version: str | None = words
-
-
-if TYPE_CHECKING:
-    MechanismName: TypeAlias = str
-    SolverName: TypeAlias = str
-    CenteringName: TypeAlias = str
-    WeightingName: TypeAlias = str
-    ObjectiveName: TypeAlias = str
-    InsufficientName: TypeAlias = str
-    PurposeName: TypeAlias = str
-else:  # the names that planning accepts
-    MechanismName = Literal[tuple(MECHANISMS)]
-    SolverName = Literal[(*SOLVERS, *MECHANISMS)]
-    CenteringName = Literal[CENTERINGS]
-    WeightingName = Literal[WEIGHINGS]
-    ObjectiveName = Literal[OBJECTIVES]
-    InsufficientName = Literal[INSUFFICIENT]
-    PurposeName = Literal[PURPOSES]
-
-ways = Field(description="an integer number of attributes, or a list of them")
-names = Field(description="a list of names of attributes")
-pair = Field(description="a list of two names of attributes", min_length=2, max_length=2)
-stand_in = Field(default=None, description="one of the values, which missing ones count as")
-value_labels = Field(
-    default=None, description="a list of strings, one per value, or a table of values and labels"
-)
 
 
 class File(Section):

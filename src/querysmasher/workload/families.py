@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from querysmasher.fields import floats, integers
 from querysmasher.formatting import written_name
 from querysmasher.schema import Schema
 from querysmasher.workload.family import (
+    ArrayFamily,
     Family,
     LineErrors,
     LineSums,
@@ -24,19 +24,43 @@ from querysmasher.workload.family import (
     between_in,
     bracketed,
     check_schema,
-    check_weights,
-    frozen_array,
     one_of,
+    row_weights,
 )
 
 
 @dataclass(frozen=True)
-class _OneAttribute(Family):
-    """A family on a single attribute of `n` values."""
+class _Spans(Family):
+    """Queries about consecutive values of one attribute."""
 
     axes: ClassVar[int | None] = 1
-    closed_form: ClassVar[bool] = True
     is_consecutive: ClassVar[bool] = True
+
+    def spans(self) -> tuple[Places, Places]:
+        raise NotImplementedError
+
+    def _matrix(self) -> Array:
+        return _rows_of(*self.spans(), self.cells)
+
+    def _ends(self) -> Iterator[tuple[int, int]]:
+        """Iterate over the first and the last value of every query."""
+        first, last = self.spans()
+        return zip(first.tolist(), last.tolist(), strict=True)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        (a,) = attributes
+        return [a.between(a.name, first, last) for first, last in self._ends()]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        between = between_in(*attributes)
+        return [between(first, last) for first, last in self._ends()]
+
+
+@dataclass(frozen=True)
+class _OneAttribute(_Spans):
+    """A family that its name and the number `n` of values define."""
+
+    closed_form: ClassVar[bool] = True
 
     @classmethod
     def of(cls, n: int) -> _OneAttribute:
@@ -61,9 +85,6 @@ class Identity(_OneAttribute):
     looks_alike: ClassVar[bool] = True
     counts_values: ClassVar[bool] = True
 
-    def _matrix(self) -> Array:
-        return np.eye(self.n)
-
     def gram(self) -> Array:
         return np.eye(self.n)
 
@@ -72,10 +93,6 @@ class Identity(_OneAttribute):
 
     def answers(self, table: Array) -> Array:
         return table
-
-    def add_to(self, sums: LineSums, weights: Array | None, coefficient: float) -> list[tuple[Family, float]]:
-        sums.values += coefficient * (1.0 if weights is None else weights)
-        return []
 
     def variances_on(self, line: LineErrors) -> Array:
         return line.values
@@ -106,9 +123,6 @@ class Prefix(_OneAttribute):
     name: ClassVar[str] = "prefix"
     needs_order: ClassVar[bool] = True
     is_growing: ClassVar[bool] = True
-
-    def _matrix(self) -> Array:
-        return np.tri(self.n)
 
     def gram(self) -> Array:
         place = np.arange(self.n)
@@ -153,11 +167,6 @@ class Range(_OneAttribute):
     def rows(self) -> int:
         return self.n * (self.n + 1) // 2
 
-    def _matrix(self) -> Array:
-        low, high = np.triu_indices(self.n)
-        place = np.arange(self.n)
-        return ((low[:, None] <= place) & (place <= high[:, None])).astype(float)
-
     def gram(self) -> Array:
         place = np.arange(self.n)
         low = np.minimum.outer(place, place)
@@ -183,26 +192,13 @@ class Range(_OneAttribute):
         return line.all_ranges()
 
     def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:
-        cell = np.arange(self.n)
-        ends = np.sort(generator.integers(0, self.n + 1, size=(2 * numbers.size, 2)), axis=1)
-        ends = ends[ends[:, 0] < ends[:, 1]][: numbers.size]  # cuts: every range is as likely
-        return ((ends[:, :1] <= cell) & (cell < ends[:, 1:])).astype(float)
-
-    def answers(self, table: Array) -> Array:
-        return answers_of_spans(self.spans(), table)
+        cuts = np.sort(generator.integers(0, self.n + 1, size=(2 * numbers.size, 2)), axis=1)
+        cuts = cuts[cuts[:, 0] < cuts[:, 1]][: numbers.size]  # every range is as likely
+        return _rows_of(cuts[:, 0], cuts[:, 1] - 1, self.n)
 
     def spans(self) -> tuple[Places, Places]:
         low, high = np.triu_indices(self.n)
         return low, high
-
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        return [a.between(a.name, b, c) for b in range(self.n) for c in range(b, self.n)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        between = between_in(a)
-        return [between(b, c) for b in range(self.n) for c in range(b, self.n)]
 
 
 @dataclass(frozen=True)
@@ -218,16 +214,8 @@ class Circular(_OneAttribute):
     def rows(self) -> int:
         return self.n * self.n
 
-    def _matrix(self) -> Array:
-        return self._written(np.arange(self.rows))
-
-    def _written(self, numbers: Places) -> Array:
-        start, length = np.divmod(numbers, self.n)
-        offset = (np.arange(self.n) - start[:, None]) % self.n
-        return (offset <= length[:, None]).astype(float)
-
     def drawn(self, generator: np.random.Generator, numbers: Places) -> Array:  # noqa: ARG002
-        return self._written(numbers)
+        return _rows_of(*self._spans_of(numbers), self.n)
 
     def gram(self) -> Array:
         n = self.n
@@ -260,55 +248,45 @@ class Circular(_OneAttribute):
     def loss_on(self, line: LineErrors) -> float:
         return line.all_circular()
 
-    def answers(self, table: Array) -> Array:
-        return answers_of_spans(self.spans(), table)
-
     def spans(self) -> tuple[Places, Places]:
-        start, length = np.divmod(np.arange(self.rows), self.n)
+        return self._spans_of(np.arange(self.rows))
+
+    def _spans_of(self, numbers: Places) -> tuple[Places, Places]:
+        start, length = np.divmod(numbers, self.n)
         return start, (start + length) % self.n
 
     def labels(self, attributes: Sequence[Attribute]) -> list[str]:
         (a,) = attributes
-        n, v = self.n, a.literals
-        return [f"{a.name} in {v[s]} .. {v[(s + m) % n]}" for s in range(n) for m in range(n)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        between = between_in(a)
-        return [between(s, (s + m) % self.n) for s in range(self.n) for m in range(self.n)]
+        v = a.literals
+        return [
+            a.exactly(a.name, first) if first == last else f"{a.name} in {v[first]} .. {v[last]}"
+            for first, last in self._ends()
+        ]
 
 
-def answers_of_spans(spans: tuple[Places, Places], table: Array) -> Array:
-    """Return the sum of the table, along its first axis, over consecutive values from one to another."""
-    first, last = spans
-    running = np.zeros((len(table) + 1, *table.shape[1:]))
-    np.cumsum(table, axis=0, out=running[1:])
-    sums = running[last + 1] - running[first]
-    around = first > last
-    if around.any():
-        sums[around] += running[-1]
-    return np.asarray(sums)
+def _rows_of(first: Places, last: Places, n: int) -> Array:
+    """Return queries about consecutive values as rows; a first value behind the last goes around the end."""
+    cell, low, high = np.arange(n), first[:, None], last[:, None]
+    after, before = low <= cell, cell <= high
+    return np.where(low <= high, after & before, after | before).astype(float)
 
 
 ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Identity, Prefix, Range, Circular)}
 
 
-@dataclass(frozen=True, eq=False)
-class Intervals(Family):
+@dataclass(frozen=True, eq=False, repr=False)
+class Intervals(ArrayFamily, _Spans):
     """`b <= a <= c` for chosen pairs b <= c."""
 
     first: Places
     last: Places
     row_weights: Array | None = None
-    _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "ranges"
     needs_order: ClassVar[bool] = True
-    axes: ClassVar[int | None] = 1
-    is_consecutive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the ends and the weights; keep private copies and their digest."""
+        """Check the ends and the weights; keep private copies."""
         first, last = _indexes("first", self.first, self.cells), _indexes("last", self.last, self.cells)
         if first.shape != last.shape or not first.size:
             msg = f"ranges: expected as many first values as last ones, got {first.size} and {last.size}"
@@ -316,35 +294,17 @@ class Intervals(Family):
         if np.any(first > last):
             place = int(np.argmax(first > last))
             raise WorkloadError(f"ranges: expected first <= last, got {first[place]} and {last[place]}")
-        weights = None
-        if self.row_weights is not None:
-            weights = frozen_array("weights", self.row_weights, ndim=1)
-            check_weights("weights", weights)
-            if weights.shape != first.shape:
-                raise WorkloadError(f"weights: expected {first.size}, one per range, got {weights.size}")
-            if np.all(weights == 1):
-                weights = None
-        digest = hashlib.sha256(first.tobytes() + last.tobytes())
-        digest.update(b"" if weights is None else weights.tobytes())
+        weights = row_weights(self.row_weights, first.size, "range")
         for name, value in (("first", first), ("last", last), ("row_weights", weights)):
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_digest", digest.hexdigest())
 
     @property
     def rows(self) -> int:
         return self.first.size
 
     @property
-    def key(self) -> Hashable:
-        return (self.name, self.shape, self._digest)
-
-    def __eq__(self, other: object) -> bool:
-        """Compare by content."""
-        return isinstance(other, Intervals) and self.key == other.key
-
-    def __hash__(self) -> int:
-        """Hash by content."""
-        return hash(self.key)
+    def _content(self) -> Sequence[Any]:
+        return [self.first, self.last, self.row_weights]
 
     @property
     def weights(self) -> Array | None:
@@ -352,29 +312,6 @@ class Intervals(Family):
 
     def spans(self) -> tuple[Places, Places]:
         return self.first, self.last
-
-    def _matrix(self) -> Array:
-        place = np.arange(self.cells)
-        return ((self.first[:, None] <= place) & (place <= self.last[:, None])).astype(float)
-
-    def answers(self, table: Array) -> Array:
-        return answers_of_spans(self.spans(), table)
-
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        v = a.literals
-        return [f"{v[b]} <= {a.name} <= {v[c]}" for b, c in zip(*self._ends(), strict=True)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        (a,) = attributes
-        between = between_in(a)
-        return [between(b, c) for b, c in zip(*self._ends(), strict=True)]
-
-    def _ends(self) -> tuple[list[int], list[int]]:
-        return self.first.tolist(), self.last.tolist()
-
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "first": self.first, "last": self.last, "row_weights": self.row_weights}
 
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,11 @@ and asks for the errors that it needs (`LineErrors`), so that nothing else disti
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -120,8 +122,16 @@ class Family:
 
     def answers(self, table: Array) -> Array:
         """Answer tables whose first axes are the family's; an axis of queries replaces them."""
-        flat = table.reshape(self.cells, -1)
-        return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
+        spans = self.spans()
+        if spans is None:
+            flat = table.reshape(self.cells, -1)
+            return (self.matrix() @ flat).reshape(self.rows, *table.shape[len(self.shape) :])
+        first, last = spans
+        running = np.zeros((len(table) + 1, *table.shape[1:]))
+        np.cumsum(table, axis=0, out=running[1:])
+        sums = running[last + 1] - running[first]
+        sums[first > last] += running[-1]
+        return np.asarray(sums)
 
     def spread(self, values: Array) -> Array:
         """Return Σ value × query: for values of the queries along the first axis, those of the cells."""
@@ -219,8 +229,8 @@ class Family:
         return [said_of(attribute.name, label) for label in self.labels([attribute])]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data, possibly with arrays."""
-        return {"family": self.name, "shape": list(self.shape)}
+        """Return plain data, possibly with arrays: every field by its name."""
+        return {"family": self.name} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Family:
@@ -242,6 +252,40 @@ class Family:
 
 Places = NDArray[np.int64]
 """Indexes of values."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArrayFamily(Family):
+    """A family that holds arrays: two of them are equal if their contents are."""
+
+    @property
+    def _content(self) -> Sequence[Any]:
+        """Arrays and plain data that state the queries and their weights."""
+        raise NotImplementedError
+
+    @property
+    def _words(self) -> Hashable:
+        """What else distinguishes families: the words of users."""
+        return None
+
+    @cached_property
+    def key(self) -> Hashable:
+        digest = hashlib.sha256()
+        for part in self._content:
+            digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+        return (self.name, self.shape, digest.hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by content."""
+        return type(other) is type(self) and (self.key, self._words) == (other.key, other._words)
+
+    def __hash__(self) -> int:
+        """Hash by content."""
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        """Count the queries and the cells."""
+        return f"{type(self).__name__}({self.rows:,} queries over {self.cells:,} cells)"
 
 
 @dataclass(eq=False)
@@ -280,6 +324,11 @@ class LineErrors(Protocol):
 
     def all_circular(self) -> float:
         """Return the sum of the variances of all circular ranges."""
+
+
+def _plain(value: Any) -> Any:
+    """Return tuples as lists, as JSON has them."""
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
 def between_in(attribute: Attribute) -> Callable[[int, int], str]:
@@ -375,3 +424,14 @@ def check_weights(name: str, weights: ArrayLike) -> None:
     if bad.size:
         msg = f"{name}: expected positive finite numbers, got {bad.flat[0]} (omit the query instead)"
         raise WorkloadError(msg)
+
+
+def row_weights(given: ArrayLike | None, count: int, what: str) -> Array | None:
+    """Return a weight for each of `count` queries, or None if all are 1."""
+    if given is None:
+        return None
+    weights = frozen_array("weights", given, ndim=1)
+    check_weights("weights", weights)
+    if len(weights) != count:
+        raise WorkloadError(f"weights: expected {count}, one per {what}, got {len(weights)}")
+    return None if np.all(weights == 1) else weights

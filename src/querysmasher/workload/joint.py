@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -16,72 +15,72 @@ from querysmasher.attributes import Attribute
 from querysmasher.errors import WorkloadError
 from querysmasher.fields import floats, items, number, text, whole
 from querysmasher.formatting import written_name
-from querysmasher.workload.family import Family, check_weights, frozen_array, one_of, said_of
+from querysmasher.workload.family import ArrayFamily, Family, frozen_array, one_of, row_weights, said_of
 
 KEPT_CELLS = 2_000_000
 """Maximum number of queries times cells of random queries that are kept, not drawn again every time."""
 
 
 @dataclass(frozen=True)
-class Affine(Family):
-    """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
+class _Comparison(Family):
+    """How two attributes compare, on the indexes of their values, for every bound c."""
 
-    name: ClassVar[str] = "affine"
     axes: ClassVar[int | None] = 2
     is_growing: ClassVar[bool] = True
+    combined: ClassVar[Any]
+    label: ClassVar[str]
+    predicate: ClassVar[str]
 
     @property
     def is_symmetric(self) -> bool:
         return self.shape[0] == self.shape[1]
+
+    def _matrix(self) -> Array:
+        compared = np.abs(self.combined.outer(*map(np.arange, self.shape))).ravel()
+        return (compared <= np.arange(self.rows)[:, None]).astype(float)
+
+    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
+        a, b = (attribute.name for attribute in attributes)
+        return [self.label.format(a, b, c) for c in range(self.rows)]
+
+    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
+        """Return the comparisons of indexes, which are the values themselves if they count from 0."""
+        a, b = names = [written_name(attribute.name) for attribute in attributes]
+        if not all(tuple(a.values) == tuple(range(a.size)) for a in attributes):
+            a, b = (f"index of {name}" for name in names)
+        return [self.predicate.format(a, b, c, -c) for c in range(self.rows)]
+
+
+@dataclass(frozen=True)
+class Affine(_Comparison):
+    """`a + b <= c` on value indexes, for c = 0 .. n_a + n_b - 2."""
+
+    name: ClassVar[str] = "affine"
+    combined: ClassVar[Any] = np.add
+    label: ClassVar[str] = "{} + {} <= {}"
+    predicate: ClassVar[str] = label
 
     @property
     def rows(self) -> int:
         return sum(self.shape) - 1
 
-    def _matrix(self) -> Array:
-        total = np.add.outer(*map(np.arange, self.shape)).ravel()
-        return (total <= np.arange(self.rows)[:, None]).astype(float)
-
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        a, b = attributes
-        return [f"{a.name} + {b.name} <= {c}" for c in range(self.rows)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        a, b = _written(attributes)
-        return [f"{a} + {b} <= {c}" for c in range(self.rows)]
-
 
 @dataclass(frozen=True)
-class AbsDifference(Family):
+class AbsDifference(_Comparison):
     """`|a - b| <= c` on value indexes, for c = 0 .. max(n_a, n_b) - 1."""
 
     name: ClassVar[str] = "abs"
-    axes: ClassVar[int | None] = 2
-    is_growing: ClassVar[bool] = True
-
-    @property
-    def is_symmetric(self) -> bool:
-        return self.shape[0] == self.shape[1]
+    combined: ClassVar[Any] = np.subtract
+    label: ClassVar[str] = "|{} - {}| <= {}"
+    predicate: ClassVar[str] = "({3} <= {0} - {1} <= {2})"  # no cell of a file may start with a minus
 
     @property
     def rows(self) -> int:
         return max(self.shape)
 
-    def _matrix(self) -> Array:
-        apart = np.abs(np.subtract.outer(*map(np.arange, self.shape))).ravel()
-        return (apart <= np.arange(self.rows)[:, None]).astype(float)
-
     def __str__(self) -> str:
         """Name the family as its builder is named."""
         return "abs_difference"
-
-    def labels(self, attributes: Sequence[Attribute]) -> list[str]:
-        a, b = attributes
-        return [f"|{a.name} - {b.name}| <= {c}" for c in range(self.rows)]
-
-    def predicates(self, attributes: Sequence[Attribute]) -> list[str]:
-        a, b = _written(attributes)
-        return [f"({-c} <= {a} - {b} <= {c})" for c in range(self.rows)]  # no cell may start with a minus
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,6 @@ class Random(Family):
         names = ", ".join(a.name for a in attributes)
         return [f"random query {i} on {names}" for i in range(self.count)]
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "count": self.count, "p": self.p, "seed": self.seed}
-
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:
         whole(fields["count"], 1)
@@ -132,23 +128,14 @@ def _drawn(count: int, cells: int, p: float, seed: int) -> NDArray[np.bool_]:
 _kept = lru_cache(maxsize=4)(_drawn)
 
 
-def _written(attributes: Sequence[Attribute]) -> list[str]:
-    """Return the indexes of values, which these families compare: the names if they are the values."""
-    names = [written_name(a.name) for a in attributes]
-    if all(tuple(a.values) == tuple(range(a.size)) for a in attributes):
-        return names
-    return [f"index of {name}" for name in names]
-
-
-@dataclass(frozen=True, eq=False)
-class Rows(Family):
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows(ArrayFamily):
     """Any rows, as a matrix over the cells in row-major order."""
 
     array: Array
     row_weights: Array | None = None
     row_labels: tuple[str, ...] | None = None
     title: str = "rows"
-    _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "rows"
     is_written_out: ClassVar[bool] = True
@@ -163,37 +150,23 @@ class Rows(Family):
                 f"matrix: expected {self.cells} columns, one per cell of a marginal of shape "
                 f"{self.shape}, got {array.shape[1]}"
             )
-        weights = None
-        if self.row_weights is not None:
-            weights = frozen_array("weights", self.row_weights, ndim=1)
-            check_weights("weights", weights)
-            if len(weights) != len(array):
-                raise WorkloadError(f"weights: expected {len(array)}, one per query, got {len(weights)}")
-            if np.all(weights == 1):
-                weights = None
+        weights = row_weights(self.row_weights, len(array), "query")
         if self.row_labels is not None and len(self.row_labels) != len(array):
             raise WorkloadError(f"labels: expected {len(array)}, one per query, got {len(self.row_labels)}")
-        digest = hashlib.sha256(repr(array.shape).encode() + array.tobytes())
-        digest.update(b"" if weights is None else weights.tobytes())
         object.__setattr__(self, "array", array)
         object.__setattr__(self, "row_weights", weights)
-        object.__setattr__(self, "_digest", digest.hexdigest())
 
     @property
     def rows(self) -> int:
         return len(self.array)
 
     @property
-    def key(self) -> Hashable:
-        return (self.name, self.shape, self._digest)
+    def _content(self) -> Sequence[Any]:
+        return [self.array.shape, self.array, self.row_weights]
 
-    def __eq__(self, other: object) -> bool:
-        """Compare by content."""
-        return isinstance(other, Rows) and (self.key, self.row_labels) == (other.key, other.row_labels)
-
-    def __hash__(self) -> int:
-        """Hash by content."""
-        return hash(self.key)
+    @property
+    def _words(self) -> Hashable:
+        return self.row_labels
 
     @property
     def weights(self) -> Array | None:
@@ -242,15 +215,6 @@ class Rows(Family):
                 is_range = attribute.ordered and len(inside) and inside[-1] - inside[0] == len(inside) - 1
                 found.append(None if is_range else _listed([labels[i] for i in inside]))
         return found
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **super().to_json(),
-            "array": self.array,
-            "row_weights": self.row_weights,
-            "row_labels": None if self.row_labels is None else list(self.row_labels),
-            "title": self.title,
-        }
 
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,11 +17,12 @@ from querysmasher.workload.joint import AbsDifference, Affine, Random, Rows
 from querysmasher.workload.tree import Hierarchy
 from querysmasher.workload.workload import Group, Target, Workload
 
-FAMILIES: dict[str, type[Family]] = {
-    **ONE_ATTRIBUTE,
-    **{cls.name: cls for cls in (Affine, AbsDifference, Random, Rows, Intervals, Hierarchy)},
-}
-"""Kinds of families by name, as in files. A new kind needs a file of its own and a name here."""
+FAMILIES: ChainMap[str, type[Family]] = ChainMap(
+    {cls.name: cls for cls in (Affine, AbsDifference, Random, Rows, Intervals, Hierarchy)},
+    cast("dict[str, type[Family]]", ONE_ATTRIBUTE),
+)
+"""Kinds of families by name, as in files. A new kind needs a file of its own and a name here, or in
+`ONE_ATTRIBUTE` if its name and the number of values define it."""
 
 
 def family_from_json(data: Mapping[str, Any]) -> Family:

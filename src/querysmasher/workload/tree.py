@@ -6,10 +6,9 @@ works on the nodes (`planning.lines.trees`). Small hierarchies have rows like an
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -22,7 +21,7 @@ from querysmasher.errors import WorkloadError
 from querysmasher.fields import integers, items, number, text
 from querysmasher.formatting import written_name
 from querysmasher.workload.families import Identity, Intervals
-from querysmasher.workload.family import LARGEST, Family, LineSums, check_weights, one_of
+from querysmasher.workload.family import LARGEST, ArrayFamily, Family, LineSums, check_weights, one_of
 
 Integers = NDArray[np.int64]
 
@@ -36,8 +35,8 @@ LABELLED = 1_000
 """Maximum number of queries whose labels are stored."""
 
 
-@dataclass(frozen=True, eq=False)
-class Hierarchy(Family):
+@dataclass(frozen=True, eq=False, repr=False)
+class Hierarchy(ArrayFamily):
     """One query per group of each level and, with `leaves`, one per value."""
 
     groups: tuple[Integers, ...]
@@ -51,7 +50,6 @@ class Hierarchy(Family):
     """The names of the levels, for readers and statistics."""
     row_labels: tuple[str, ...] | None = None
     """The labels of few queries."""
-    _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "hierarchy"
     axes: ClassVar[int | None] = 1
@@ -80,10 +78,6 @@ class Hierarchy(Family):
             same = all(weight == 1 for weight in weights)
             object.__setattr__(self, "level_weights", None if same else tuple(map(float, weights)))
         check_nesting(groups)
-        digest = hashlib.sha256(repr((n, self.leaves, self.level_weights)).encode())
-        for own in groups:
-            digest.update(own.tobytes())
-        object.__setattr__(self, "_digest", digest.hexdigest())
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -95,21 +89,12 @@ class Hierarchy(Family):
         return sum(self.sizes)
 
     @property
-    def key(self) -> Hashable:
-        return (self.name, self.shape, self._digest)
+    def _content(self) -> Sequence[Any]:
+        return [self.leaves, self.level_weights, *self.groups]
 
-    def __eq__(self, other: object) -> bool:
-        """Compare by content."""
-        return isinstance(other, Hierarchy) and (self.key, self.names, self.titles, self.row_labels) == (
-            other.key,
-            other.names,
-            other.titles,
-            other.row_labels,
-        )
-
-    def __hash__(self) -> int:
-        """Hash by content."""
-        return hash(self.key)
+    @property
+    def _words(self) -> Hashable:
+        return self.names, self.titles, self.row_labels
 
     @cached_property
     def weights(self) -> Array | None:
@@ -215,17 +200,6 @@ class Hierarchy(Family):
         """Return the names of the groups."""
         groups: list[str | None] = [str(group) for level in self.names for group in level]
         return groups + [None] * (self.cells if self.leaves else 0)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **super().to_json(),
-            "groups": list(self.groups),
-            "names": [list(level) for level in self.names],
-            "leaves": self.leaves,
-            "level_weights": None if self.level_weights is None else list(self.level_weights),
-            "titles": None if self.titles is None else list(self.titles),
-            "row_labels": None if self.row_labels is None else list(self.row_labels),
-        }
 
     @classmethod
     def _checked(cls, fields: dict[str, Any]) -> dict[str, Any]:

@@ -6,32 +6,37 @@ known in closed form where those of the families are.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.workload.family import Family, Places
+from querysmasher.workload.family import ArrayFamily, Family, Places
 
 
-@dataclass(frozen=True, eq=False)
-class Weighted(Family):
+@dataclass(frozen=True, eq=False, repr=False)
+class Weighted(ArrayFamily):
     """The queries of another family with new weights, which replace its own."""
 
     base: Family
     row_weights: Array
-    _digest: str = field(init=False, repr=False, default="")
 
     name: ClassVar[str] = "weighted"
 
     def __post_init__(self) -> None:
-        """Digest the weights."""
-        object.__setattr__(self, "_digest", hashlib.sha256(self.row_weights.tobytes()).hexdigest())
+        """Take over what the family says about itself, as far as other weights leave it true."""
+        base = self.base
+        for name, holds in (
+            ("closed_form", base.closed_form),
+            ("looks_alike", base.looks_alike_with(self.row_weights)),
+            ("is_tree", base.is_tree),
+            ("is_consecutive", base.is_consecutive and not base.closed_form),
+        ):
+            object.__setattr__(self, name, holds)
 
     @property
     def original(self) -> Family:
@@ -42,16 +47,8 @@ class Weighted(Family):
         return self.base.rows
 
     @property
-    def key(self) -> Hashable:
-        return (self.name, self.base.key, self._digest)
-
-    def __eq__(self, other: object) -> bool:
-        """Compare by content."""
-        return isinstance(other, Weighted) and self.key == other.key
-
-    def __hash__(self) -> int:
-        """Hash by content."""
-        return hash(self.key)
+    def _content(self) -> Sequence[Any]:
+        return [self.base.key, self.row_weights]
 
     @property
     def is_symmetric(self) -> bool:
@@ -63,6 +60,12 @@ class Weighted(Family):
 
     def _matrix(self) -> Array:
         return self.base.matrix()
+
+    def gram(self) -> Array:
+        return self.base.weighted_gram(self.row_weights)
+
+    def spans(self) -> tuple[Places, Places] | None:
+        return None if self.closed_form else self.base.spans()
 
     def answers(self, table: Array) -> Array:
         return self.base.answers(table)
@@ -78,49 +81,9 @@ class Weighted(Family):
         return str(self.base)
 
 
-@dataclass(frozen=True, eq=False)
-class WeightedSpans(Weighted):
-    """Queries about consecutive values."""
-
-    is_consecutive: ClassVar[bool] = True
-
-    def spans(self) -> tuple[Places, Places] | None:
-        return self.base.spans()
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedLevels(WeightedSpans):
-    """Queries about the nodes of a tree."""
-
-    is_tree: ClassVar[bool] = True
-    is_consecutive: ClassVar[bool] = False
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedAxis(Weighted):
-    """A family on one attribute whose weighted Gram matrix has a closed form."""
-
-    closed_form: ClassVar[bool] = True
-
-    def gram(self) -> Array:
-        return self.base.weighted_gram(self.row_weights)
-
-
-@dataclass(frozen=True, eq=False)
-class WeightedCircle(WeightedAxis):
-    """Circular ranges whose weights depend on their length only: every value looks the same."""
-
-    looks_alike: ClassVar[bool] = True
-
-
 def weighted(family: Family, weights: Array) -> Family:
     """Return the queries of a family with these weights instead of its own."""
-    kind: type[Weighted] = WeightedAxis if family.closed_form else Weighted
-    if not family.closed_form and (family.is_tree or family.is_consecutive):
-        kind = WeightedLevels if family.is_tree else WeightedSpans
-    if family.looks_alike_with(weights):
-        kind = WeightedCircle
-    return kind(family.shape, family, weights)
+    return Weighted(family.shape, family, weights)
 
 
 def by_length(weights: Array) -> Array:

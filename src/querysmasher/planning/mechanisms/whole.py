@@ -7,14 +7,12 @@ these queries, and nothing else can be answered later than what follows from the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import TooLargeError
 from querysmasher.planning.asking import nothing_to_measure
-from querysmasher.planning.cells import MergedRows, are_given, merge, work_of
+from querysmasher.planning.cells import MergedRows, merge
 from querysmasher.planning.grading import is_graded, lengths
 from querysmasher.planning.lattice import Integers, independent, integer_rows
 from querysmasher.planning.limits import limits
@@ -23,7 +21,6 @@ from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import independent_root, root_diagonal
 from querysmasher.planning.solvers.design import solve_design
 from querysmasher.planning.strategies import MergedStrategy
-from querysmasher.workload.workload import Group
 
 
 def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
@@ -31,29 +28,16 @@ def choose_whole(task: Task) -> tuple[list[Solution], list[Choice]]:
     (one,) = task.sets
     with one_core():
         most, count = limits(), task.workload.query_count
-        work = _most_work(task.workload.groups)
-        merged = merge(task.workload.schema, task.workload.groups, one.attributes, work)
+        merged = merge(task.workload.schema, task.workload.groups, one.attributes, most.whole_work)
         if merged is None:
-            msg = (
+            raise TooLargeError(
                 f"workload: mechanism='whole' measures at most {most.merged_rows:,} queries on at most "
-                f"{most.merged_cells:,} cells that they distinguish, with {work:.0e} cells × "
+                f"{most.merged_cells:,} cells that they distinguish, with {most.whole_work:.0e} cells × "
                 f"queries², got {count:,} queries. Remedies: fewer queries, or the default mechanism"
             )
-            raise TooLargeError(msg)
         solution = solve_whole(merged, task.tolerance)
     blocks = ((tuple(range(len(one.attributes))), 0),)
     return [solution], [Choice(blocks, solution.reached, solution.bound)]
-
-
-def _most_work(groups: Iterable[Group]) -> float:
-    """Return the maximum work of one step: less where some queries are tables, which can be split."""
-    most = limits()
-    return most.whole_work if all(map(are_given, groups)) else min(most.whole_work, most.mixed_whole_work)
-
-
-def whole_work(merged: MergedRows) -> float:
-    """Return the work of one step of a solver."""
-    return work_of(*merged.rows.shape)
 
 
 def root_of(merged: MergedRows) -> Array:

@@ -29,7 +29,7 @@ from querysmasher.errors import OutsideMeasuredSpaceError, TooLargeError
 from querysmasher.formatting import one_line
 from querysmasher.planning.estimator.estimator import Estimator
 from querysmasher.planning.estimator.lifting import subsets
-from querysmasher.planning.estimator.shares import Tied, tied
+from querysmasher.planning.estimator.residual import Tied, tied
 from querysmasher.planning.estimator.whole import Whole
 from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
@@ -168,7 +168,7 @@ class VarianceTable:
         self.variances = np.array([len(own) / math.fsum(own) for own in noises])
         """The noise variance of every class, at which it costs as much."""
         unit = plan.budget.unit
-        changes = [unit.squared_change(total=not plan.measured[own[0]].attributes) for own in self.sets]
+        changes = [unit.change(plan.measured[own[0]].attributes) for own in self.sets]
         self.spent = np.array([len(own) * change for own, change in zip(self.sets, changes, strict=True)])
         """The privacy cost of every class at σ² = 1."""
 

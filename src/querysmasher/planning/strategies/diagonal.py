@@ -130,11 +130,6 @@ class DiagonalStrategy(BasisStrategy):
         bases = tuple(np.ascontiguousarray(np.linalg.qr(b.T)[0].T) for b in self.bases)
         return DiagonalStrategy(bases, np.ones(self.weights.shape))
 
-    @property
-    def spread(self) -> float:
-        squares = along_axes(self.weights, 0, [np.diag((b**2).sum(axis=1)) for b in self.bases])
-        return math.sqrt(float(squares.max() / squares.min())) if squares.all() else math.inf
-
     def written_out(self) -> Array:
         product = reduce(lambda one, two: np.asarray(np.kron(one, two)), self.bases)
         return np.asarray(np.sqrt(self.weights).reshape(-1, 1) * product)
@@ -143,21 +138,19 @@ class DiagonalStrategy(BasisStrategy):
         return _round_bases(self, centres, bits)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
-        spans = (Span.of(factor.written_out()) for _, factor in rounded.factors)
+        spans = [Span.of(factor.written_out()) for _, factor in rounded.factors]
+        if not all(span.is_independent() for span in spans):
+            return math.inf
         squares = [span.coefficients(rows) ** 2 for rows, span in zip(self.bases, spans, strict=True)]
         noise = np.ones(rounded.rows) if rounded.multipliers is None else rounded.multipliers.astype(float)
         variances = along_axes(noise, 0, [s.T for s in squares]) * self.weights
         return float(variances.max()) * float(squared_sensitivity(rounded))
 
-    def survives(self, rounded: IntegerStrategy) -> bool:
-        return all(Span.of(factor.written_out()).is_independent() for _, factor in rounded.factors)
-
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         axes, factors = zip(*rounded.factors, strict=True)
         if axes != tuple((a,) for a in range(len(rounded.shape))):
-            msg = "strategy: expected one factor on all axes in order, or one per axis"
-            raise PlanError(msg)
+            raise PlanError("strategy: expected one factor on all axes in order, or one per axis")
         matrices = tuple(factor.written_out() for factor in factors)
         noise = np.ones(tuple(map(len, matrices))) if rounded.multipliers is None else rounded.multipliers
         return cls(matrices, 1.0 / noise)
@@ -228,8 +221,7 @@ class FourierStrategy(BasisStrategy):
         return np.ascontiguousarray(image.reshape(cells, cells).T)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, _round_filter(self, bits)),))
+        return self._in_integers(_round_filter(self, bits))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -310,6 +302,5 @@ def _round_filter(strategy: FourierStrategy, bits: int) -> Filter:
     ones = [np.ones(n, dtype=np.int64) for n in strategy.shape]
     made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(strategy.shape)))
     if np.any((_spectrum(made) == 0) & (strategy.spectrum > 0)):
-        msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
-        raise PlanError(msg)
+        raise PlanError("max_records: it leaves too few bits for exact integer answers; lower max_records")
     return made

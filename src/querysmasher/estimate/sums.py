@@ -15,29 +15,35 @@ has an expected squared error, weighted by l, smaller than that of e on every ta
 of the target is independent of that of y (Bock 1975). Answers are then reconstructed as a release
 reconstructs them. Queries that are measured as they are, not split, share their noise with the tables that a
 target would be made of: they are not shrunk.
+
+Then the nearest answers that counts can be are taken: non-negative, and non-decreasing along prefixes. Every
+step is a projection onto a convex set that contains the true answers, so that none increases the
+distance to them. The last step only removes what the projections along several axes leave, which is tiny.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from querysmasher.arrays import Array
+from querysmasher.arrays import Array, one_core
 from querysmasher.errors import OutsideMeasuredSpaceError
-from querysmasher.estimate.completion import Axes, fitted
-from querysmasher.estimate.evidence import Place
+from querysmasher.estimate.evidence import Place, Zeros
+from querysmasher.estimate.fitting import Axes, arranged, fitted
 from querysmasher.estimate.model import Model
-from querysmasher.estimate.monotone import plausible
 from querysmasher.planning.centre import Centre
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerStrategy
-from querysmasher.release.measurements import Measurements
 from querysmasher.release.reconstruction import Reconstruction, summed
+from querysmasher.release.release import Release
+from querysmasher.schema import Schema
 from querysmasher.workload.family import Family
-from querysmasher.workload.workload import Group
+from querysmasher.workload.workload import Group, Workload
 
 LARGEST = 4_000_000
 """Maximum number of cells of a set that is shrunk, and of entries of a matrix written out for it."""
@@ -146,7 +152,7 @@ class ShrunkStore:
     """The answers of a release, shrunk around the estimate when they are asked for."""
 
     def __init__(
-        self, release: Measurements, model: Model, asked: Mapping[int, Family | None] | None = None
+        self, release: Release, model: Model, asked: Mapping[int, Family | None] | None = None
     ) -> None:
         """Take the noisy answers, the estimate, and the queries asked for on each attribute, if known."""
         self._release = release
@@ -215,7 +221,7 @@ class ShrunkStore:
 class Shrunken:
     """Answers the queries of a release from its shrunk measurements."""
 
-    def __init__(self, release: Measurements, model: Model) -> None:
+    def __init__(self, release: Release, model: Model) -> None:
         """Take the noisy answers and the estimate."""
         self._release = release
         self._model = model
@@ -258,13 +264,13 @@ def _key(family: Family | None) -> object:
     return None if family is None else family.key
 
 
-def _answered(release: Measurements, reconstruction: Reconstruction, group: Group) -> Array:
+def _answered(release: Release, reconstruction: Reconstruction, group: Group) -> Array:
     """Return the answers to a group that was measured."""
     places = release.plan.schema.positions(group.attributes)
     return summed(group, reconstruction.marginal(places, complete=False))
 
 
-def largest_count(release: Measurements) -> float:
+def largest_count(release: Release) -> float:
     """Return the largest unbiased answer to a planned query, which counts at most all records."""
     found = [0.0]
     for group in release.workload:
@@ -273,3 +279,133 @@ def largest_count(release: Measurements) -> float:
         if counts and group.rows <= LARGEST:
             found.append(float(_answered(release, release.reconstruction, group).max()))
     return max(found)
+
+
+class Tables(Protocol):
+    """What computes tables: a model, or one in integers."""
+
+    @property
+    def total(self) -> float: ...
+    def table(self, place: Place) -> Array: ...
+    def tables(self, places: Sequence[Place]) -> Iterator[Array]: ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Answering:
+    """What answers the groups of a workload.
+
+    Counts of single cells are those of the estimated tables. Other queries are answered by the first release
+    that measured them, and by sums of cells if none did.
+    """
+
+    schema: Schema
+    tables: Callable[[Sequence[Place]], Iterator[Array]]
+    """Computes tables."""
+    shrunken: tuple[Shrunken, ...] = ()
+    """The measured sums of each release, shrunk around the estimate."""
+    zeros: Zeros | None = None
+    """The possible cells; None if all answers are sums of cells."""
+    public_total: int | None = None
+    """The number of records, if it is public."""
+
+    def answers(self, workload: Workload) -> Iterator[Array]:
+        """Iterate over the answers to each group, with an axis per family."""
+        groups = list(workload)
+        shrunk = [None if group.is_marginal else self._shrunk(group) for group in groups]
+        places = [self.schema.positions(group.attributes) for group in groups]
+        rest = [tuple(sorted(p)) for p, own in zip(places, shrunk, strict=True) if own is None]
+        with one_core():
+            tables = self.tables(rest)
+            for group, positions, own in zip(groups, places, shrunk, strict=True):
+                found = _summed(group, positions, next(tables)) if own is None else own
+                yield found if group.is_marginal else self._known(group, found)
+
+    def _shrunk(self, group: Group) -> Array | None:
+        """Return unbiased answers, shrunk around the estimate, if the group was measured."""
+        for source in self.shrunken:
+            found = source.answer(group)
+            if found is not None:
+                return self._possible(group, found)
+        return None
+
+    def _possible(self, group: Group, answers: Array) -> Array:
+        """Return the nearest answers that counts can be; zero if all cells of a query are impossible."""
+        families = [family.original for family in group.families]
+        if all(family.closed_form or family.matrix().min(initial=0.0) >= 0 for family in families):
+            answers = plausible(answers, [i for i, one in enumerate(families) if one.is_growing])
+        if self.public_total is not None and all(map(_counts, families)):
+            answers = np.minimum(answers, float(self.public_total))
+        positions = self.schema.positions(group.attributes)
+        mask = None if self.zeros is None else self.zeros.possible(tuple(sorted(positions)))
+        if mask is None:
+            return answers
+        return answers * (_summed(group, positions, mask.astype(float)) != 0)
+
+    def _known(self, group: Group, answers: Array) -> Array:
+        """Return answers of which those about all records are exactly the public number."""
+        if self.public_total is None:
+            return answers
+        often = reduce(np.multiply.outer, (_often(family.original) for family in group.families))
+        return np.where(np.isnan(often), answers, often * float(self.public_total))
+
+
+def _summed(group: Group, positions: Place, values: Array) -> Array:
+    """Return answers as sums of estimated cells."""
+    result = arranged(values, positions)
+    return result if all(family.counts_values for family in group.families) else summed(group, result)
+
+
+def _counts(family: Family) -> bool:
+    """Return whether every query counts some cells once, and no other."""
+    return family.closed_form or bool(np.isin(family.matrix(), (0, 1)).all())
+
+
+def _often(family: Family) -> Array:
+    """Return how often each query counts every cell; not a number if it does not count all equally often."""
+    if family.closed_form:
+        return np.where(family.answers(np.ones(family.shape)) == family.cells, 1.0, np.nan)
+    matrix = family.matrix()
+    return np.where(matrix.min(axis=1) == matrix.max(axis=1), matrix.max(axis=1), np.nan)
+
+
+ROUNDS = 5
+"""Number of rounds through the axes, if there are several."""
+
+SQUARES = 4_000_000
+"""Maximum number of means of intervals computed at a time."""
+
+
+def plausible(answers: Array, axes: Sequence[int]) -> Array:
+    """Return answers that are non-negative and non-decreasing along some axes, near to the given ones."""
+    for _ in range(ROUNDS if len(axes) > 1 else 1):
+        for axis in axes:
+            moved = np.moveaxis(answers, axis, -1)
+            lines = np.ascontiguousarray(moved).reshape(-1, moved.shape[-1])
+            answers = np.moveaxis(_non_decreasing(lines).reshape(moved.shape), -1, axis)
+    answers = np.maximum(answers, 0.0)
+    for axis in axes if len(axes) > 1 else ():
+        answers = np.maximum.accumulate(answers, axis=axis)
+    return answers
+
+
+def _non_decreasing(lines: Array) -> Array:
+    """Return the nearest non-decreasing lines."""
+    count, length = lines.shape
+    if length * length > SQUARES or count < 8:
+        from scipy.optimize import isotonic_regression  # noqa: PLC0415 - it would be most of a command's start
+
+        return np.stack([isotonic_regression(line).x for line in lines]) if count else lines
+    step = max(1, SQUARES // (length * length))
+    return np.concatenate([_min_max(lines[i : i + step]) for i in range(0, count, step)])
+
+
+def _min_max(lines: Array) -> Array:
+    """Return max over a ≤ i of min over b ≥ i of the mean from a to b, for all lines at once."""
+    length = lines.shape[1]
+    sums = np.concatenate([np.zeros((len(lines), 1)), np.cumsum(lines, axis=1)], axis=1)
+    first, last = np.arange(length)[:, None], np.arange(1, length + 1)[None]
+    widths = np.where(last > first, last - first, 1)
+    means = np.where(last > first, (sums[:, None, 1:] - sums[:, :-1, None]) / widths, np.inf)
+    least = np.minimum.accumulate(means[:, :, ::-1], axis=2)[:, :, ::-1]  # over b ≥ i
+    least[:, ~(last > first)] = -np.inf
+    return np.asarray(np.max(least, axis=1))
