@@ -36,7 +36,7 @@ from querysmasher.release.exploration import (
     ERRORS,
     PLANNED,
     Exploration,
-    Measurement,
+    MeasuredPhase,
     planned_digest,
     request_digest,
 )
@@ -163,8 +163,8 @@ def measure(
         counted = with_left_out(counted, dropped, phases, source, progress)
         if plan.sizes_first:
             asked = plan.asked or plan.workload
-            own = (asked, plan.budget, phases, record, max_records, options, progress, entry, counted)
-            return measure_sized(Journal(*own), compared)
+            journal = Journal(asked, phases, record, options, progress, entry, counted)
+            return measure_sized(journal, compared)
         release = Release(
             *(whole, plan.workload, plan.centres, record, store),
             entry=entry,
@@ -245,15 +245,9 @@ def _with_errors(
     progress: bool | None,
 ) -> Release:
     """Measure how far a table that was measured as planned is from its estimate, with what is left."""
-    plan = release.plan
     model = release.estimate().model
-    done = compare(
-        *(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases),
-        budget=plan.budget,
-        max_records=plan.max_records,
-        progress=progress,
-    )
-    planned = Measurement(PLANNED, 0, len(plan.measured))
+    done = compare(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases, progress)
+    planned = MeasuredPhase(PLANNED, 0, len(release.plan.measured))
     return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from typing import Any, ClassVar
 
 from querysmasher.errors import BudgetArgumentError, BudgetError, Explained, Remedy, explained_class
@@ -42,7 +43,7 @@ from querysmasher.privacy.rates import (
 from querysmasher.privacy.unit import Unit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Budget(Explained):
     """A privacy guarantee to meet: use `PrivacyCost`, `zCDP`, `GaussianDP` or `ApproxDP`.
 
@@ -87,12 +88,12 @@ class Budget(Explained):
     @cached_property
     def privacy_cost(self) -> float:
         """The β that a plan may spend in total."""
-        return self._cost()
+        raise NotImplementedError
 
     @property
     def discrete_privacy_cost(self) -> float:
         """The β that a plan may spend in total when the noise is discrete Gaussian."""
-        return self._discrete_cost()
+        return self.privacy_cost
 
     # `rho` and `mu` are cached, not plain, properties, so that a field of a subclass can replace them.
     @cached_property
@@ -130,6 +131,16 @@ class Budget(Explained):
         """
         return f"The release satisfies {self._claim()}, {self.unit.describe(person)}"
 
+    def __repr__(self) -> str:
+        """Show the amounts, and the unit of privacy where it is not the default."""
+        shown = {name: getattr(self, name) for name in self._amounts}
+        shown |= {f.name: value for f in fields(Budget) if (value := getattr(self, f.name)) != f.default}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what the budget guarantees."""
+        return f"<p><strong>{escape(repr(self))}</strong></p><p>{escape(self.describe())}</p>"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `Budget.from_json` rebuilds this budget."""
         return {"kind": type(self).__name__, **asdict(self)}
@@ -137,27 +148,21 @@ class Budget(Explained):
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Budget:
         """Rebuild a budget from what `to_json` returned."""
-        fields = dict(data)
-        kind = fields.pop("kind", None)
+        amounts = dict(data)
+        kind = amounts.pop("kind", None)
         if kind not in KINDS:
             raise BudgetError(f"kind: expected one of {sorted(KINDS)}, got {kind!r}")
         try:
-            return KINDS[kind](**fields)
+            return KINDS[kind](**amounts)
         except TypeError:
-            raise BudgetError(f"data: a {kind} does not have the fields {sorted(fields)}") from None
-
-    def _cost(self) -> float:
-        raise NotImplementedError
-
-    def _discrete_cost(self) -> float:
-        return self.privacy_cost
+            raise BudgetError(f"data: a {kind} does not have the fields {sorted(amounts)}") from None
 
     def _claim(self) -> str:
         return f"zero-concentrated differential privacy with rho = {readable(self.rho)}"
 
 
 @explained_class("qs.PrivacyCost(1.0)", BudgetArgumentError)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PrivacyCost(Budget):
     """The privacy cost β itself.
 
@@ -169,12 +174,13 @@ class PrivacyCost(Budget):
 
     _amounts: ClassVar[tuple[str, ...]] = ("cost",)
 
-    def _cost(self) -> float:
+    @cached_property
+    def privacy_cost(self) -> float:
         return self.cost
 
 
 @explained_class("qs.zCDP(rho=0.5), or qs.ApproxDP(epsilon=1.0, delta=1e-6)", BudgetArgumentError)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class zCDP(Budget):  # noqa: N801  this is how the literature writes it
     """Zero-concentrated differential privacy (Bun, Steinke 2016).
 
@@ -186,12 +192,13 @@ class zCDP(Budget):  # noqa: N801  this is how the literature writes it
 
     _amounts: ClassVar[tuple[str, ...]] = ("rho",)
 
-    def _cost(self) -> float:
+    @cached_property
+    def privacy_cost(self) -> float:
         return 2 * self.rho
 
 
 @explained_class("qs.GaussianDP(mu=1.0)", BudgetArgumentError)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianDP(Budget):
     """Gaussian differential privacy (Dong, Roth, Su 2022).
 
@@ -204,11 +211,13 @@ class GaussianDP(Budget):
     _amounts: ClassVar[tuple[str, ...]] = ("mu",)
     letter: ClassVar[str] = "mu"
 
-    def _cost(self) -> float:
+    @cached_property
+    def privacy_cost(self) -> float:
         square = self.mu**2
         return square if Fraction(square) <= Fraction(self.mu) ** 2 else math.nextafter(square, 0)
 
-    def _discrete_cost(self) -> float:
+    @property
+    def discrete_privacy_cost(self) -> float:
         msg = (
             "mu: discrete Gaussian noise satisfies no exact Gaussian-DP guarantee, so Gaussian DP with mu = "
             f"{self.mu} cannot be met with it"
@@ -225,7 +234,7 @@ class GaussianDP(Budget):
 
 
 @explained_class("qs.ApproxDP(epsilon=1.0, delta=1e-6), or qs.zCDP(rho=0.5)", BudgetArgumentError)
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ApproxDP(Budget):
     """(ε, δ)-differential privacy.
 
@@ -254,10 +263,12 @@ class ApproxDP(Budget):
 
         return peak(rho)
 
-    def _cost(self) -> float:
+    @cached_property
+    def privacy_cost(self) -> float:
         return switch(lambda cost: exact_delta(cost, self.epsilon) <= self.delta)[0]
 
-    def _discrete_cost(self) -> float:
+    @property
+    def discrete_privacy_cost(self) -> float:
         return 2 * self.rho_for_discrete
 
     def _claim(self) -> str:

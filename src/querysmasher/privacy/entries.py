@@ -331,7 +331,9 @@ class Chain:
                 else:
                     before = entries[-1].digest if entries else opening.digest
                     entry = _entry(_content(row, place, before), opening, place, before)
-                    entries.append(_same_persons(entry, (*entries, entry)[0]))
+                    if entries and entry.person != entries[0].person:
+                        raise ValueError  # noqa: TRY301 - reported below, as all that cannot be
+                    entries.append(entry)
             except (ValueError, LookupError, TypeError, QuerySmasherError, RecursionError, ArithmeticError):
                 raise FileError(
                     f"ledger: entry {place} of {path!r} was changed or removed after it was written; "
@@ -383,13 +385,6 @@ def _entry(data: Mapping[str, Any], opening: Opening, number: int, before: str) 
     entry = Entry.from_json(data, before)
     expected = (opening.identity, number, opening.label, opening.limit.unit)
     if (entry.ledger, entry.number, entry.label, entry.unit) != expected:
-        raise ValueError
-    return entry
-
-
-def _same_persons(entry: Entry, first: Entry) -> Entry:
-    """Return an entry; raise ValueError if it distinguishes persons in another way than the first one."""
-    if entry.person != first.person:
         raise ValueError
     return entry
 

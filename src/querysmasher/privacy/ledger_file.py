@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -85,7 +84,10 @@ def _write_new(file: Path, opening: Opening) -> None:
     for ending in ("", "-wal", "-shm", "-journal"):  # of a creator that was killed
         new.with_name(f"{new.name}{ending}").unlink(missing_ok=True)
     with opened(new, "rwc") as connection:
-        _use_log(connection, file)
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            msg = f"ledger: the file system of {str(file)!r} does not support a write-ahead log"
+            raise FileError(f"{msg}; use a local disk")
         connection.execute("BEGIN IMMEDIATE")
         for statement in _TABLES.strip().split(";\n"):
             connection.execute(statement)
@@ -107,30 +109,9 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _use_log(connection: sqlite3.Connection, file: Path) -> None:
-    """Switch to the write-ahead log, for which SQLite does not wait by itself."""
-    end = time.monotonic() + WAIT
-    while True:
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        except sqlite3.OperationalError as error:
-            if not _is_busy(str(error)) or time.monotonic() > end:
-                raise
-            time.sleep(0.01)
-        else:
-            break
-    if mode != "wal":
-        msg = f"ledger: the file system of {str(file)!r} does not support a write-ahead log; use a local disk"
-        raise FileError(msg)
-
-
 def _is_writable(file: Path) -> bool:
     """Return whether SQLite may write the file and its log beside it."""
     return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
-
-
-def _is_busy(message: str) -> bool:
-    return "locked" in message or "busy" in message
 
 
 def insert(connection: sqlite3.Connection, entry: Opening | Entry) -> None:
@@ -170,7 +151,7 @@ def opened(file: Path, mode: str) -> Iterator[sqlite3.Connection]:
         cause = "it is damaged"
     else:
         return
-    if _is_busy(cause):
+    if "locked" in cause or "busy" in cause:
         cause = f"other processes kept it locked for {WAIT:.0f} seconds"
     raise FileError(f"ledger: {str(file)!r} cannot be used ({cause}); nothing was measured")
 

@@ -274,7 +274,7 @@ def _rows_of(first: Places, last: Places, n: int) -> Array:
 ONE_ATTRIBUTE: dict[str, type[_OneAttribute]] = {cls.name: cls for cls in (Identity, Prefix, Range, Circular)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Intervals(ArrayFamily, _Spans):
     """`b <= a <= c` for chosen pairs b <= c."""
 

@@ -18,7 +18,7 @@ from querysmasher.attributes import Attribute
 from querysmasher.workload.family import ArrayFamily, Family, Places
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Weighted(ArrayFamily):
     """The queries of another family with new weights, which replace its own."""
 
