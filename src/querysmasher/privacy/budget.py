@@ -36,6 +36,7 @@ from querysmasher.privacy.rates import (
     peak,
     readable,
     renyi,
+    root_up,
     switch,
     zcdp_delta,
     zcdp_epsilon,
@@ -104,9 +105,7 @@ class Budget(Explained):
     @cached_property
     def mu(self) -> float:
         """The μ of Gaussian DP that corresponds to the privacy cost with continuous noise."""
-        root = math.sqrt(self.privacy_cost)
-        enough = Fraction(root) ** 2 >= Fraction(self.privacy_cost)
-        return root if enough else math.nextafter(root, math.inf)
+        return root_up(Fraction(self.privacy_cost))
 
     def delta_at(self, epsilon: float, *, discrete: bool = False) -> float:
         """Return the δ at this ε of a plan that spends the whole budget with continuous or discrete noise."""

@@ -228,17 +228,14 @@ class Ledger:
             return f"Ledger of {self.label!r} in {str(self.path)!r}, which cannot be used: {error}"
         total, delta = chain.total, self.limit.stated_delta or DELTA
         rho, epsilon = (readable(amount) for amount in (float(total.rho), total.epsilon_at(delta)))
+        entries = "entry" if len(chain.entries) == 1 else "entries"
         mu = "" if total.mu is None else f", mu = {readable(total.mu):.6g}"
         return (
-            f"Ledger of {self.label!r}: {_counted(len(chain.entries))} in {str(self.path)!r}\n"
+            f"Ledger of {self.label!r}: {len(chain.entries):,} {entries} in {str(self.path)!r}\n"
             f"  limit  {self.limit!r}\n"
             f"  spent  rho = {rho:.6g}{mu}, epsilon = {epsilon:.6g} at delta = {delta!r}\n"
             f"  left   {total.left_words(self.limit)}"
         )
-
-
-def _counted(entries: int) -> str:
-    return "1 entry" if entries == 1 else f"{entries:,} entries"
 
 
 def _now() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,6 +131,20 @@ def switch(holds: Callable[[float], bool]) -> tuple[float, float]:
     while low < (middle := (low + high) / 2) < high:
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low, high
+
+
+def rounded(exact: Fraction, *, up: bool) -> float:
+    """Return the nearest float that is not below a fraction, or with up=False not above it."""
+    near = float(exact)
+    if Fraction(near) == exact or (Fraction(near) > exact) == up:
+        return near
+    return math.nextafter(near, math.inf if up else -math.inf)
+
+
+def root_up(square: Fraction) -> float:
+    """Return the square root, rounded up."""
+    root = math.sqrt(square)
+    return root if Fraction(root) ** 2 >= square else math.nextafter(root, math.inf)
 
 
 def number(name: str, value: object, zero: bool = False) -> float:
