@@ -28,12 +28,11 @@ from querysmasher.planning.estimating import (
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import Distance, Distances
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.budget import Budget, rounded
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
-from querysmasher.privacy.rates import rounded
 from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release

@@ -12,6 +12,7 @@ from tests.privacy.test_noise import VARIANCES
 
 from querysmasher.errors import PrivacyError
 from querysmasher.privacy import noise
+from querysmasher.privacy.budget import root_up
 from querysmasher.privacy.noise import (
     DiscreteGaussian,
     FloatGaussian,
@@ -19,7 +20,6 @@ from querysmasher.privacy.noise import (
     OpenDPDiscreteGaussian,
     RoundedGaussian,
 )
-from querysmasher.privacy.rates import root_up
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,9 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import BudgetError, PrivacyError
-from querysmasher.privacy.budget import KINDS, Budget
+from querysmasher.privacy.budget import KINDS, Budget, rounded
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
-from querysmasher.privacy.rates import rounded
 from querysmasher.privacy.unit import Unit
 from querysmasher.schema import Schema
 

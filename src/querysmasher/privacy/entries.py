@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.privacy.budget import ApproxDP, Budget
+from querysmasher.privacy.budget import ApproxDP, Budget, epsilon, readable, root_up, rounded, zcdp_epsilon
 from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.rates import epsilon, readable, root_up, rounded, zcdp_epsilon
 from querysmasher.privacy.unit import Unit
 
 

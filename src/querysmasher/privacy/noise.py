@@ -58,8 +58,8 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import MissingExtraError, PrivacyError, Remedy, as_given
+from querysmasher.privacy.budget import root_up
 from querysmasher.privacy.distributions import DISTRIBUTIONS, Distribution, distribution_of
-from querysmasher.privacy.rates import root_up
 
 SMALLEST_VARIANCE = Fraction(1, 2**20)
 LARGEST_VARIANCE = Fraction(2**100)

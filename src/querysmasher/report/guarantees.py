@@ -9,9 +9,8 @@ import numpy as np
 
 from querysmasher.formatting import count, number
 from querysmasher.html import Html, element, join, scrolling, table
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.entries import Entry, Total
-from querysmasher.privacy.rates import readable
 from querysmasher.report.left_out import ALL, Counted
 
 DELTA = 1e-6
