@@ -72,8 +72,6 @@ class PlanningLimits:
     """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
     completed_cells: int = 3_000
     """Maximum number of cells on which rows without a lattice are completed to the whole space."""
-    kept_queries: int = 10_000
-    """Maximum number of queries of a group whose variances are kept."""
     checked_queries: int = 20_000
     """Maximum number of queries of a stored workload whose loss is recomputed when the plan is loaded."""
     checked_groups: int = 100
@@ -148,8 +146,6 @@ class PlanningLimits:
     """Maximum number of cells per independent query that join at a time."""
     middle_work: float = 3e8
     """Maximum of cells × queries² of one step up to which a stalled search is begun anew, more exactly."""
-    light_work: float = 1e7
-    """Cells × queries² of a design that takes milliseconds."""
     tree_steps: int = 300
     """Maximum number of steps towards the best shares of a tree's nodes."""
     tree_gap: float = 1e-5

@@ -58,7 +58,7 @@ def solve_whole(merged: MergedRows, tolerance: float, root: Array | None = None)
     count, columns = merged.rows.shape
     tame = float(own.max()) <= FAR * float(own[own > 0].min())
     work = columns * count**2
-    if tame and columns > limits().wide_columns * count and work > limits().light_work:
+    if tame and columns > limits().wide_columns * count and work > limits().quick_whole_work:
         found = _solve_wide(merged, scales, tolerance / 4)
         if found.gap <= tolerance or work > limits().middle_work:
             return found  # else the optimum is on few cells, which the other method finds better
