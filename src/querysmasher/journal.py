@@ -33,7 +33,7 @@ from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
+from querysmasher.release.exploration import ERRORS, ComparedPhase, Exploration, MeasuredPhase, Phase
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore, new_store
@@ -79,7 +79,7 @@ def compare(
     phases: Phases,
     progress: bool | None = None,
     seen: Callable[[Array], None] | None = None,
-) -> Comparison:
+) -> ComparedPhase:
     """Measure how far the table is from the estimates of some sets, at a privacy cost.
 
     `seen` is called with every estimated table.
@@ -99,7 +99,7 @@ def compare(
         shape = [schema.sizes[a] for a in sets[number]]
         return targets[number].astype(np.int64, copy=False).reshape(shape)
 
-    return Comparison(name, asked, phases.distances(asked, target, progress))
+    return ComparedPhase(name, asked, phases.distances(asked, target, progress))
 
 
 def _cells(schema: Schema, place: Place) -> int:
@@ -151,11 +151,11 @@ class Journal:
             self._store.put(start + number, answers)
         self._plans.append(plan)
         self._known = self._measured = None
-        self._done.append(Measurement(name, start, start + len(plan.measured)))
+        self._done.append(MeasuredPhase(name, start, start + len(plan.measured)))
 
     def compare(
         self, name: str, sets: Sequence[Place], cost: float, seen: Callable[[Array], None] | None = None
-    ) -> Comparison:
+    ) -> ComparedPhase:
         """Measure how far tables are from their estimates; `seen` is called with every estimate."""
         done = compare(name, sets, cost, self.model(), self.phases, self.progress, seen)
         self._done.append(done)

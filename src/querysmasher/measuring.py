@@ -36,7 +36,7 @@ from querysmasher.release.exploration import (
     ERRORS,
     PLANNED,
     Exploration,
-    Measurement,
+    MeasuredPhase,
     planned_digest,
     request_digest,
 )
@@ -179,7 +179,7 @@ def measure(
             return release
         model = release.estimate().model  # how far the table is from it is measured with what is left
         done = compare(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases, progress)
-        planned = Measurement(PLANNED, 0, len(whole.measured))
+        planned = MeasuredPhase(PLANNED, 0, len(whole.measured))
         return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 

@@ -52,16 +52,15 @@ class Errors:
 def hdmm(workload: Workload, template: str) -> Errors:
     """Return the errors of a template, at privacy cost 1."""
     if template not in TEMPLATES:
-        msg = f"template: expected one of {', '.join(TEMPLATES)}, got {as_given(template)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"template: expected one of {', '.join(TEMPLATES)}, got {as_given(template)}")
     for group in workload:
         if any(len(family.shape) > 1 for family in group.families):
-            msg = f"HDMM accepts only products of queries on single attributes; {group.describe()} is not one"
-            raise WorkloadError(msg)
+            raise WorkloadError(
+                f"HDMM accepts only products of queries on single attributes; {group.describe()} is not one"
+            )
     groups = tuple(g for g in workload if not any(_is_zero(family) for family in g.families))
     if not groups:
-        msg = "workload: all its queries are zero, so there is nothing to measure"
-        raise WorkloadError(msg)
+        raise WorkloadError("workload: all its queries are zero, so there is nothing to measure")
     with one_core():
         return TEMPLATES[template](Workload(workload.schema, groups))
 
@@ -113,8 +112,9 @@ def _kronecker(workload: Workload) -> Errors:
         if total > before + math.log1p(-CONVERGED):
             break
     if total > LARGEST:
-        msg = f"its strategy on all {len(schema)} attributes together has an error above 10^150"
-        raise TooLargeError(msg)
+        raise TooLargeError(
+            f"its strategy on all {len(schema)} attributes together has an error above 10^150"
+        )
     worst: dict[tuple[int, int], float] = {}
     families = list(kinds.values())
 
@@ -181,10 +181,9 @@ def _marginals(workload: Workload) -> Errors:
     schema = workload.schema
     d = len(schema)
     if d > MOST_ATTRIBUTES:
-        msg = (
+        raise TooLargeError(
             f"HDMM's marginals template has 2^{d} weights; at most {MOST_ATTRIBUTES} attributes are supported"
         )
-        raise TooLargeError(msg)
     sizes = np.array(schema.sizes, dtype=float)
     energy = np.zeros(2**d)
     splits: dict[object, tuple[float, float]] = {}

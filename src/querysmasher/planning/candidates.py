@@ -29,7 +29,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError
-from querysmasher.planning.allocation import allocated
+from querysmasher.planning.around import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.lattice import Integers
@@ -378,6 +378,8 @@ def beside(
     The budget is shared as if every group were answered from its own measurement, and so is its certificate.
     If `combined`, the loss is that of answers from all measurements.
     """
+    if split is not None and not unsplit:
+        return split
     unit = budget.unit
     lost = math.sqrt(sum(own.total_loss for own in unsplit))
     solutions = [] if split is None else list(split.solutions)

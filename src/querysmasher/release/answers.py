@@ -79,11 +79,10 @@ class Answers(Explained):
         `suppress` is null, which biases the rest: small counts survive where their noise is positive.
         """
         if len(self.values) > MAX_LABELS:
-            msg = (
+            raise WorkloadError(
                 f"to_frame: {len(self.values):,} labelled rows do not fit in memory; use "
                 "release.write(workload, path)"
             )
-            raise WorkloadError(msg)
         tidy = Tidy(self.workload, level, Rules(thresholds, suppress))
         tables, start = [tidy.schema.empty_table()], 0
         for group in self.workload:
@@ -111,8 +110,9 @@ class Answers(Explained):
         if isinstance(key, str):
             place = next((i for i, label in enumerate(self.workload.labels()) if label == key.strip()), None)
             if place is None:
-                msg = f"answers[{key!r}]: no query is called so; ask release.answer({key!r})"
-                raise UnknownQueryError(msg)
+                raise UnknownQueryError(
+                    f"answers[{key!r}]: no query is called so; ask release.answer({key!r})"
+                )
             key = place
         if isinstance(key, slice):
             chosen = range(len(self))[key]

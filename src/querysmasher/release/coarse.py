@@ -162,8 +162,7 @@ class CoarseRelease(Statistical):
     def marginal(self, *attributes: str) -> Marginal:
         """Return the marginal on the attributes, one of which may be the level; see `Release.marginal`."""
         if not attributes:
-            msg = "attributes: expected at least one attribute"
-            raise WorkloadError(msg)
+            raise WorkloadError("attributes: expected at least one attribute")
         schema = self.coarsening.schema
         values = self.answer(queries(schema, dict.fromkeys(attributes, "identity"))).values
         shaped = values.reshape(schema.shape(attributes))

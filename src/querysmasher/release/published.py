@@ -391,8 +391,7 @@ def _options(package: Mapping[str, Any], name: str) -> dict[str, Any]:
         if resource.get("path") == name:
             stated = resource.get("querysmasher")
             if not isinstance(stated, dict):
-                msg = f"{DESCRIPTION} does not say how {name!r} was written"
-                raise FileError(msg)
+                raise FileError(f"{DESCRIPTION} does not say how {name!r} was written")
             return {key: stated[key] for key in ("level", "thresholds", "suppress") if key in stated}
     return {}
 

@@ -100,8 +100,9 @@ class Reconstruction:
         (measured,) = self.plan.measured
         if not set(attributes) <= set(measured.attributes):
             names = ", ".join(self.plan.schema.names[a] for a in attributes)
-            msg = f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
-            raise OutsideMeasuredSpaceError(msg)
+            raise OutsideMeasuredSpaceError(
+                f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
+            )
         others = tuple(axis for axis, a in enumerate(measured.attributes) if a not in attributes)
         ordered = [a for a in measured.attributes if a in attributes]
         return self._table.sum(axis=others).transpose([ordered.index(a) for a in attributes])
@@ -195,10 +196,9 @@ def covariance(estimator: Estimator, workload: Workload, other: Workload | None 
         return _between(estimator, workload, other)
     size = workload.query_count
     if size > MAX_COVARIANCE:
-        msg = (
+        raise TooLargeError(
             f"workload: a covariance of {size:,} answers is too large; at most {MAX_COVARIANCE:,} are allowed"
         )
-        raise TooLargeError(msg)
     images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
     for start, measured, image in _starting(estimator, workload):
         noise = measured.attributes, measured.blocks
@@ -215,8 +215,7 @@ def _between(estimator: Estimator, workload: Workload, other: Workload) -> Array
     """Return the covariance of the answers to a workload with those to another one, one column each."""
     shape = workload.query_count, other.query_count
     if shape[0] * shape[1] > MAX_COVARIANCE**2:
-        msg = f"workload: a covariance of {shape[0]:,} with {shape[1]:,} answers is too large"
-        raise TooLargeError(msg)
+        raise TooLargeError(f"workload: a covariance of {shape[0]:,} with {shape[1]:,} answers is too large")
     theirs = list(_starting(estimator, other))
     only = {measured.attributes for _, measured, _ in theirs}
     result = np.zeros(shape)

@@ -192,10 +192,9 @@ class Release(Statistical, Explained):
     def _answer(self, workload: Workload) -> Answers:
         self._check(workload)
         if workload.query_count > MAX_ANSWERS:
-            msg = (
+            raise TooLargeError(
                 f"workload: {workload.query_count:,} answers do not fit in memory; use write(workload, path)"
             )
-            raise TooLargeError(msg)
         values, std = np.empty(workload.query_count), np.empty(workload.query_count)
         start = 0
         with one_core():

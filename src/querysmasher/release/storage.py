@@ -118,8 +118,7 @@ def release_from_data(data: dict[str, Any]) -> Release:
     noise = NoiseRecord(name, word(data["noise"]["description"]), data["noise"]["seeded"])
     answers = items(data["answers"])
     if len(answers) != len(measured) or not all(isinstance(one, Lazy) for one in answers):
-        msg = "answers are missing"
-        raise ValueError(msg)
+        raise ValueError("answers are missing")
     store = LoadedStore(answers, [plan.count(m) for m in measured], np.dtype(noise.distribution.dtype))
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
     person = data.get("person")
@@ -215,5 +214,4 @@ def check_release(release: Release) -> None:
 
 def _refuse_if(is_wrong: bool, why: str) -> None:
     if is_wrong:
-        msg = f"release: {why}"
-        raise PrivacyError(msg)
+        raise PrivacyError(f"release: {why}")

@@ -70,8 +70,7 @@ class FileStore:
         self._stream.seek(start)
         answers = np.empty(size, dtype=dtype)
         if self._stream.readinto(answers.data) != answers.nbytes:
-            msg = "the temporary file of the release is truncated"
-            raise OSError(msg)
+            raise OSError("the temporary file of the release is truncated")
         return answers
 
     def __iter__(self) -> Iterator[int]:
@@ -93,8 +92,7 @@ class LoadedStore:
         answers = self._arrays[number].fetch()
         fits = answers.dtype == self._dtype and answers.shape == (self._sizes[number],)
         if not fits or not np.isfinite(answers).all():
-            msg = "the file of the release does not contain the answers it declares"
-            raise FileError(msg)
+            raise FileError("the file of the release does not contain the answers it declares")
         return answers
 
 
@@ -106,11 +104,10 @@ def new_store(numbers: int) -> MemoryStore | FileStore:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     if free < size:
-        msg = (
+        raise FileError(
             f"the measurements take {size / 1e6:,.1f} MB, and the temporary folder {folder!r} has "
             f"{free / 1e6:,.1f} MB left; nothing was measured. Set TMPDIR to another folder"
         )
-        raise FileError(msg)
     return FileStore()
 
 

@@ -106,15 +106,15 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
             is not looked up.
     """
     if not isinstance(folder, str | os.PathLike):
-        msg = f"folder: expected the path of a release folder or of a release, got {as_given(folder)}"
-        raise FileError(msg)
+        raise FileError(
+            f"folder: expected the path of a release folder or of a release, got {as_given(folder)}"
+        )
     if ledger is not None and not isinstance(ledger, Ledger):
         ledger = Ledger(ledger)
     path = Path(folder)
     file = path / RELEASE if path.is_dir() else path
     if not file.is_file():
-        msg = f"folder: no file {str(file)!r}"
-        raise FileError(msg)
+        raise FileError(f"folder: no file {str(file)!r}")
     digest = sha256(file)
     try:
         release = Release.load(file)

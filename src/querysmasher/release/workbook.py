@@ -77,8 +77,7 @@ def _write_workbook(path: Path, schema: Any, about: About) -> Iterator[Write]:
                 sheet, row, names = sheets[name]
                 if row > SHEET_ROWS:
                     much = f"the table on {name!r} has more rows than a sheet of Excel"
-                    msg = f"path: {much}; use .parquet or .csv"
-                    raise FileError(msg)
+                    raise FileError(f"path: {much}; use .parquet or .csv")
                 for place, value in enumerate(cells[n] for n in names):
                     if isinstance(value, str):
                         sheet.write_string(row, place, value)
@@ -114,8 +113,7 @@ def read_workbook(path: Path) -> Content:
                 if stray:
                     found[f"{title}{WITHIN}"] = [{p: row.get(p) for p in sorted(stray)} for row in rows]
     except (zipfile.BadZipFile, ET.ParseError, KeyError) as error:
-        msg = "not a workbook"
-        raise ValueError(msg) from error
+        raise ValueError("not a workbook") from error
     notes = [
         [name.removeprefix(NOTES + WITHIN), *found.pop(name)]
         for name in [*found]
@@ -127,12 +125,10 @@ def read_workbook(path: Path) -> Content:
 
 def _read(archive: zipfile.ZipFile, name: str) -> ET.Element:
     if archive.getinfo(name).file_size > MAX_BYTES:
-        msg = "a sheet is too large"
-        raise ValueError(msg)
+        raise ValueError("a sheet is too large")
     data = archive.read(name)
     if b"<!DOCTYPE" in data[:10_000]:  # entities could expand without end
-        msg = "a sheet has a document type"
-        raise ValueError(msg)
+        raise ValueError("a sheet has a document type")
     return ET.fromstring(data)  # noqa: S314 - no document type, so no entities
 
 

@@ -150,8 +150,7 @@ class DiagonalStrategy(BasisStrategy):
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
         axes, factors = zip(*rounded.factors, strict=True)
         if axes != tuple((a,) for a in range(len(rounded.shape))):
-            msg = "strategy: expected one factor on all axes in order, or one per axis"
-            raise PlanError(msg)
+            raise PlanError("strategy: expected one factor on all axes in order, or one per axis")
         matrices = tuple(factor.written_out() for factor in factors)
         noise = np.ones(tuple(map(len, matrices))) if rounded.multipliers is None else rounded.multipliers
         return cls(matrices, 1.0 / noise)
@@ -222,8 +221,7 @@ class FourierStrategy(BasisStrategy):
         return np.ascontiguousarray(image.reshape(cells, cells).T)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, _round_filter(self, bits)),))
+        return self._in_integers(_round_filter(self, bits))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -304,6 +302,5 @@ def _round_filter(strategy: FourierStrategy, bits: int) -> Filter:
     ones = [np.ones(n, dtype=np.int64) for n in strategy.shape]
     made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(strategy.shape)))
     if np.any((_spectrum(made) == 0) & (strategy.spectrum > 0)):
-        msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
-        raise PlanError(msg)
+        raise PlanError("max_records: it leaves too few bits for exact integer answers; lower max_records")
     return made

@@ -45,7 +45,7 @@ from querysmasher.planning.strategies.line import LineStrategy
 from querysmasher.planning.strategies.strategy import CLOSE, FAINTEST, LARGEST
 from querysmasher.privacy.factors import Mirrored, Reflection
 from querysmasher.privacy.factors.filter import MOST_ROWS
-from querysmasher.privacy.factors.reflection import NAMES, smooth_length
+from querysmasher.privacy.factors.reflection import CHUNK, NAMES, smooth_length
 from querysmasher.privacy.integer_plan import IntegerStrategy
 from querysmasher.workload.family import Places
 
@@ -63,9 +63,6 @@ SAMPLES = 2_000
 
 SMOOTH = 0.1
 """Maximum misfit of a smooth function: filters in 4 bits have up to 0.07, those of moving sums over 0.2."""
-
-CHUNK = 2_000_000
-"""Number of entries that are transformed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +109,10 @@ class MirroredStrategy(LineStrategy):
         """The free lags of S^½."""
         return self.reflection.kernel(np.sqrt(self.spectrum))
 
-    def whole_rows(self) -> Array:
-        return np.vstack([self.reflection.matrix(self._root), self.extra]) * self.diagonal
+    def answers_whole(self, tables: Array) -> Array:
+        image = tables * self.diagonal
+        filtered = self.reflection.apply(self._root, image)
+        return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
 
     @property
     def squares(self) -> Array:
@@ -133,19 +132,6 @@ class MirroredStrategy(LineStrategy):
         image = self.reflection.apply(self._inverse, self.extra)  # UK
         triangle = np.linalg.cholesky(np.eye(len(image)) + image @ self.extra.T)
         return np.asarray(np.linalg.solve(triangle, image))
-
-    def transform_whole(self, rows: Array) -> Array:
-        return self._answers(self.covary_whole(rows))
-
-    @property
-    def at_balance(self) -> Array:
-        return self._answers(self.balance)
-
-    def _answers(self, tables: Array) -> Array:
-        """Return Bx for tables along their last axis."""
-        image = tables * self.diagonal
-        filtered = self.reflection.apply(self._root, image)
-        return np.concatenate([filtered, image @ self.extra.T], axis=-1) if self.extra.size else filtered
 
     def orthonormal(self) -> Self:
         ones = np.ones_like(self.spectrum), np.ones_like(self.diagonal)
@@ -242,7 +228,7 @@ class MirroredStrategy(LineStrategy):
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         if bits not in self._rounded:
-            self._rounded[bits] = IntegerStrategy(self.shape, (((0,), self._round(bits)),))
+            self._rounded[bits] = self._in_integers(self._round(bits))
         return self._rounded[bits]
 
     def _round(self, bits: int) -> Mirrored:
@@ -256,9 +242,10 @@ class MirroredStrategy(LineStrategy):
         plain = Mirrored(self.ends, kernel, diagonal.astype(np.int64), extra, shift)
         found = self._unshifted(plain)
         if found.spectrum.min() <= 0.0:
-            msg = "max_records: it leaves too few bits for exact integer answers; lower max_records"
-            raise PlanError(msg)
-        return replace(plain, shift=np.rint(found.at_balance).astype(np.int64))
+            raise PlanError(
+                "max_records: it leaves too few bits for exact integer answers; lower max_records"
+            )
+        return replace(plain, shift=np.rint(found.answers_whole(found.balance)).astype(np.int64))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
