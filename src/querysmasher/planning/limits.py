@@ -70,8 +70,6 @@ class PlanningLimits:
     """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
     completed_cells: int = 3_000
     """Maximum number of cells on which rows without a lattice are completed to the whole space."""
-    kept_queries: int = 10_000
-    """Maximum number of queries of a group whose variances are kept."""
     checked_queries: int = 20_000
     """Maximum number of queries of a stored workload whose loss is recomputed when the plan is loaded."""
     checked_groups: int = 100
