@@ -379,7 +379,7 @@ def independent_root(rows: Array) -> Array:
         values, vectors = np.linalg.eigh(rows @ rows.T if few else rows.T @ rows)
         sure = values > SURE * values[-1]
         rest = vectors[:, ~sure]
-        outside = rest @ (rest.T @ rows) if few else rows @ rest
+        outside = rest @ np.asarray(np.linalg.qr(rows.T @ rest, mode="r")).T if few else rows @ rest
         if np.all(lengths(outside) <= LOST * lengths(rows)):
             return vectors[:, sure].T @ rows if few else np.sqrt(values[sure])[:, None] * vectors[:, sure].T
     root = graded_root(rows)

@@ -31,7 +31,7 @@ from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Solution
 from querysmasher.planning.solvers.bounds import lower_bound
 from querysmasher.planning.solvers.dense import solve_dense
-from querysmasher.planning.solvers.design import Progress, fixed_point
+from querysmasher.planning.solvers.design import Iterate, Progress, fixed_point
 from querysmasher.planning.strategies import DiagonalStrategy, FourierStrategy
 from querysmasher.planning.subworkload import Block, Part, Term
 
@@ -88,27 +88,16 @@ class _DiagonalProblem:
         p = weights.reshape([s.shape[1] for s in self.squares])
         Sp = along_axes(p, 0, [s.T for s in self.squares])
         h = np.sqrt(self.g / Sp)
-        value = float(np.sqrt(self.g * Sp).sum() / math.sqrt(weights.sum()))
-        return _DiagonalDesign(self, weights, value, along_axes(h, 0, self.squares).ravel(), h)
+        leverages = along_axes(h, 0, self.squares).ravel()
+        return _DiagonalDesign(weights, leverages, float(np.sqrt(self.g * Sp).sum()), self, h)
 
 
 @dataclass(frozen=True, eq=False)
-class _DiagonalDesign:
+class _DiagonalDesign(Iterate):
     """Weights of the cells and the resulting h, with the bounds of the restricted problem."""
 
     problem: _DiagonalProblem
-    weights: Array
-    value: float
-    leverages: Array
     h: Array
-
-    @property
-    def upper(self) -> float:
-        return math.sqrt(self.value * math.sqrt(self.weights.sum()) * self.leverages.max())
-
-    @property
-    def gap(self) -> float:
-        return self.upper / self.value - 1
 
 
 def _axis_forms(terms: Sequence[Term], axis: int) -> list[Array]:

@@ -256,13 +256,9 @@ class DenseStrategy(RowsStrategy):
         return Partition(tuple(map(np.arange, self.shape)), labels)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, Matrix(self._round(centres, bits))),))
-
-    def _round(self, centres: Sequence[Integers], bits: int) -> Integers:
         """Round the rows, or their coefficients in terms of a lattice's rows."""
         if self.lattice is not None:
-            return round_on_lattice(self._on_lattice, self.lattice, bits)
+            return self._in_integers(Matrix(round_on_lattice(self._on_lattice, self.lattice, bits)))
         growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
         if bits + growth >= WORD.bit_length():
             raise PlanError(
@@ -272,8 +268,11 @@ class DenseStrategy(RowsStrategy):
         if len(rows) < math.prod(n - 1 for n in self.shape):
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
         few = len(self.shape) == 1 and bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells
-        tried = [round_rows(rows, centres, bits, scale) for scale in (SCALES if few else (1.0,))]
-        return tried[0 if len(tried) == 1 else in_order([_mean_loss(rows, found) for found in tried])[0]]
+        tried = [
+            self._in_integers(Matrix(round_rows(rows, centres, bits, scale)))
+            for scale in (SCALES if few else (1.0,))
+        ]
+        return tried[in_order([self.rounding_loss(found) for found in tried])[0] if few else 0]
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -315,8 +314,7 @@ class MergedStrategy(RowsStrategy):
         else:
             complete = len(self.matrix) == self.matrix.shape[1]
             rows = reduced(scaled(self.matrix if complete else completed(self.matrix), bits), bits)
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, Merged(self.maps, self.labels, rows)),))
+        return self._in_integers(Merged(self.maps, self.labels, rows))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -328,11 +326,3 @@ class MergedStrategy(RowsStrategy):
 def _lengths(rows: Array) -> Array:
     """Return the squared lengths of rows."""
     return np.einsum("ij,ij->i", rows, rows)
-
-
-def _mean_loss(rows: Array, rounded: Integers) -> float:
-    """Return the mean factor by which rounding multiplies the rows' variances, up to a constant."""
-    span = Span.of(rounded)
-    if not span.is_independent():
-        return math.inf
-    return float((span.coefficients(rows) ** 2).sum() * (span.rows.astype(float) ** 2).sum(axis=0).max())

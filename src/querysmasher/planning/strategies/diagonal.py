@@ -221,8 +221,7 @@ class FourierStrategy(BasisStrategy):
         return np.ascontiguousarray(image.reshape(cells, cells).T)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, _round_filter(self, bits)),))
+        return self._in_integers(_round_filter(self, bits))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:

@@ -305,8 +305,7 @@ class MatrixAxis(LineStrategy):
         return MatrixAxis(np.eye(self.shape[0]))
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        rows = reduced(scaled(self.written_out(), bits), bits)
-        return IntegerStrategy(self.shape, (((0,), Matrix(rows)),))
+        return self._in_integers(Matrix(reduced(scaled(self.written_out(), bits), bits)))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         again = self.of_integers(rounded)

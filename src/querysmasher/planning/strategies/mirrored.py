@@ -228,7 +228,7 @@ class MirroredStrategy(LineStrategy):
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
         if bits not in self._rounded:
-            self._rounded[bits] = IntegerStrategy(self.shape, (((0,), self._round(bits)),))
+            self._rounded[bits] = self._in_integers(self._round(bits))
         return self._rounded[bits]
 
     def _round(self, bits: int) -> Mirrored:

@@ -242,8 +242,8 @@ class TreeStrategy(OnForest, AxisStrategy):
         found = TreeStrategy(self.leaf_of, self.parents, multipliers**2)
         shift = np.zeros_like(multipliers)
         shift[found.measured] = np.rint(found.answers_whole(found.balance))
-        own = (multipliers.astype(np.int64), shift.astype(np.int64))
-        return IntegerStrategy(self.shape, (((0,), Tree(self.leaf_of, self.parents, *own)),))
+        whole = multipliers.astype(np.int64), shift.astype(np.int64)
+        return self._in_integers(Tree(self.leaf_of, self.parents, *whole))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         ratios = self.of_integers(rounded).node_variances / self.node_variances

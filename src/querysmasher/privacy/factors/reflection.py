@@ -13,7 +13,7 @@ circular  t(i−j)                     t(n−d) = t(d)                DFT, circu
 ========  =========================  ===========================  ====================================
 
 Eigenvalues are in the order of increasing frequency. For `circular`, each stands for a frequency and its
-mirror image. Everything here is ordinary floating point; exact products are those of `convolution`.
+mirror image. Everything here is ordinary floating point; exact products are those of `filter`.
 """
 
 from __future__ import annotations
