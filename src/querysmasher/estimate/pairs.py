@@ -135,7 +135,7 @@ class Pairs:
         """Return the target farthest from the first, independence, but no farther than the pair was found."""
         distances = np.abs(targets - targets[0]).sum(axis=(1, 2))
         best = int(distances.argmax())
-        known = self._evidence.distance(place)
+        known = self._evidence.distances.get(place)
         if known is None or distances[best] <= known:
             return targets[best]
         return targets[0] + max(known, 0.0) / distances[best] * (targets[best] - targets[0])

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import combinations, groupby
 
@@ -127,8 +128,7 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for _ in range(probes):
         signs = rng.choice([-1.0, 1.0], len(away))
         step = STEP * std * signs
-        source = Moved(model.evidence, space.residuals(step))
-        again = Model(Evidence(model.schema, (source,)), model.least)
+        again = Model(_changed(model.evidence, space.residuals(step)), model.least)
         further = noisy + step - space.coordinates(again.tables(space.sets))
         slopes += std * signs * (further - away) / (STEP * probes)
     squares, noise = space.weights * away**2, space.weights * space.variances
@@ -151,31 +151,23 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     return moves, noisy - moves * away
 
 
+def _changed(evidence: Evidence, changes: Mapping[Place, Array]) -> Evidence:
+    """Return evidence whose residuals of some sets differ by given numbers."""
+
+    def noisy(place: Place) -> Noisy | None:
+        known = evidence.noisy(place)
+        if known is None or place not in changes:
+            return known
+        return replace(known, values=known.values + changes[place])
+
+    return Evidence(evidence.schema, noisy, evidence.distances)
+
+
 def _reach(length: float, spare: float, allowed: float) -> float:
     """Return the largest number a of at most 1 with a² · length - 2a · spare of at most `allowed`."""
     if not length or length - 2 * spare <= allowed:
         return 1.0
     return (spare + math.sqrt(spare**2 + length * allowed)) / length
-
-
-class Moved:
-    """A source of noisy residuals that differ by given numbers from those of other evidence."""
-
-    def __init__(self, evidence: Evidence, changes: Mapping[Place, Array]) -> None:
-        """Take the evidence, and the changes of some sets."""
-        self._evidence = evidence
-        self._changes = changes
-
-    def noisy(self, attributes: Place) -> Noisy | None:
-        """Return the noisy residual of a set, or None if it is not measured."""
-        own = self._evidence.noisy(attributes)
-        if own is None or attributes not in self._changes:
-            return own
-        return Noisy(attributes, own.values + self._changes[attributes], own.variance)
-
-    def distance(self, attributes: Place) -> float | None:
-        """Return the noisy distance of a pair from independence, in records; None if it is not known."""
-        return self._evidence.distance(attributes)
 
 
 class Space:
