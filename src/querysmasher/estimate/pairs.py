@@ -10,7 +10,7 @@ mixture of both that is as far from independence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import combinations, pairwise
 
@@ -52,15 +52,15 @@ class Pairs:
         total: float,
         single: Callable[[int], Array],
         zeros: Zeros,
-        known: Mapping[Place, Array],
+        known: dict[Place, Array],
     ) -> None:
-        """Take what was measured, the tables on one attribute, and pairs that are known already."""
+        """Take what was measured, the tables on one attribute, and where known pairs are kept."""
         self._evidence = evidence
         self._total = total
         self._single = single
         self._zeros = zeros
         self._sizes = evidence.schema.sizes
-        self._known = dict(known)
+        self._known = known
         self._shares: dict[Place, Array] = {}
 
     def __getitem__(self, place: Place) -> Array:
