@@ -27,7 +27,7 @@ from querysmasher.estimate.errors import ErrorSource, EstimateError, EstimateErr
 from querysmasher.estimate.evidence import Evidence, Place
 from querysmasher.estimate.fitting import arranged
 from querysmasher.estimate.integers import IntegerModel
-from querysmasher.estimate.microdata import MOST, Microdata, Synthesis
+from querysmasher.estimate.microdata import MOST, Microdata
 from querysmasher.estimate.model import Model
 from querysmasher.estimate.report import write_estimate_report
 from querysmasher.estimate.risk import settled
@@ -277,8 +277,7 @@ class Estimate:
         if isinstance(records, bool) or not isinstance(records, int) or not 0 <= records <= MOST:
             msg = f"n: expected a number of records from 0 to {MOST:,}, or None, got {as_given(n)}"
             raise WorkloadError(msg)
-        synthesis = Synthesis(self.model)
-        return Microdata(synthesis, tuple(self.schema), records, drawn_seed(seed), self.about)
+        return Microdata(self.model, records, drawn_seed(seed), self.about)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimate to a file, from which `Estimate.load` returns the same answers."""

@@ -35,12 +35,11 @@ from querysmasher.estimate.fitting import (
     filled,
     fitted,
     lower_part,
-    onto_margins,
     start,
     triples,
 )
-from querysmasher.estimate.pairs import Pairs, without_sums
-from querysmasher.estimate.shrinkage import fit, shrunk
+from querysmasher.estimate.pairs import Pairs
+from querysmasher.estimate.shrinkage import towards
 from querysmasher.estimate.singles import is_rough, posterior_total, single
 
 WINDOW = 4_000_000
@@ -203,13 +202,10 @@ class Model:
         """Return tables shrunk towards targets, non-negative, with nearly the same pairs."""
         singles = self._singles(places)
         pairs = self._margins(places, 2)
-        upper = centred(targets)
-        deviations = np.stack([arranged(n.values, p) for n, p in zip(noisy, places, strict=True)]) - upper
-        prior = fit(deviations, targets, np.array([one.variance for one in noisy]))
-        change = without_sums(shrunk(deviations, targets, prior), singles)
         # three attributes exactly, where fitting is still on its way
-        lower = lower_part(singles, pairs) if len(singles) == 3 else targets - upper
-        nearest = onto_margins(lower + upper + change, lower, STEPS)
+        lower = lower_part(singles, pairs) if len(singles) == 3 else targets - centred(targets)
+        values = np.stack([arranged(n.values, p) for n, p in zip(noisy, places, strict=True)])
+        nearest = towards(targets, values, np.array([n.variance for n in noisy]), singles, lower, STEPS)
         return fitted(nearest * self._masks(places), pairs, 2)
 
     def _singles(self, places: Sequence[Place]) -> list[Array]:

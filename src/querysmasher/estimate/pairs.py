@@ -24,11 +24,10 @@ from querysmasher.estimate.fitting import (
     batches,
     centred,
     fitted,
-    onto_margins,
     quotient,
     with_margins,
 )
-from querysmasher.estimate.shrinkage import fit, shrunk
+from querysmasher.estimate.shrinkage import fit, towards
 
 LINKS = 8
 """Maximum number of chains tried for a pair: those with the strongest weakest link."""
@@ -203,20 +202,8 @@ class Pairs:
             return result
         own = targets[measured]
         known = [one for one in noisy if one is not None]
-        deviations = np.stack([one.values for one in known]) - centred(own)
-        prior = fit(deviations, own, np.array([one.variance for one in known]))
-        rows = np.stack([self._single(places[i][0]) for i in measured])
-        columns = np.stack([self._single(places[i][1]) for i in measured])
-        change = without_sums(shrunk(deviations, own, prior), [rows, columns])
-        nearest = with_margins(onto_margins(own + change, own - centred(own), steps), rows, columns)
+        values, variances = np.stack([one.values for one in known]), np.array([one.variance for one in known])
+        singles = [np.stack([self._single(places[i][axis]) for i in measured]) for axis in range(2)]
+        nearest = with_margins(towards(own, values, variances, singles, own - centred(own), steps), *singles)
         result[measured] = [self._possible(places[i], one) for i, one in zip(measured, nearest, strict=True)]
         return result
-
-
-def without_sums(changes: Array, singles: Sequence[Array]) -> Array:
-    """Return changes that sum to zero along every axis: the excess is taken off in proportion to singles."""
-    for axis, single in enumerate(singles, start=1):
-        shares = single / np.maximum(single.sum(axis=1, keepdims=True), 1e-300)
-        spread = [len(single), *(-1 if a == axis else 1 for a in range(1, changes.ndim))]
-        changes = changes - changes.sum(axis=axis, keepdims=True) * shares.reshape(spread)
-    return changes

@@ -96,18 +96,15 @@ def _small(sizes: Sequence[int], places: set[Place]) -> set[Place]:
 def _measured(model: Model, places: set[Place]) -> list[Place]:
     """Return the sets asked for of which all parts were measured, and the largest such sets below others."""
     sizes = model.schema.sizes
-    known: dict[Place, bool] = {(): model.evidence.noisy(()) is not None}
 
+    @cache
     def follows(place: Place) -> bool:
-        if place not in known:
-            has_parts = all(map(follows, combinations(place, len(place) - 1)))
-            is_empty = not math.prod(sizes[a] - 1 for a in place)
-            known[place] = has_parts and (is_empty or model.evidence.noisy(place) is not None)
-        return known[place]
+        is_known = model.evidence.noisy(place) is not None or not math.prod(sizes[a] - 1 for a in place)
+        return is_known and all(map(follows, combinations(place, len(place) - 1 if place else 1)))
 
     found: set[Place] = set()
     for place in places:
-        level: list[Place] = [()] if known[()] else []
+        level: list[Place] = [()] if follows(()) else []
         while level:  # up from the empty set, as far as measured sets go
             larger = {(*some, a) for some in level for a in place if a > max(some, default=-1)}
             found |= set(level)
@@ -144,7 +141,7 @@ def _moved(model: Model, space: Space) -> tuple[Array, Array]:
     for orders in space.blocks:
         own = np.isin(space.orders, orders)
         moves[own] = reach(own)
-    for alone in space.slices:
+    for alone in space.slices.values():
         length = max(float(squares[alone].sum()), 1e-300)
         limit = max(reach(alone), math.sqrt(ALONE * float(noise[alone].sum()) / length))
         moves[alone] = np.minimum(moves[alone], limit)
@@ -180,11 +177,12 @@ class Space:
         self._smallest = smallest
         found = {some for place in tables for some in subsets(place)}
         self.sets = sorted(found, key=lambda place: (len(place), place))
-        self.noisy = {place: evidence.noisy(place) or self._nothing(place) for place in self.sets}
+        nothing = {p: Noisy(p, np.zeros([self._sizes[a] for a in p]), 0.0) for p in self.sets}
+        self.noisy = {place: evidence.noisy(place) or nothing[place] for place in self.sets}
         counts = [math.prod(self._sizes[a] - 1 for a in place) for place in self.sets]
-        self._ends = dict(zip(self.sets, np.cumsum(counts).tolist(), strict=True))
         self.variances = np.repeat([self.noisy[place].variance for place in self.sets], counts)
-        self.slices = [slice(end - own, end) for end, own in zip(self._ends.values(), counts, strict=True)]
+        ends = np.cumsum(counts).tolist()
+        self.slices = {p: slice(end - n, end) for p, end, n in zip(self.sets, ends, counts, strict=True)}
         """The coordinates of each set."""
         self.orders = np.repeat([max(len(place), 1) for place in self.sets], counts)
         above = dict.fromkeys(self.sets, 0.0)
@@ -224,10 +222,6 @@ class Space:
             found[-2:] = [found[-2] + found[-1]]
         return found
 
-    def _nothing(self, place: Place) -> Noisy:
-        """Return the residual of a set that has no direction."""
-        return Noisy(place, np.zeros([self._sizes[a] for a in place]), 0.0)
-
     def coordinates(self, tables: Iterable[Array]) -> Array:
         """Return the coordinates of tables, one per set."""
         pairs = zip(self.sets, tables, strict=True)
@@ -237,10 +231,9 @@ class Space:
     def residuals(self, coordinates: Array) -> dict[Place, Array]:
         """Return the residuals with given coordinates."""
         found = {}
-        for place, end in self._ends.items():
-            shape = [self._sizes[a] - 1 for a in place]
-            own = coordinates[end - math.prod(shape) : end].reshape(shape)
-            found[place] = along_axes(own, 0, [_basis(self._sizes[a]).T for a in place])
+        for place, own in self.slices.items():
+            shaped = coordinates[own].reshape([self._sizes[a] - 1 for a in place])
+            found[place] = along_axes(shaped, 0, [_basis(self._sizes[a]).T for a in place])
         return found
 
     @cached_property
@@ -255,9 +248,9 @@ class Space:
         """Return which coordinate belongs to each element of a table in its bases."""
         result = np.zeros([self._sizes[a] for a in table], dtype=np.int64)
         for place in subsets(table):
-            shape = [self._sizes[a] - 1 for a in place]
+            own = self.slices[place]
             at = tuple(slice(1, None) if a in place else 0 for a in table)
-            result[at] = self._ends[place] - math.prod(shape) + np.arange(math.prod(shape)).reshape(shape)
+            result[at] = np.arange(own.start, own.stop).reshape([self._sizes[a] - 1 for a in place])
         return result
 
     def cells(self, coordinates: Array) -> list[Array]:
