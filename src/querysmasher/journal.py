@@ -184,7 +184,7 @@ class Journal:
     def model(self) -> Model:
         """Return the estimate of every table from what was measured so far."""
         if self._known is None:
-            nothing = Evidence(self.asked.schema, {}.get)
+            nothing = Evidence(self.asked.schema, lambda _: None)
             self._known = Model(Evidence.of_release(self.release()) if self._plans else nothing)
         return self._known
 
