@@ -9,8 +9,7 @@ from querysmasher.planning.lines.gram import LineGram
 from querysmasher.planning.lines.line import solve_line
 from querysmasher.planning.strategies import MatrixAxis, MirroredStrategy
 from querysmasher.privacy.factors import Reflection
-from querysmasher.workload.families import Circular, Identity, Prefix, Range
-from querysmasher.workload.weighted import weighted
+from querysmasher.workload.families import Circular, Identity, Prefix, Range, weighted
 
 LINE = 200
 
