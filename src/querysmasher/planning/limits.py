@@ -47,15 +47,13 @@ class PlanningLimits:
     whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
     beside_work: float = 2e9
-    """The same where some of the queries are tables, which can also be split."""
+    """The same where some of the queries are tables, which can also be split; also to combine both."""
     quick_whole_work: float = 3e7
     """The same for tables alone, and for any queries that are planned whole before anything is split."""
     cluster_cells: int = 200_000
     """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
     counted_cells: int = 30_000_000
     """Maximum number of cells of its attributes, whose counts are written out, unless one query has more."""
-    beside_rows: int = 2_000
-    """Maximum number of such queries in all."""
     tried_cells: int = 1_000
     """Maximum number of cells of a set of tables on which other queries leave something, to split those."""
     recentred: float = 0.8
@@ -72,8 +70,6 @@ class PlanningLimits:
     """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
     completed_cells: int = 3_000
     """Maximum number of cells on which rows without a lattice are completed to the whole space."""
-    kept_queries: int = 10_000
-    """Maximum number of queries of a group whose variances are kept."""
     checked_queries: int = 20_000
     """Maximum number of queries of a stored workload whose loss is recomputed when the plan is loaded."""
     checked_groups: int = 100

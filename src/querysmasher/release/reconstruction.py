@@ -51,9 +51,9 @@ class Reconstruction:
         self.public_total = public_total
         self.estimator = estimator
         self._numbers: Mapping[tuple[int, ...], tuple[int, ...]] = {
-            plan.measured[own[0]].attributes: own
-            for own in repeats(plan)
-            if not self._is_whole_queries(plan.measured[own[0]])
+            plan.measured[numbers[0]].attributes: numbers
+            for numbers in repeats(plan)
+            if not self._is_whole_queries(plan.measured[numbers[0]])
         }
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
         self._size = 0
@@ -204,10 +204,10 @@ def covariance(estimator: Estimator, workload: Workload, other: Workload | None 
         noise = measured.attributes, measured.blocks
         images.setdefault(noise, []).append((start, measured.variance, image))
     result = np.zeros((size, size))
-    for own in images.values():
-        rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in own])
-        stacked = np.concatenate([image for _, _, image in own])
-        result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
+    for parts in images.values():
+        rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in parts])
+        stacked = np.concatenate([image for _, _, image in parts])
+        result[np.ix_(rows, rows)] += parts[0][1] * (stacked @ stacked.T)
     return result
 
 
@@ -219,11 +219,11 @@ def _between(estimator: Estimator, workload: Workload, other: Workload) -> Array
     theirs = list(_starting(estimator, other))
     only = {measured.attributes for _, measured, _ in theirs}
     result = np.zeros(shape)
-    for start, own, image in _starting(estimator, workload, only):
+    for start, noise, image in _starting(estimator, workload, only):
         for column, measured, shared in theirs:
-            if (own.attributes, own.blocks) == (measured.attributes, measured.blocks):
-                place = slice(start, start + len(image)), slice(column, column + len(shared))
-                result[place] += own.variance * (image @ shared.T)
+            if (noise.attributes, noise.blocks) == (measured.attributes, measured.blocks):
+                block = slice(start, start + len(image)), slice(column, column + len(shared))
+                result[block] += noise.variance * (image @ shared.T)
     return result
 
 
