@@ -1,4 +1,4 @@
-# The public names, listed here and nowhere else: type checkers read this file, and so does `__init__.py`.
+# The public names, for type checkers; `__init__.py` has the table.
 
 from querysmasher.attributes import Binned as Binned
 from querysmasher.attributes import Categorical as Categorical

@@ -11,6 +11,8 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from querysmasher.errors import SchemaError, as_given, explained_class, nearest, some
+from querysmasher.formatting import one_line, preview
+from querysmasher.html import notebook, table
 
 Label = str | int | float | bool | date
 """Types of the values of an attribute."""
@@ -76,7 +78,7 @@ WORDS = ("title", "description", "unit")
 """Words about an attribute for readers."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attribute:
     """A discrete attribute: a name and its possible values, in order.
 
@@ -95,8 +97,8 @@ class Attribute:
     Titles, descriptions, units and labels are words for readers: attributes that differ only in these are
     equal.
 
-    >>> Categorical("race", ["A", "B", "unknown"], missing="unknown").missing
-    'unknown'
+    >>> Categorical("race", ["A", "B", "unknown"], missing="unknown")
+    Categorical('race', ['A', 'B', 'unknown'], missing='unknown')
     >>> Categorical("sex", [1, 2], value_labels={1: "Male", 2: "Female"}).shown
     ('Male', 'Female')
     """
@@ -247,14 +249,26 @@ class Attribute:
         meant = "" if near is None else f"; did you mean {self.literals[self.labels.index(near)]}?"
         return f"{given}{meant} (it has {some(self.literals)})"
 
+    def __repr__(self) -> str:
+        """Show the name and some values."""
+        missing = "" if self.missing is None else f", missing={literal(self.missing)}"
+        return f"{type(self).__name__}({self.name!r}, {self._stated()}{missing})"
+
+    def _stated(self) -> str:
+        """Return the values as a call states them; of many, the first ones and the last."""
+        return f"[{_few(self.values)}]"
+
+    def _repr_html_(self) -> str:
+        """Show the attribute in a notebook."""
+        rows = [(key, value) for key in WORDS if (value := getattr(self, key)) is not None]
+        rows += [("values", f"{self.size:,}: {preview(self.shown)}")]
+        rows += [] if self.missing is None else [("missing values count as", str(self.missing))]
+        return notebook(f"{self.name} ({self.kind})", table(["", ""], rows))
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "values": [*map(plain, self.values)],
-            **self._others(),
-        }
+        values = [*map(plain, self.values)]
+        return {"kind": self.kind, "name": self.name, "values": values, **self._others()}
 
     def _others(self) -> dict[str, Any]:
         """Return the optional fields that are given."""
@@ -266,7 +280,7 @@ class Attribute:
 
 
 @explained_class("qs.Categorical('sex', ['F', 'M'])")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Categorical(Attribute):
     """Values without an order: sex, region, occupation."""
 
@@ -274,7 +288,7 @@ class Categorical(Attribute):
 
 
 @explained_class("qs.Ordinal('age', range(100))")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ordinal(Attribute):
     """Values with an order: age in years, level of education."""
 
@@ -284,7 +298,7 @@ class Ordinal(Attribute):
 
 
 @explained_class("qs.Cyclic('hour', range(24))")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cyclic(Attribute):
     """Values on a circle, where the first follows the last: hour of day, month of birth."""
 
@@ -294,7 +308,7 @@ class Cyclic(Attribute):
 
 
 @explained_class("qs.Binned('income', edges=[0, 10_000, 25_000])")
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Binned(Attribute):
     """A number in ordered bins: k increasing edges define k - 1 bins.
 
@@ -348,12 +362,22 @@ class Binned(Attribute):
         """Return the condition that the number is in a bin from one to another."""
         return f"{self.edges[first]} <= {self.up_to(name, last)}"
 
+    def _stated(self) -> str:
+        return f"edges=[{_few(self.edges)}]"
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data from which `attribute_from_json` rebuilds this attribute."""
         return {"kind": self.kind, "name": self.name, "edges": list(self.edges), **self._others()}
 
 
 KINDS: dict[str, type[Attribute]] = {cls.kind: cls for cls in (Categorical, Ordinal, Binned, Cyclic)}
+
+
+def _few(values: Sequence[Label]) -> str:
+    """Return the first values and the last, as predicates write them."""
+    some_values = values if len(values) <= 5 else [*values[:3], values[-1]]
+    listed = [one_line(literal(value)) for value in some_values]
+    return ", ".join(listed if len(values) <= 5 else [*listed[:-1], "…", listed[-1]])
 
 
 def _shown(value: object) -> str:

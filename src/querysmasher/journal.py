@@ -27,13 +27,13 @@ from querysmasher.planning.estimating import (
 )
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.accounting import Distance, Distances, rounded_down
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.accounting import Distance, Distances
+from querysmasher.privacy.budget import Budget, rounded
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
 from querysmasher.privacy.phases import Phases
-from querysmasher.release.exploration import ERRORS, Comparison, Exploration, Measurement, Phase
+from querysmasher.release.exploration import ERRORS, ComparedPhase, Exploration, MeasuredPhase, Phase
 from querysmasher.release.provenance import NoiseRecord
 from querysmasher.release.release import Release
 from querysmasher.release.store import MemoryStore, new_store
@@ -77,22 +77,18 @@ def compare(
     cost: float,
     model: Model,
     phases: Phases,
-    *,
-    budget: Budget,
-    max_records: int,
     progress: bool | None = None,
     seen: Callable[[Array], None] | None = None,
-) -> Comparison:
+) -> ComparedPhase:
     """Measure how far the table is from the estimates of some sets, at a privacy cost.
 
     `seen` is called with every estimated table.
     """
-    schema = model.schema
+    schema, budget = phases.schema, phases.budget
     change = budget.unit.change()
     variance = rounded_up(MULTIPLE**2 * change * len(sets) / cost * (1 + 2**-40))
-    asked = Distances(
-        schema, budget, tuple(Distance(place, MULTIPLE, variance) for place in sets), max_records
-    )
+    distances = tuple(Distance(place, MULTIPLE, variance) for place in sets)
+    asked = Distances(schema, budget, distances, phases.max_records)
     targets = new_store(sum(_cells(schema, place) for place in sets))
     for number, table in enumerate(model.tables(sets)):
         targets.put(number, np.rint(table * MULTIPLE).astype(np.int64))
@@ -103,7 +99,7 @@ def compare(
         shape = [schema.sizes[a] for a in sets[number]]
         return targets[number].astype(np.int64, copy=False).reshape(shape)
 
-    return Comparison(name, asked, phases.distances(asked, target, progress))
+    return ComparedPhase(name, asked, phases.distances(asked, target, progress))
 
 
 def _cells(schema: Schema, place: Place) -> int:
@@ -115,10 +111,8 @@ class Journal:
     """What was asked, and the results of all phases so far."""
 
     asked: Workload
-    budget: Budget
     phases: Phases
     noise: NoiseRecord
-    max_records: int
     options: Mapping[str, float]
     progress: bool | None = None
     entry: Entry | None = None
@@ -134,6 +128,11 @@ class Journal:
     _known: Model | None = None
     """The estimate from all noisy results so far, if it was asked for."""
 
+    @property
+    def budget(self) -> Budget:
+        """The budget of all phases together."""
+        return self.phases.budget
+
     def measure_size(self, cost: float) -> float:
         """Return the number of records: measured at a privacy cost, or for nothing where it is public."""
         self.public_total = self.phases.public_total()
@@ -144,7 +143,7 @@ class Journal:
 
     def measure(self, name: str, costs: Mapping[Place, float]) -> None:
         """Measure the residuals of some sets, each at its privacy cost."""
-        plan = residual_plan(self.asked.schema, self.budget, costs, self.max_records)
+        plan = residual_plan(self.asked.schema, self.budget, costs, self.phases.max_records)
         for place, cost in costs.items():
             self.spent[place] = self.spent.get(place, 0.0) + cost
         start = sum(len(done.measured) for done in self._plans)
@@ -152,23 +151,13 @@ class Journal:
             self._store.put(start + number, answers)
         self._plans.append(plan)
         self._known = self._measured = None
-        self._done.append(Measurement(name, start, start + len(plan.measured)))
+        self._done.append(MeasuredPhase(name, start, start + len(plan.measured)))
 
     def compare(
         self, name: str, sets: Sequence[Place], cost: float, seen: Callable[[Array], None] | None = None
-    ) -> Comparison:
+    ) -> ComparedPhase:
         """Measure how far tables are from their estimates; `seen` is called with every estimate."""
-        done = compare(
-            name,
-            sets,
-            cost,
-            self.model(),
-            self.phases,
-            budget=self.budget,
-            max_records=self.max_records,
-            progress=self.progress,
-            seen=seen,
-        )
+        done = compare(name, sets, cost, self.model(), self.phases, self.progress, seen)
         self._done.append(done)
         self._known = None
         return done
@@ -237,8 +226,14 @@ def size_options(plan: Plan, cost: float) -> dict[str, float]:
 
 
 def measure_sized(journal: Journal, compared: Sequence[Place]) -> Release:
-    """Measure the number of records, then what is best for such a table, then errors of the estimate."""
-    whole, before = rounded_down(journal.phases.left), journal.phases.spent
+    """Measure the number of records, then what is best for such a table, then errors of the estimate.
+
+    Formal guarantee: that of `privacy.phases`. The number of records is measured with noise at its share of
+    the budget, or it is public. What is measured then depends on the table only through this noisy number.
+    Both phases, and the errors of the estimate if they are bought, add their exact costs, and none may exceed
+    the budget. The same noisy number gives the same second phase, so that `verify` plans it again.
+    """
+    whole, before = rounded(journal.phases.left, up=False), journal.phases.spent
     reserve = journal.options["error_share"] * whole
     budget = whole - reserve
     size = journal.measure_size(journal.options["size_share"] * budget)

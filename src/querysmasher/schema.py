@@ -72,7 +72,7 @@ class Schema(Explained):
         for predicate in self.impossible_where:
             if all(mask.all() for _, mask in conditions(self, predicate)):
                 raise SchemaError(f"impossible: {predicate!r} leaves no record possible")
-        if len(self.impossible_where) > 1 and not any_possible(self, self.impossible_where):
+        if len(self.impossible_where) > 1 and not any_possible(attributes, self.impossible_where):
             msg = f"impossible: the {len(self.impossible_where)} predicates together leave no record possible"
             raise SchemaError(msg)
 

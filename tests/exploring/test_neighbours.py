@@ -27,11 +27,11 @@ RECORD = NoiseRecord("rounded", "none", seeded=True)
 
 
 def explored(budget, phases):
-    Course(Asked(WORKLOAD), Journal(WORKLOAD, budget, phases, RECORD, 1000, OPTIONS)).run()
+    Course(Asked(WORKLOAD), Journal(WORKLOAD, phases, RECORD, OPTIONS)).run()
 
 
 def sized(budget, phases):
-    measure_sized(Journal(WORKLOAD, budget, phases, RECORD, 1000, OPTIONS), Asked(WORKLOAD).sets)
+    measure_sized(Journal(WORKLOAD, phases, RECORD, OPTIONS), Asked(WORKLOAD).sets)
 
 
 class Scripted(Phases):

@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import querysmasher as qs
-from querysmasher.errors import PlanError
 from querysmasher.planning import cells as module
 from querysmasher.planning.cells import merge, work_of
 from querysmasher.planning.limits import limits
@@ -166,12 +165,6 @@ def test_what_is_too_large_is_not_merged(limit_planning):
     assert merge(schema, qs.queries(schema, a="identity").groups, (0,)) is None
     huge = qs.queries(schema, a=[[1e100] + [0.0] * 59], b=[[1e100] + [0.0] * 59])
     assert merge(schema, huge.groups, (0, 1)) is None
-
-
-def test_the_attributes_must_include_those_of_the_groups(refuses):
-    schema = qs.Schema.of(a=3, b=2)
-    with refuses(PlanError, ValueError, "attributes"):
-        merge(schema, qs.marginals(schema, 2).groups, (0,))
 
 
 def test_queries_that_take_too_much_work_are_refused_before_they_are_written_out():

@@ -8,6 +8,7 @@ import scipy.linalg
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from querysmasher.planning.limits import limited
 from querysmasher.planning.solvers import design as design_module
 from querysmasher.planning.solvers.design import (
     Design,
@@ -124,20 +125,6 @@ def test_the_interior_point_goes_on_in_double_where_single_precision_fails(monke
     assert Design.at(R, weights).gap <= 1e-6
 
 
-@pytest.mark.parametrize("cells", [200, 400])
-def test_a_start_near_a_sparse_optimum_goes_to_the_active_cells(cells, monkeypatch, limit_planning):
-    """Same optimum from sparse weights nearby, without the fixed point, which would stall."""
-    limit_planning(light_cells=100, interior_cells=100)
-    rows = np.random.default_rng(4).standard_normal((6, cells))
-    plain = solve_design(rows, np.full(cells, 1.0), 1e-6)
-    near = np.maximum(plain.weights, 1e-3 * plain.weights.mean())
-    assert np.count_nonzero(near > near.mean() / 20) <= cells / 4
-    monkeypatch.setattr(design_module, "fixed_point", lambda *_: pytest.fail("iterated"))
-    again = solve_design(rows, near, 1e-6)
-    assert again.gap <= 1e-6
-    assert again.value == pytest.approx(plain.value, rel=2e-6)
-
-
 @given(designs())
 def test_the_strategy_of_a_design_has_unit_sensitivity_and_the_loss_it_claims(drawn):
     R, p = drawn
@@ -252,7 +239,16 @@ def test_the_active_set_finds_the_optimum_of_all_cells(seed):
     R, _ = random_design(seed, rank=4, cells=90)
     start = np.full(90, 1.0)
     whole = Design.at(R, interior_point(R, start, 1e-6))
-    design = design_module._active_set(R, Design.at(R, start / 90), 1e-5, None)
+    with limited(light_cells=10):
+        design = design_module._on_active_cells(
+            R,
+            lambda p: Design.at(R, p),
+            Design.at(R, start / 90),
+            1e-5,
+            lambda rows, near: interior_point(rows, near, 1e-6),
+            3,
+            8,
+        )
     assert design.gap <= 1e-5
     assert design.value == pytest.approx(whole.value, rel=2e-5)
     assert np.sum(design.weights > 0) < 60  # most cells never took part
@@ -260,9 +256,9 @@ def test_the_active_set_finds_the_optimum_of_all_cells(seed):
 
 def test_large_thin_problems_take_the_active_set_and_meet_the_tolerance(monkeypatch, limit_planning):
     taken = []
-    active_set = design_module._active_set
-    monkeypatch.setattr(design_module, "_active_set", lambda *a: taken.append(a) or active_set(*a))
-    limit_planning(interior_cells=100)
+    active_set = design_module._on_active_cells
+    monkeypatch.setattr(design_module, "_on_active_cells", lambda *a: taken.append(a) or active_set(*a))
+    limit_planning(light_cells=100)
     R = centred_rows(AbsDifference((14, 14)))
     assert 3 * len(R) < R.shape[1]
     design = solve_design(R, np.full(R.shape[1], 1.0), 1e-5)

@@ -145,7 +145,7 @@ def explore(
         phases = Phases(schema, budget, once, source, max_records)
         record = NoiseRecord(source.distribution.name, source.description, seed is not None)
         counted = with_left_out(counted, dropped, phases, source, progress)
-        journal = Journal(workload, budget, phases, record, max_records, options, progress, entry, counted)
+        journal = Journal(workload, phases, record, options, progress, entry, counted)
         return Course(asked, journal).run()
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from querysmasher.arrays import Array, one_core
 from querysmasher.errors import PlanError
-from querysmasher.planning.allocation import allocated
+from querysmasher.planning.around import allocated
 from querysmasher.planning.cells import MergedRows, are_given, height, merge, value_classes, work_of
 from querysmasher.planning.centre import Centre, Centres, uniform
 from querysmasher.planning.lattice import Integers
@@ -229,8 +229,10 @@ class Given:
             merged = merged_groups(workload, indexes, limits().beside_work)
             if merged is not None:
                 clusters.append(Cluster(indexes, merged, shares(merged) if centred else None))
-        few = sum(min(cluster.merged.rows.shape) for cluster in clusters) <= limits().beside_rows
-        self.clusters: list[Cluster] = clusters if few else []
+        rows = sum(min(cluster.merged.rows.shape) for cluster in clusters)
+        cells = max((cluster.merged.rows.shape[1] for cluster in clusters), default=0)
+        combining = rows**2 * max(cells, self._shared_cells())
+        self.clusters: list[Cluster] = clusters if combining <= limits().beside_work else []
         self.split = cache(self._split)
 
     def _change(self, attributes: Place) -> float:
@@ -378,6 +380,8 @@ def beside(
     The budget is shared as if every group were answered from its own measurement, and so is its certificate.
     If `combined`, the loss is that of answers from all measurements.
     """
+    if split is not None and not unsplit:
+        return split
     unit = budget.unit
     lost = math.sqrt(sum(own.total_loss for own in unsplit))
     solutions = [] if split is None else list(split.solutions)

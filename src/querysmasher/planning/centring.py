@@ -260,12 +260,15 @@ class _Axis:
 
     size: int
     centre: Array = field(init=False)
-    kept: Array = field(init=False)
-    """M."""
     start: Array | None = None
 
     def __post_init__(self) -> None:
-        self.measure(np.eye(self.size))
+        self.centre = np.full(self.size, 1.0 / self.size)
+
+    @cached_property
+    def kept(self) -> Array:
+        """M: at first that of the single values, which is not written out if no query asks for it."""
+        return (1 - 1 / self.size) * (np.eye(self.size) - 1 / self.size)
 
     @property
     def dropped(self) -> Array:

@@ -1,9 +1,8 @@
-"""Plans that measure given residuals at given privacy costs: the phases of an exploration.
+"""Plans meant for estimates: what shrinkage and maximum entropy can use best, not what is least noisy itself.
 
-The residual of an attribute set is what its marginal has beyond those of its proper subsets. All of it is
-measured, with the same noise in every direction: the best strategy for a marginal around uniform centres.
-
-Plans meant for estimates: what shrinkage and maximum entropy can use best, not what is least noisy itself.
+They measure given residuals at given privacy costs, and so do the phases of an exploration. The residual of
+an attribute set is what its marginal has beyond those of its proper subsets. All of it is measured, with the
+same noise in every direction: the best strategy for a marginal around uniform centres.
 
 On a sparse table, estimates fill in tables on three and more attributes from pairs, so only the total, single
 attributes and pairs are measured. Let u = N√c / Σn: the number of records times the root of the privacy cost,
@@ -44,20 +43,13 @@ Place = tuple[int, ...]
 """Increasing indexes of attributes."""
 
 
-def tables(schema: Schema, sets: Sequence[Place], weights: Sequence[float] | None = None) -> Workload:
+def tables(schema: Schema, sets: Sequence[Place]) -> Workload:
     """Return the workload of all cells of the marginals on some sets."""
-    own = [1.0] * len(sets) if weights is None else weights
-    return Workload(
-        schema,
-        tuple(
-            Group(
-                tuple(schema.names[a] for a in place),
-                tuple(Identity.of(schema.sizes[a]) for a in place),
-                weight,
-            )
-            for place, weight in zip(sets, own, strict=True)
-        ),
+    names, sizes = schema.names, schema.sizes
+    groups = (
+        Group(tuple(names[a] for a in place), tuple(Identity.of(sizes[a]) for a in place)) for place in sets
     )
+    return Workload(schema, tuple(groups))
 
 
 def directions(schema: Schema, place: Place) -> int:
@@ -92,14 +84,20 @@ def residual_plan(
         raise PlanError(msg)
     unit = budget.unit
     own = PrivacyCost(total, neighbours=unit.neighbours, records_per_person=unit.records_per_person)
-    options = Options.of(centering="uniform")
-    plan = plan_at(uniform(schema), tables(schema, list(costs)), own, options)
+    return integer_plan(_at_costs(tables(schema, list(costs)), own, costs), total, max_records)
+
+
+def _at_costs(workload: Workload, budget: Budget, costs: Mapping[Place, float]) -> Plan:
+    """Return a plan that measures the residual of each set at its privacy cost."""
+    best = plan_at(uniform(workload.schema), workload, budget, Options.of(centering="uniform"))
     measured = tuple(
-        replace(m, variance=unit.change(m.attributes) / costs[m.attributes])
-        for m in plan.measured
+        replace(m, variance=budget.unit.change(m.attributes) / costs[m.attributes])
+        for m in best.measured
         if m.attributes in costs
     )
-    return integer_plan(replace(plan, measured=measured), total, max_records)
+    loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
+    certificate = replace(best.certificate, value=loss)
+    return replace(best, measured=measured, weighted_loss=loss, certificate=certificate)
 
 
 def joined(plans: Sequence[IntegerPlan], budget: Budget) -> IntegerPlan:
@@ -181,9 +179,14 @@ def sized_costs(workload: Workload, budget: Budget, records: float, cost: float)
     The costs add up to `cost`. The number of records is measured again, unless it is public.
     """
     shares = estimate_shares(workload, budget, max(records, 1.0))
-    own = _measurable(workload.schema, shares, with_total=not budget.unit.total_is_public)
-    whole = math.fsum(own.values())
-    return {place: share / whole * cost for place, share in own.items()}
+    return _costs(workload.schema, budget, shares, cost)
+
+
+def _costs(schema: Schema, budget: Budget, shares: Mapping[Place, float], cost: float) -> dict[Place, float]:
+    """Return the costs of sets that have something to measure, in proportion to their shares."""
+    own = _measurable(schema, shares, with_total=not budget.unit.total_is_public)
+    total = math.fsum(own.values())
+    return {place: share / total * cost for place, share in own.items()}
 
 
 def _measurable(schema: Schema, shares: Mapping[Place, float], with_total: bool) -> dict[Place, float]:
@@ -225,25 +228,8 @@ def plan_shares(schema: Schema, budget: Budget, shares: Mapping[Place, float], m
     Every subset of a set must have a share as well. Shares need not sum to one; what a set does not need,
     because it has nothing to measure or is public, goes to the others.
     """
-    names = schema.names
-    groups = tuple(
-        Group(tuple(names[a] for a in place), tuple(Identity.of(schema.sizes[a]) for a in place))
-        for place in shares
-    )
-    best = plan_at(uniform(schema), Workload(schema, groups), budget, Options.of(centering="uniform"))
-    total = math.fsum(shares[m.attributes] for m in best.measured)
-    unit = budget.unit
-    measured = tuple(
-        replace(
-            m,
-            variance=unit.change(m.attributes)
-            * (total * (1 + 1e-12) / (shares[m.attributes] * budget.privacy_cost)),
-        )
-        for m in best.measured
-    )
-    loss = math.fsum(m.variance * m.root_loss**2 for m in measured)
-    certificate = replace(best.certificate, value=loss)
-    made = replace(best, measured=measured, weighted_loss=loss, certificate=certificate)
+    costs = _costs(schema, budget, shares, budget.privacy_cost / (1 + 1e-12))
+    made = _at_costs(tables(schema, list(shares)), budget, costs)
     check_measurable(made, max_records)
     return made
 

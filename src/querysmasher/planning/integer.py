@@ -26,9 +26,6 @@ from querysmasher.privacy.accounting import squared_sensitivity
 from querysmasher.privacy.factors import Matrix
 from querysmasher.privacy.integer_plan import IntegerMeasured, IntegerPlan, IntegerStrategy
 
-TOTAL_BITS = 14
-"""The number of records is multiplied by 2^14, so that integer noise can be as fine as planned."""
-
 WORD_BITS = 62
 """Answers stay below 2^62 in size, so that answer plus noise fits a word of 64 bits."""
 
@@ -49,7 +46,6 @@ def integer_plan(plan: Plan, privacy_cost: float, max_records: int) -> IntegerPl
     patterns: dict[Blocks, list[_Rounded]] = {}
     for m in plan.measured:
         if m.blocks not in patterns:
-            _check_fit(plan, m)
             most = MOST_VARIANCE / (largest[m.blocks] * float(stretch))
             patterns[m.blocks] = rounder.blocks(m, most, limits().most_bits)
     _share_centres(plan, patterns)
@@ -96,24 +92,11 @@ def _largest_variances(plan: Plan) -> dict[Blocks, float]:
     largest: dict[Blocks, float] = {}
     for m in plan.measured:
         if not 0 < m.variance < math.inf:
-            msg = f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
-            raise PlanError(msg)
+            raise PlanError(
+                f"plan: expected a positive noise variance for every attribute set, got {m.variance}"
+            )
         largest[m.blocks] = max(m.variance, largest.get(m.blocks, 0.0))
     return largest
-
-
-def _check_fit(plan: Plan, measured: Measured) -> None:
-    """Refuse strategies that do not fit their attributes: a plan may come from a file."""
-    sizes, solutions, own = plan.workload.schema.sizes, plan.solutions, measured.attributes
-    fit = sorted(a for axes, _ in measured.blocks for a in axes) == list(range(len(own)))
-    fit = fit and all(0 <= a < len(sizes) and len(plan.centres[a]) == sizes[a] for a in own)
-    if not fit or not all(
-        0 <= number < len(solutions)
-        and solutions[number].strategy.shape == tuple(sizes[own[a]] for a in axes)
-        for axes, number in measured.blocks
-    ):
-        msg = f"plan: a strategy does not fit its attribute set {own}"
-        raise PlanError(msg)
 
 
 def _share_centres(plan: Plan, patterns: Mapping[Blocks, list[_Rounded]]) -> None:
@@ -172,11 +155,10 @@ class _Rounder:
         No row multiplies the noise variance by more than `most`.
         """
         if most < 2:
-            msg = (
+            raise PlanError(
                 "budget: expected a noise variance of at most 2^100, got a larger one; use a larger budget "
                 "or smaller targets"
             )
-            raise PlanError(msg)
         if not measured.attributes:
             return [_total(min(self.room - 1, int(math.log2(most)) // 2))]
         why = "too few"
@@ -188,12 +170,11 @@ class _Rounder:
                     return found
                 why = "in which some queries are lost: they differ too much in weight or size"
         names = ", ".join(self.plan.workload.schema.names[a] for a in measured.attributes)
-        msg = (
+        raise PlanError(
             f"max_records: it leaves at most {self.room} bits for exact integer answers on ({names}), {why}; "
             "lower max_records, or plan fewer attributes at a time, or use weights that differ less, or rows "
             "of fewer digits"
         )
-        raise PlanError(msg)
 
     def _refine(self, measured: Measured, found: list[_Rounded], own: int, most: float) -> None:
         """Give more bits to the block that loses most, while that helps and fits."""
@@ -230,8 +211,8 @@ class _Rounder:
 
 
 def _total(room: int) -> _Rounded:
-    """Return the strategy that measures a multiple of the number of records."""
-    multiple = 2 ** max(0, min(TOTAL_BITS, room))
+    """Return the strategy that measures a multiple of the number of records, for noise as fine as planned."""
+    multiple = 2 ** max(0, min(limits().most_bits, room))
     return _Rounded(
         None, IntegerStrategy((), (((), Matrix(np.array([[multiple]]))),)), Fraction(multiple) ** 2
     )

@@ -47,15 +47,13 @@ class PlanningLimits:
     whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
     beside_work: float = 2e9
-    """The same where some of the queries are tables, which can also be split."""
+    """The same where some of the queries are tables, which can also be split; also to combine both."""
     quick_whole_work: float = 3e7
     """The same for tables alone, and for any queries that are planned whole before anything is split."""
     cluster_cells: int = 200_000
     """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
     counted_cells: int = 30_000_000
     """Maximum number of cells of its attributes, whose counts are written out, unless one query has more."""
-    beside_rows: int = 2_000
-    """Maximum number of such queries in all."""
     tried_cells: int = 1_000
     """Maximum number of cells of a set of tables on which other queries leave something, to split those."""
     recentred: float = 0.8
@@ -72,8 +70,6 @@ class PlanningLimits:
     """Maximum of queries × nodes of a hierarchy for queries that are not about its nodes."""
     completed_cells: int = 3_000
     """Maximum number of cells on which rows without a lattice are completed to the whole space."""
-    kept_queries: int = 10_000
-    """Maximum number of queries of a group whose variances are kept."""
     checked_queries: int = 20_000
     """Maximum number of queries of a stored workload whose loss is recomputed when the plan is loaded."""
     checked_groups: int = 100
@@ -122,34 +118,16 @@ class PlanningLimits:
     """Maximum number of cells of a block that takes milliseconds: these are solved in turn, on one core."""
     threaded_cells: int = 1_200
     """Maximum number of cells of a block that is solved on one core, if it is the only heavy one."""
-    interior_cells: int = 1_200
-    """Maximum number of cells for the interior-point method; beyond, it runs on the active ones only."""
     interior_work: float = 1e9
     """Queries × active cells² of its steps up to which it removes gaps that are small already."""
     bounded_cells: int = 500
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     bounded_work: float = 1e8
     """Maximum of cells × queries² of a larger one, for its queries that tie attributes together."""
-    blends: tuple[float, ...] = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
-    """Shares of the strongest term's Gram that structured strategies try in the blend of an axis."""
-    rotations: int = 3
-    """Number of an axis's Grams that structured strategies try to make diagonal."""
-    screening_steps: int = 8
-    """Number of iterations after which structured candidates are compared."""
-    final_steps: int = 120
-    """Maximum number of iterations of the best structured candidate."""
-    wide_steps: int = 15
-    """Effort to weigh few queries on many cells, in steps over all cells: where these take long."""
-    wide_work: float = 2e10
-    """The same, in cells × queries² of all steps: where these take little time."""
-    active_cells: int = 30
-    """Number of cells per independent query that take part first."""
-    joining_cells: int = 12
-    """Maximum number of cells per independent query that join at a time."""
-    middle_work: float = 3e8
-    """Maximum of cells × queries² of one step up to which a stalled search is begun anew, more exactly."""
+    wide_work: float = 4e10
+    """Maximum of cells × queries² of all further steps to weigh them, if three rounds do not take more."""
     light_work: float = 1e7
-    """Cells × queries² of a design that takes milliseconds."""
+    """Cells × queries² up to which few queries on many cells are weighed in double precision."""
     tree_steps: int = 300
     """Maximum number of steps towards the best shares of a tree's nodes."""
     tree_gap: float = 1e-5
@@ -160,28 +138,6 @@ class PlanningLimits:
     """Maximum number of steps that raise that bound."""
     tree_closeness: int = 10
     """It is raised until the gap is this many times smaller than the tolerance, or no more."""
-    filling_steps: int = 50
-    """Maximum number of steps towards a strategy that fills its budget on all cells."""
-    nearly_full: float = 0.8
-    """With a rank of at least this fraction of the cells, the Gram matrix is decomposed rather than M."""
-    interior_steps: int = 40
-    """Maximum number of steps of the interior-point method."""
-    interior_patience: int = 15
-    """After this many, three times the usual number, the weights are too close to zero to continue."""
-    plain_steps: int = 60
-    """Maximum number of further steps if scales are far apart, where other methods may stall."""
-    axis_gap: float = 1e-3
-    """Gap to which the weights of one axis are found in a bound; any weights bound the loss."""
-    wide_first_steps: int = 8
-    """Number of steps on all cells before most of them are left out."""
-    wide_inner_steps: int = 30
-    """Maximum number of steps before cells join and leave."""
-    wide_patience: int = 8
-    """The search ends after this many rounds in a row that hardly narrow the gap."""
-    wide_narrowing: float = 0.95
-    """Fraction of the gap that such a round leaves at least."""
-    leaving_weight: float = 1e-4
-    """Cells with less than this fraction of the largest weight leave."""
     line_trials: int = 20
     """Maximum number of points tried along one direction of a search."""
     filling_bisections: int = 100
@@ -190,8 +146,6 @@ class PlanningLimits:
     """The same of Newton's method within each."""
     whole_nearness: int = 5
     """Tolerances within which a plan of many whole queries is good enough, if more takes minutes."""
-    wide_columns: int = 4
-    """With more columns per query than this, designs are found by the method for wide rows."""
 
     # --- the bits of strategies in integers ---
 

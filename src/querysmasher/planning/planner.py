@@ -1,7 +1,4 @@
-"""Make a plan: choose centres and strategies, and share the budget.
-
-What makes plans with given options: for any objective, with groups split or not.
-"""
+"""Make a plan: choose centres and strategies, and share the budget, for any objective."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from querysmasher.planning.asking import check_asked, check_scales, check_sizes,
 from querysmasher.planning.candidates import Planned, Unsplit, beside, best_candidate, without
 from querysmasher.planning.centre import Centres, uniform
 from querysmasher.planning.estimating import check_purpose, plan_estimate
-from querysmasher.planning.integer import MAX_RECORDS, check_measurable, refusal
+from querysmasher.planning.integer import MAX_RECORDS, refusal
 from querysmasher.planning.limits import limits
 from querysmasher.planning.lines.splitting import check_cells, large_attributes, searched_without_matrices
 from querysmasher.planning.mechanisms.basis import choose_bases
@@ -224,7 +221,7 @@ class Planner:
         asked = joined.workload
         if objective == "worst":
             aims = targets_of(asked)
-            plan = self._measurable(lambda fresh: plan_worst(asked, aims, fresh(budget, None))[0])
+            plan = self._measurable(lambda at: plan_worst(asked, aims, self._fresh(budget, at))[0])
         elif workload.has_targets:
             plan = self._within(asked, budget, insufficient)
         else:
@@ -238,7 +235,7 @@ class Planner:
         if not missed and missed_by(as_measured(free, self.max_records)) <= MET:
             return free
         aimed, least = workload, None
-        best = self._measurable(lambda fresh: plan_within(aimed, budget, fresh))
+        best = self._measurable(lambda at: plan_within(aimed, budget, self._around(at)))
         if best is None or best.gap > limits().objective_gap * self.options.tolerance:
             least = self._least(workload, with_cost(budget, 1.0))
             cost = least.plan.budget.privacy_cost
@@ -248,7 +245,7 @@ class Planner:
                 slack = 1 + SCALED * self.options.tolerance
                 aimed = replace_targets(workload, math.sqrt(cost / budget.privacy_cost) * slack)
             if cost <= budget.privacy_cost or best is None:
-                other = self._measurable(lambda fresh: plan_within(aimed, budget, fresh, least))
+                other = self._measurable(lambda at: plan_within(aimed, budget, self._around(at), least))
                 best = min(filter(None, (best, other)), key=lambda plan: plan.weighted_loss)
         bound, factor = best.weighted_loss / (1 + best.gap) ** 2, 1.0
         for _ in range(limits().rounding_rounds):
@@ -275,49 +272,38 @@ class Planner:
         """Return the plan of least cost that meets all targets, also as measured."""
         found: list[Least] = []
 
-        def make(fresh: Fresh) -> Plan:
-            found.append(plan_least(workload, budget, fresh))
+        def make(centres: Centres | None) -> Plan:
+            found.append(plan_least(workload, budget, self._around(centres)))
             return found[-1].plan
 
         plan = self._measurable(make)
         return replace(found[-1], plan=at_measured_cost(plan, self.max_records))
 
-    def _measurable(self, make: Callable[[Fresh], P]) -> P:
-        """Return a plan, around uniform centres if it cannot be measured around others."""
-        best = make(self._fresh)
+    def _measurable(self, make: Callable[[Centres | None], P]) -> P:
+        """Return a plan around the best centres, or around uniform ones if it cannot be measured there."""
+        best = make(None)
         if best is None:
             return best
-        try:
-            check_measurable(best, self.max_records)
-        except PlanError:
-            even = uniform(best.workload.schema)
-            if best.centres == even:
-                raise
-            best = make(self._around(even))  # whose rows are smaller integers
-            if best is not None:
-                check_measurable(best, self.max_records)
+        refused, even = refusal(best, self.max_records), uniform(best.workload.schema)
+        if refused is not None and best.centres != even:
+            best = make(even)  # whose rows are smaller integers
+            refused = None if best is None else refusal(best, self.max_records)
+        if refused is not None:
+            raise refused
         return best
 
-    def _around(self, centres: Centres) -> Fresh:
-        """Return what starts planning around given centres only."""
+    def _around(self, centres: Centres | None) -> Fresh:
+        """Return what starts planning around given centres only, if any."""
+        if centres is None:
+            return self._fresh
         return lambda budget, _, whole=None: self._fresh(budget, centres, whole)
 
     def _fresh(self, budget: Budget, centres: Centres | None, whole: Wholes | None = None, /) -> Replan:
         """Return what plans with other weights, around the best centres or around given ones."""
-
-        def split(asked: Workload, centres: Centres | None, tolerance: float, /) -> Plan:
-            """Plan with all groups split, around given centres or the best ones."""
-            options = replace(self.options, tolerance=tolerance)
-            if centres is None:
-                return plan_around_best(
-                    asked, budget, options, self.bases, self.far_apart, self.progress, self.large
-                )
-            return plan_at(centres, asked, budget, options, self.bases, self.progress, self.large)
-
         return Replan(
             lambda asked, planned: self._arranged(asked, budget, planned, centred=False),
             lambda asked, unsplit: self._planned(asked, budget, unsplit),
-            split,
+            lambda asked, centres, tolerance: self._split(asked, budget, centres, tolerance),
             budget,
             self.options.tolerance,
             centres,
@@ -339,41 +325,29 @@ class Planner:
         return made
 
     def _planned(self, workload: Workload, budget: Budget, unsplit: Sequence[Unsplit]) -> Plan | PlanError:
-        """Plan with some groups whole, around the best centres at which the plan can be measured, if any.
+        """Plan with some groups whole; return a plan that can be measured, or why there is none."""
+        rest, tolerance = without(workload, unsplit), self.options.tolerance
 
-        Return a plan, or why there is none.
-        """
-        rest = without(workload, unsplit)
-        even = uniform(workload.schema)
-        try:
-            split = None if rest is None else self._split(rest, budget, None)
+        def around(centres: Centres | None) -> Plan:
+            split = None if rest is None else self._split(rest, budget, centres, tolerance)
             if rest is not None and split is not None and unsplit:
                 positive = tuple(centre.positive() for centre in split.centres)
                 if positive != split.centres:  # rows measured whole are compared in the mean over centres
-                    split = self._split(rest, budget, positive)
-            plan = self._beside(split, unsplit, workload, budget)
-            refused = refusal(plan, self.max_records)
-            if refused is not None and rest is not None and plan.centres != even:
-                split = self._split(rest, budget, even)  # whose rows are smaller integers
-                plan = self._beside(split, unsplit, workload, budget)
-                refused = refusal(plan, self.max_records)
+                    split = self._split(rest, budget, positive, tolerance)
+            return beside(split, unsplit, workload, budget, tolerance)
+
+        try:
+            return self._measurable(around)
         except PlanError as error:  # too large to split, or nothing to measure
             return error
         except OutsideMeasuredSpaceError as error:  # rounding errors hide what is measured
             return PlanError(str(error))
-        return plan if refused is None else refused
 
-    def _split(self, workload: Workload, budget: Budget, centres: Centres | None) -> Plan:
+    def _split(self, workload: Workload, budget: Budget, centres: Centres | None, tolerance: float) -> Plan:
         """Plan with all groups split, around given centres or the best ones."""
-        options = self.options, self.bases
+        options = replace(self.options, tolerance=tolerance)
         if centres is None:
-            return plan_around_best(workload, budget, *options, self.far_apart, self.progress, self.large)
-        return plan_at(centres, workload, budget, *options, self.progress, self.large)
-
-    def _beside(
-        self, split: Plan | None, unsplit: Sequence[Unsplit], workload: Workload, budget: Budget
-    ) -> Plan:
-        """Return a plan of all groups."""
-        if split is not None and not unsplit:
-            return split
-        return beside(split, unsplit, workload, budget, self.options.tolerance)
+            return plan_around_best(
+                workload, budget, options, self.bases, self.far_apart, self.progress, self.large
+            )
+        return plan_at(centres, workload, budget, options, self.bases, self.progress, self.large)

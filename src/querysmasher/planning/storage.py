@@ -78,14 +78,14 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
         Measured(attributes, patterns[whole(pattern)], variance, root, groups)
         for attributes, groups, pattern, variance, root in zip(
             unragged(data["measured"]),
-            unragged(data["whole"]) if "whole" in data else [()] * len(integers(data["pattern_of"], 1)),
+            unragged(data["whole"]),
             integers(data["pattern_of"], 1).tolist(),
             floats(data["variances"], 1).tolist(),
             floats(data["root_losses"], 1).tolist(),
             strict=True,
         )
     )
-    asked = data.get("asked")
+    asked = data["asked"]
     plan = Plan(
         workload,
         Budget.from_json(data["budget"]),
@@ -99,7 +99,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
         centering=word(data["centering"]),
         tolerance=number(data["tolerance"], 0, 1),
         asked=None if asked is None else workload_from_data(asked),
-        sizes_first=data.get("sizes_first", False) is True,
+        sizes_first=data["sizes_first"] is True,
     )
     check_plan(plan)
     return plan
@@ -107,8 +107,7 @@ def plan_from_data(data: dict[str, Any]) -> Plan:
 
 def _certificate(data: dict[str, Any]) -> Certificate:
     if "certificate" not in data:
-        msg = "plan: an earlier version of querysmasher wrote it; plan again"
-        raise PlanError(msg)
+        raise PlanError("plan: an earlier version of querysmasher wrote it; plan again")
     value, bound = (number(one, 0, math.inf) for one in items(data["certificate"]))
     return Certificate(value, bound, text(data["objective"], (*OBJECTIVES, LEAST)))
 

@@ -61,8 +61,7 @@ class Provenance:
             if field.name == "date":
                 object.__setattr__(self, "date", _day(given))
             elif given is not None and not (isinstance(given, str) and given.strip()):
-                msg = f"{field.name}: expected a non-empty string, got {as_given(given)}"
-                raise FileError(msg)
+                raise FileError(f"{field.name}: expected a non-empty string, got {as_given(given)}")
 
     def to_json(self) -> dict[str, str]:
         """Return the words that are given, as plain data."""
@@ -83,5 +82,4 @@ def _day(given: object) -> Date | None:
     try:
         return Date.fromisoformat(given)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        msg = f"date: expected a date such as '2024-03-01', got {as_given(given)}"
-        raise FileError(msg) from None
+        raise FileError(f"date: expected a date such as '2024-03-01', got {as_given(given)}") from None

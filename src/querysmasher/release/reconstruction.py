@@ -51,9 +51,9 @@ class Reconstruction:
         self.public_total = public_total
         self.estimator = estimator
         self._numbers: Mapping[tuple[int, ...], tuple[int, ...]] = {
-            plan.measured[own[0]].attributes: own
-            for own in repeats(plan)
-            if not self._is_whole_queries(plan.measured[own[0]])
+            plan.measured[numbers[0]].attributes: numbers
+            for numbers in repeats(plan)
+            if not self._is_whole_queries(plan.measured[numbers[0]])
         }
         self._kept: OrderedDict[tuple[int, ...], Array] = OrderedDict()
         self._size = 0
@@ -100,8 +100,9 @@ class Reconstruction:
         (measured,) = self.plan.measured
         if not set(attributes) <= set(measured.attributes):
             names = ", ".join(self.plan.schema.names[a] for a in attributes)
-            msg = f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
-            raise OutsideMeasuredSpaceError(msg)
+            raise OutsideMeasuredSpaceError(
+                f"the marginal on ({names}) cannot be reconstructed: the release measures other queries"
+            )
         others = tuple(axis for axis, a in enumerate(measured.attributes) if a not in attributes)
         ordered = [a for a in measured.attributes if a in attributes]
         return self._table.sum(axis=others).transpose([ordered.index(a) for a in attributes])
@@ -195,19 +196,18 @@ def covariance(estimator: Estimator, workload: Workload, other: Workload | None 
         return _between(estimator, workload, other)
     size = workload.query_count
     if size > MAX_COVARIANCE:
-        msg = (
+        raise TooLargeError(
             f"workload: a covariance of {size:,} answers is too large; at most {MAX_COVARIANCE:,} are allowed"
         )
-        raise TooLargeError(msg)
     images: dict[tuple[tuple[int, ...], Blocks], list[tuple[int, float, Array]]] = {}
     for start, measured, image in _starting(estimator, workload):
         noise = measured.attributes, measured.blocks
         images.setdefault(noise, []).append((start, measured.variance, image))
     result = np.zeros((size, size))
-    for own in images.values():
-        rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in own])
-        stacked = np.concatenate([image for _, _, image in own])
-        result[np.ix_(rows, rows)] += own[0][1] * (stacked @ stacked.T)
+    for parts in images.values():
+        rows = np.concatenate([np.arange(first, first + len(image)) for first, _, image in parts])
+        stacked = np.concatenate([image for _, _, image in parts])
+        result[np.ix_(rows, rows)] += parts[0][1] * (stacked @ stacked.T)
     return result
 
 
@@ -215,16 +215,15 @@ def _between(estimator: Estimator, workload: Workload, other: Workload) -> Array
     """Return the covariance of the answers to a workload with those to another one, one column each."""
     shape = workload.query_count, other.query_count
     if shape[0] * shape[1] > MAX_COVARIANCE**2:
-        msg = f"workload: a covariance of {shape[0]:,} with {shape[1]:,} answers is too large"
-        raise TooLargeError(msg)
+        raise TooLargeError(f"workload: a covariance of {shape[0]:,} with {shape[1]:,} answers is too large")
     theirs = list(_starting(estimator, other))
     only = {measured.attributes for _, measured, _ in theirs}
     result = np.zeros(shape)
-    for start, own, image in _starting(estimator, workload, only):
+    for start, noise, image in _starting(estimator, workload, only):
         for column, measured, shared in theirs:
-            if (own.attributes, own.blocks) == (measured.attributes, measured.blocks):
-                place = slice(start, start + len(image)), slice(column, column + len(shared))
-                result[place] += own.variance * (image @ shared.T)
+            if (noise.attributes, noise.blocks) == (measured.attributes, measured.blocks):
+                block = slice(start, start + len(image)), slice(column, column + len(shared))
+                result[block] += noise.variance * (image @ shared.T)
     return result
 
 

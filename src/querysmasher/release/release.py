@@ -148,7 +148,7 @@ class Release(Statistical, Explained):
                 strategies.append(
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
-        measured = [tuple(self._noises(own, twins)) for own in repeats(self.plan)]
+        measured = [tuple(self._noises(numbers, twins)) for numbers in repeats(self.plan)]
         return Estimator.of(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
@@ -192,10 +192,9 @@ class Release(Statistical, Explained):
     def _answer(self, workload: Workload) -> Answers:
         self._check(workload)
         if workload.query_count > MAX_ANSWERS:
-            msg = (
+            raise TooLargeError(
                 f"workload: {workload.query_count:,} answers do not fit in memory; use write(workload, path)"
             )
-            raise TooLargeError(msg)
         values, std = np.empty(workload.query_count), np.empty(workload.query_count)
         start = 0
         with one_core():
@@ -259,8 +258,8 @@ class Release(Statistical, Explained):
             factors, multiples = [], np.ones(())
             for axes, which in measured.blocks:
                 strategy = plan.strategies[which]
-                for own, factor in strategy.factors:
-                    factors.append((tuple(names[axes[a]] for a in own), factor.written_out()))
+                for factor_axes, factor in strategy.factors:
+                    factors.append((tuple(names[axes[a]] for a in factor_axes), factor.written_out()))
                 kept = np.ones(strategy.rows) if strategy.multipliers is None else strategy.multipliers
                 multiples = np.multiply.outer(multiples, kept)
             answers = self.store[number].astype(float).reshape(multiples.shape)

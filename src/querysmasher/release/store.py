@@ -70,8 +70,7 @@ class FileStore:
         self._stream.seek(start)
         answers = np.empty(size, dtype=dtype)
         if self._stream.readinto(answers.data) != answers.nbytes:
-            msg = "the temporary file of the release is truncated"
-            raise OSError(msg)
+            raise OSError("the temporary file of the release is truncated")
         return answers
 
     def __iter__(self) -> Iterator[int]:
@@ -93,8 +92,7 @@ class LoadedStore:
         answers = self._arrays[number].fetch()
         fits = answers.dtype == self._dtype and answers.shape == (self._sizes[number],)
         if not fits or not np.isfinite(answers).all():
-            msg = "the file of the release does not contain the answers it declares"
-            raise FileError(msg)
+            raise FileError("the file of the release does not contain the answers it declares")
         return answers
 
 
@@ -106,11 +104,10 @@ def new_store(numbers: int) -> MemoryStore | FileStore:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     if free < size:
-        msg = (
+        raise FileError(
             f"the measurements take {size / 1e6:,.1f} MB, and the temporary folder {folder!r} has "
             f"{free / 1e6:,.1f} MB left; nothing was measured. Set TMPDIR to another folder"
         )
-        raise FileError(msg)
     return FileStore()
 
 
@@ -121,25 +118,25 @@ def _discard(stream: IO[bytes]) -> None:
 
 def repeats(plan: IntegerPlan) -> list[tuple[int, ...]]:
     """Return the indexes of the measurements of each attribute set by the same strategies, in order."""
-    found: dict[object, list[int]] = {}
+    numbers: dict[object, list[int]] = {}
     for number, measured in enumerate(plan.measured):
-        found.setdefault((measured.attributes, measured.blocks), []).append(number)
-    return [tuple(own) for own in found.values()]
+        numbers.setdefault((measured.attributes, measured.blocks), []).append(number)
+    return [tuple(repeated) for repeated in numbers.values()]
 
 
 def weights(plan: IntegerPlan, numbers: tuple[int, ...]) -> list[float]:
     """Return the weights of repeated measurements, which sum to one."""
     precisions = [1 / plan.measured[number].variance for number in numbers]
     total = sum(precisions, Fraction(0))
-    return [float(one / total) for one in precisions]
+    return [float(precision / total) for precision in precisions]
 
 
 def combined_answers(plan: IntegerPlan, store: Store, numbers: tuple[int, ...]) -> Array:
     """Return the best combination of the noisy answers of repeated measurements."""
     if len(numbers) == 1:
         return store[numbers[0]].astype(float)
-    own = zip(weights(plan, numbers), numbers, strict=True)
-    return np.asarray(sum(weight * store[number].astype(float) for weight, number in own))
+    weighted = zip(weights(plan, numbers), numbers, strict=True)
+    return np.asarray(sum(weight * store[number].astype(float) for weight, number in weighted))
 
 
 def combined_noise(plan: IntegerPlan, noise: Distribution, numbers: tuple[int, ...]) -> tuple[float, float]:
@@ -149,6 +146,6 @@ def combined_noise(plan: IntegerPlan, noise: Distribution, numbers: tuple[int, .
         return noises[0]
     squares = [weight**2 for weight in weights(plan, numbers)]
     first, second = (
-        sum(square * one[k] for square, one in zip(squares, noises, strict=True)) for k in (0, 1)
+        sum(square * noise[k] for square, noise in zip(squares, noises, strict=True)) for k in (0, 1)
     )
     return first, second

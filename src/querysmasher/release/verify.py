@@ -62,8 +62,8 @@ class Verdict:
     @property
     def outcome(self) -> str:
         """`FAILED` if a check failed, else "not verified" if one could not be made, else "passed"."""
-        found = {finding.status for finding in self.findings}
-        return next((status for status in (FAILED, OPEN) if status in found), OK)
+        statuses = {finding.status for finding in self.findings}
+        return next((status for status in (FAILED, OPEN) if status in statuses), OK)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -106,15 +106,15 @@ def verify(folder: str | os.PathLike[str], ledger: Ledger | str | os.PathLike[st
             is not looked up.
     """
     if not isinstance(folder, str | os.PathLike):
-        msg = f"folder: expected the path of a release folder or of a release, got {as_given(folder)}"
-        raise FileError(msg)
+        raise FileError(
+            f"folder: expected the path of a release folder or of a release, got {as_given(folder)}"
+        )
     if ledger is not None and not isinstance(ledger, Ledger):
         ledger = Ledger(ledger)
     path = Path(folder)
     file = path / RELEASE if path.is_dir() else path
     if not file.is_file():
-        msg = f"folder: no file {str(file)!r}"
-        raise FileError(msg)
+        raise FileError(f"folder: no file {str(file)!r}")
     digest = sha256(file)
     try:
         release = Release.load(file)
@@ -180,10 +180,10 @@ def _cost(release: Release) -> Finding:
 def _stated(folder: Path) -> Mapping[str, Any]:
     """Return the digests that the summary states."""
     try:
-        found = read_json((folder / SUMMARY).read_bytes())["digests"]
+        stated = read_json((folder / SUMMARY).read_bytes())["digests"]
     except (OSError, ValueError, LookupError, TypeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return stated if isinstance(stated, dict) else {}
 
 
 def _digests(folder: Path) -> Finding:

@@ -10,7 +10,7 @@ from typing import Any
 from querysmasher.arrays import first_largest, in_order
 from querysmasher.errors import PlanError, as_given
 from querysmasher.formatting import count, error, number, settled, share, shortened
-from querysmasher.html import Html, element, join, scrolling, search_box, table
+from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.planning.limit import dimension
 from querysmasher.planning.objectives.variances import Extreme
 from querysmasher.planning.plan import Plan
@@ -25,8 +25,8 @@ from querysmasher.report.expectations import (
     persons,
     purpose,
 )
-from querysmasher.report.guarantees import delta_of, epsilon_words, guarantee, scientific
-from querysmasher.report.page import chart, checked_path, figures, page, write_page
+from querysmasher.report.guarantees import delta_of, epsilon_words, scientific
+from querysmasher.report.page import checked_path, figures, guarantee, markup, page, paragraph, write_page
 from querysmasher.report.plan_data import epsilon_curve, error_rows, shares, shares_by_way, tenths
 from querysmasher.report.words import group_words, schema_table, workload_table
 from querysmasher.workload.workload import Target
@@ -136,25 +136,17 @@ def _largest(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 def _asked(plan: Plan) -> Html:
     weights = {g.weight for g in plan.workload}
-    return join(
-        [
-            element("p", "The table’s attributes and their possible values, stated in advance and public:"),
-            schema_table(plan.workload.schema),
-            element("h3", "Queries"),
-            element(
-                "p",
-                "Every query is a number of records. “Identity” counts the records with each value, “prefix” "
-                "those up to each value, “range” those from one value to another, and “circular” those in "
-                "ranges that may wrap around. The total counts all records; × takes every combination.",
-                " Some queries have more weight than others." if len(weights) > 1 else None,
-            ),
-            workload_table(plan.workload.groups),
-        ]
+    return markup(
+        "asked",
+        schema=schema_table(plan.workload.schema),
+        weights=" Some queries have more weight than others." if len(weights) > 1 else None,
+        workload=workload_table(plan.workload.groups),
     )
 
 
 def _budget(plan: Plan) -> Html:
-    few = len(plan.measured) <= SETS
+    if len(plan.measured) <= SETS:
+        return markup("budget", caption=None, listed=None)
     rows = shares(plan, LISTED)
     written = tenths([part for _, _, part in rows])
     listed = table(
@@ -163,18 +155,10 @@ def _budget(plan: Plan) -> Html:
         numbers=[1],
     )
     summary = f"The attribute sets one by one ({min(LISTED, len(plan.measured)):,} of {len(plan.measured):,})"
-    return join(
-        [
-            element(
-                "p",
-                "The privacy costs of the attribute sets add up. On each set, only what its subsets do not "
-                "determine is measured, so that all answers are consistent.",
-            ),
-            chart("shares", None if few else "By number of attributes at a time."),
-            None
-            if few
-            else element("details", element("summary", summary), element("div", listed, class_="scroll")),
-        ]
+    return markup(
+        "budget",
+        caption=element("figcaption", "By number of attributes at a time."),
+        listed=element("details", element("summary", summary), scrolling(listed)),
     )
 
 
@@ -212,94 +196,20 @@ GROUPS = 2_000
 KINDS = 24
 """Maximum number of kinds in the chart of errors by kind."""
 
-LEVELS = (1, 5, 10, 20, 30)
-"""Coefficients of variation in %, for the smallest count that is that reliable."""
-
 
 def error_section(plan: Plan, groups: list[Expectation], *, with_curve: bool) -> Html:
     """Explain and show errors against ε, by kind and by group."""
-    without = [element("p", "This budget is too far from common values of ε to draw error against ε.")]
-    return join(
-        [
-            element(
-                "p",
-                "Errors are standard errors, in records: a published count is within one standard error of "
-                "the truth two times out of three, and within two 19 times out of 20. They do not depend on "
-                "the data.",
-            ),
-            *(_explorer(plan) if with_curve else without),
-            element("h3", "By kind of query"),
-            chart(
-                "spread",
-                join(
-                    [
-                        "Bar: the middle half of the queries; line: from 5% to 95%; tick: the median; ",
-                        element("span", "dot", class_="dot"),
-                        ": root mean square. Large groups are sampled.",
-                    ]
-                ),
-            ),
-            *_by_group(plan, len(groups) - GROUPS),
-        ]
-    )
-
-
-def _explorer(plan: Plan) -> list[Html]:
-    """Show errors against ε, which the reader may move."""
-    control = element(
-        "div",
-        element("label", "ε", for_="epsilon"),
-        element("input", type="range", id="slider", min="0", max="1000", step="1", aria_label="epsilon"),
-        element("input", type="number", id="epsilon", min="0", step="any"),
-        element("button", "as planned", type="button", id="reset"),
-        element("output", id="factor", for_="slider epsilon"),
-        class_="control sticky",
-    )
-    return [
-        element(
-            "p",
-            "How does the error depend on the budget? Move ε, and every error in this section follows: the "
-            "noise is proportional to one over the root of the privacy cost. δ stays at "
-            f"{scientific(delta_of(plan.budget))}, and the figures at the top of the page stay as planned.",
-        ),
-        control,
-        chart(
-            "curve",
-            "Expected error against ε. The line is the root mean square over all queries; the band reaches "
-            "from the most accurate group to the least accurate.",
-        ),
-    ]
-
-
-def _by_group(plan: Plan, left_out: int) -> list[Html | None]:
-    """Show the errors of every group, except for so many."""
-    searched = largest_errors(plan) is not None
+    without = element("p", "This budget is too far from common values of ε to draw error against ε.")
+    searched, left_out = largest_errors(plan) is not None, len(groups) - GROUPS
     aimed = searched and plan.workload.has_targets
-    options = (element("option", f"{s}%", value=str(s / 100), selected=s == 10) for s in LEVELS)
-    return [
-        element("h3", "By group", id="by-group"),
-        element(
-            "p",
-            "Under each group stands a query that has its largest error. " if searched else None,
-            "Below a target is the largest error as a share of it. " if aimed else None,
-            "The last column has the smallest count whose coefficient of variation (standard error "
-            "divided by the count) is at most ",
-            element("select", *options, id="cv", aria_label="coefficient of variation"),
-            ". Click on a heading to sort.",
-        ),
-        search_box(
-            "filter",
-            "found",
-            "Filter, e.g. by attribute",
-            "Filter groups",
-            element("select", id="ways", aria_label="Attributes at a time"),
-        ),
-        element("div", element("table", id="groups"), class_="scroll"),
-        element("button", "Show more", type="button", id="more"),
-        element("p", f"The {left_out:,} groups with the smallest errors are not on this page.", class_="note")
-        if left_out > 0
-        else None,
-    ]
+    note = f"The {left_out:,} groups with the smallest errors are not on this page."
+    return markup(
+        "errors",
+        curve=markup("curve", delta=scientific(delta_of(plan.budget))) if with_curve else without,
+        largest="Under each group stands a query that has its largest error. " if searched else None,
+        aimed="Below a target is the largest error as a share of it. " if aimed else None,
+        left_out=paragraph(note, "note") if left_out > 0 else None,
+    )
 
 
 def error_data(
@@ -398,45 +308,18 @@ def cost_of(plan: Plan, ratio: float, multiple: float) -> Budget:
 
 def target_section(plan: Plan, ratio: float, *, with_curve: bool) -> Html:
     """Show the cost of looser and tighter targets."""
-    delta = scientific(delta_of(plan.budget))
-    one = _common(plan)
-    explorer = [
-        element(
-            "div",
-            element("label", "target ±" if one else "targets ×", for_="target"),
-            element(
-                "input", type="range", id="target-slider", min="0", max="1000", step="1", aria_label="targets"
-            ),
-            element("input", type="number", id="target", min="0", step="any"),
-            element("button", "as asked", type="button", id="asked-targets"),
-            element("output", id="cost", for_="target-slider target"),
-            class_="control",
-        ),
-        chart("costs", f"The ε at which this plan, its noise scaled, meets its targets. δ is {delta}."),
-    ]
-    return join(
-        [
-            element(
-                "p",
-                "What would other targets cost? Variances are inversely proportional to the privacy cost: "
-                "targets twice as wide cost a quarter of ρ, half of μ and about half of ε. A plan for other "
-                "targets is rounded to other integers, and may cost up to "
-                f"{ROUNDING:.1%} more or less than here.",
-                " Move the targets, and ε and every error under “Expected error” follow."
-                if with_curve
-                else None,
-            ),
-            *(explorer if with_curve else ()),
-            scrolling(
-                table(
-                    ["Targets", f"ε at δ = {delta}", "ρ", "μ", "Privacy cost"],
-                    [_row(plan, ratio, multiple, one) for multiple in MULTIPLES],
-                    numbers=[1, 2, 3, 4],
-                    class_="costs",
-                )
-            ),
-            element("p", _certified(plan)),
-        ]
+    delta, one = scientific(delta_of(plan.budget)), _common(plan)
+    explorer = markup("target-explorer", label="target ±" if one else "targets ×", delta=delta)
+    follow = " Move the targets, and ε and every error under “Expected error” follow."
+    rows = [_row(plan, ratio, multiple, one) for multiple in MULTIPLES]
+    header = ["Targets", f"ε at δ = {delta}", "ρ", "μ", "Privacy cost"]
+    return markup(
+        "targets",
+        rounding=f"{ROUNDING:.1%}",
+        follow=follow if with_curve else None,
+        explorer=explorer if with_curve else None,
+        costs=table(header, rows, numbers=[1, 2, 3, 4], class_="costs"),
+        certified=_certified(plan),
     )
 
 

@@ -20,7 +20,7 @@ from querysmasher.formatting import settled, shortened
 from querysmasher.release.release import Release
 from querysmasher.report.charts import MOST_SERIES
 from querysmasher.schema import Schema
-from querysmasher.statistics.figures import Source
+from querysmasher.statistics.figures import AnswerSource
 from querysmasher.statistics.selection import Selection, rows_on, select
 from querysmasher.workload.builders import queries
 from querysmasher.workload.workload import Group
@@ -305,7 +305,7 @@ def _wanted(sizes: Sequence[int], tables: Sequence[Table]) -> Iterator[tuple[Pla
                 yield from ((one, within) for one in (a, b))
 
 
-def _apart(source: Source, own: Places, under: Places) -> Array:
+def _apart(source: AnswerSource, own: Places, under: Places) -> Array:
     """Return the standard error of each cell minus its total, in row-major order."""
     schema = source.schema
     summed = [p for p in own if p not in under]
@@ -326,7 +326,7 @@ def _apart(source: Source, own: Places, under: Places) -> Array:
     return np.sqrt(np.maximum(v + w[index] - 2 * shared, 0))
 
 
-def _cells(source: Source, places: Places, less: Sequence[int] = ()) -> Selection:
+def _cells(source: AnswerSource, places: Places, less: Sequence[int] = ()) -> Selection:
     """Return the queries of all cells; on the attributes `less`, each value minus all of them."""
     schema = source.schema
     names = [schema.names[p] for p in places]

@@ -14,12 +14,22 @@ from querysmasher.arrays import Array, in_order
 from querysmasher.estimate.errors import EstimateError, EstimateErrors
 from querysmasher.estimate.estimate import Estimate
 from querysmasher.formatting import count, decimal, number, settled, shortened
-from querysmasher.html import Html, element, join, scrolling, search_box, table
+from querysmasher.html import Html, element, join, scrolling, table
 from querysmasher.release.release import Release
 from querysmasher.report.charts import CONFIG, MOST_SERIES, cells_band, cells_bars, cells_heat
-from querysmasher.report.guarantees import epsilon_words, guarantee
+from querysmasher.report.guarantees import epsilon_words
 from querysmasher.report.left_out import LeftOut
-from querysmasher.report.page import asset, chart, checked_path, figures, page, write_page
+from querysmasher.report.page import (
+    asset,
+    checked_path,
+    facts,
+    figures,
+    guarantee,
+    markup,
+    page,
+    paragraph,
+    write_page,
+)
 from querysmasher.report.release_data import (
     CROSS,
     FOLLOWS,
@@ -163,102 +173,20 @@ def _tables(
 ) -> Html:
     if not found:
         return element("p", "No table on one or two attributes follows from this release.")
-    control = element(
-        "div",
-        element("label", "Attribute ", element("select", id="first")),
-        element("label", "by ", element("select", id="second")),
-        element("label", "within ", element("select", id="within")),
-        element("label", "show ", element("select", id="view")),
-        class_="control sticky",
-    )
-    percents = [("", "counts"), ("row", "% of row"), ("column", "% of column"), ("total", "% of total")]
-    choice = element("select", *(element("option", text, value=v) for v, text in percents), id="percent")
-    cross = element(
-        "div",
-        element("div", element("table", id="cross"), class_="scroll"),
-        element("p", id="cross-note", class_="note"),
-        id="crossing",
-        hidden=True,
-    )
-    buttons = ("save-csv", "Table as CSV"), ("save-svg", "Chart as SVG"), ("save-png", "Chart as PNG")
-    saving = element(
-        "div",
-        *(element("button", text, type="button", id=name) for name, text in (*buttons, ("print", "Print …"))),
-        class_="control",
-    )
-    return join(
-        [
-            element(
-                "p",
-                "Choose one attribute or two",
-                ", and a value of a third where three were planned together. " if has_thirds else ". ",
-                "Bars and bands are 95% intervals for the noise: each covers ",
-                "the count in the table"
-                if whole
-                else "the count of the records that were counted, not of all records in the table,",
-                " 95 times out of 100. Small counts may come out negative.",
-            ),
-            control,
-            element(
-                "div",
-                element("label", "in cells ", choice),
-                element("span", id="percent-off", class_="note"),
-                id="percents",
-                class_="control",
-            ),
-            cross,
-            element("div", id="legend", class_="legend"),
-            chart("chart", element("span", id="caption")),
-            saving,
-            search_box("filter", "found", "Filter rows, e.g. by value", "Filter rows"),
-            element("div", element("table", id="cells"), class_="scroll"),
-            element("button", "Show more", type="button", id="more"),
-            element(
-                "p",
-                f"Not shown here: {count(left_out, 'larger table')} on two attributes. {FOLLOWS}",
-                class_="note",
-            )
-            if left_out
-            else None,
-            element("p", missing, class_="note") if missing else None,
-            element("div", id="paper"),
-            _printing(),
-        ]
-    )
-
-
-def _printing() -> Html:
-    """Return the dialog that asks what to print."""
-
-    def option(value: str) -> Html:
-        button = element("input", type="radio", name="printing", value=value, id=f"print-{value}")
-        return element("p", element("label", button, " ", element("span", id=f"print-{value}-words")))
-
-    buttons = (("print-now", "Print"), ("print-not", "Cancel"))
-    return element(
-        "dialog",
-        element("h3", "What to print"),
-        *map(option, ("shown", "all")),
-        element(
-            "p",
-            *(element("button", text, type="button", id=name) for name, text in buttons),
-            class_="control",
-        ),
-        id="printing",
-        aria_label="What to print",
+    larger = f"Not shown here: {count(left_out, 'larger table')} on two attributes. {FOLLOWS}"
+    return markup(
+        "tables",
+        thirds=", and a value of a third where three were planned together" if has_thirds else "",
+        covered="the count in the table"
+        if whole
+        else "the count of the records that were counted, not of all records in the table,",
+        notes=join([paragraph(larger if left_out else None, "note"), paragraph(missing, "note")]),
     )
 
 
 def _answers(answers: Sequence[Answer], listed_of: int) -> Html:
-    said = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
-    return join(
-        [
-            element("p", f"Planned queries other than single cells of a table. {said}"),
-            search_box("answer-filter", "answers-found", "Filter queries", "Filter queries"),
-            element("div", element("table", id="queries"), class_="scroll"),
-            element("button", "Show more", type="button", id="more-answers"),
-        ]
-    )
+    listed = f"The list has {len(answers):,} of {listed_of:,}. {FOLLOWS}" if listed_of > len(answers) else ""
+    return markup("answers", listed=listed)
 
 
 def _left_out(out: LeftOut) -> Html:
@@ -287,7 +215,7 @@ def _guarantee(release: Release) -> Html:
 
 
 def _released(release: Release) -> Html:
-    facts = [
+    about = [
         (
             "noisy numbers",
             f"{release.measurements:,} on {count(len(release.plan.measured), 'attribute set')}",
@@ -296,20 +224,11 @@ def _released(release: Release) -> Html:
         ("records, at most", f"{release.plan.max_records:,} (a public cap, not a count)"),
         *((PROVENANCE[name], word) for name, word in release.provenance.to_json().items()),
     ]
-    items = (join([element("dt", name), element("dd", value)]) for name, value in facts)
-    return join(
-        [
-            element("dl", *items, class_="facts"),
-            element("h3", "Attributes"),
-            schema_table(release.plan.schema),
-            element("h3", "What was planned"),
-            workload_table(release.workload.groups),
-            element(
-                "p",
-                "Any other query that follows from these numbers can be asked later, at no further "
-                "privacy cost.",
-            ),
-        ]
+    return markup(
+        "released",
+        facts=facts(about),
+        schema=schema_table(release.plan.schema),
+        workload=workload_table(release.workload.groups),
     )
 
 
@@ -342,15 +261,6 @@ def _distinct(labels: Sequence[str]) -> list[str]:
 
 PAGE_CELLS, MAX_CELLS = 60_000, 10_000
 """Maximum number of cells of all tables that are shown, and of one; smaller tables come first."""
-
-MARKED = (
-    "† marks an estimate outside the 95% interval of its unbiased count. Noise alone causes such marks: if "
-    "all estimates were exact, about 5 of 100 would be marked. Where a table has many more, its estimates "
-    "are off by more than noise explains: trust its unbiased counts. Where it has no more, noise explains "
-    "the marks, and they say nothing against the estimates. Nor does a mark beside an interval that is "
-    "wholly below zero: such an interval has missed the count, and every estimate is outside it."
-)
-"""Which number to trust where the two disagree."""
 
 LISTED = 10
 """Maximum number of tables whose errors are listed: the largest errors come first."""
@@ -392,44 +302,14 @@ class EstimateSection:
         rows = [
             (" × ".join(one.tables[0]), f"{one.value:,.0f}", f"{one.share:.1%}", _reach(one)) for one in worst
         ]
-        views = [("both", "both"), ("unbiased", "unbiased only"), ("estimate", "estimates only")]
-        control = element(
-            "div",
-            element("label", "Table ", element("select", id="estimate-table")),
-            element(
-                "label",
-                "show ",
-                element(
-                    "select", *(element("option", text, value=v) for v, text in views), id="estimate-view"
-                ),
-            ),
-            class_="control",
-        )
         left = f" Not shown here: {count(self.left_out, 'larger table')}. {FOLLOWS}" if self.left_out else ""
-        exact = "one attribute" if self.estimate.schema.impossible_where else "one and two attributes"
-        return join(
-            [
-                element("p", _words(self.errors, self.estimate.fallback)),
-                element(
-                    "div",
-                    table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
-                    class_="scroll",
-                ),
-                element(
-                    "p",
-                    "An estimate is non-negative and usually closer to the truth on sparse tables, but it is "
-                    "biased: its cells have no standard errors. Estimates are rounded to a tenth. Tables on "
-                    f"{exact} add up to the same totals but for rounding; larger tables do so nearly. The "
-                    "unbiased count is noisier, and its interval holds for every single cell, "
-                    f"whatever the estimate assumes; tables that were not measured have none.{left}",
-                ),
-                element("p", MARKED),
-                control,
-                element("div", element("table", id="estimate-cells"), class_="scroll"),
-                element("p", id="estimate-note", class_="note"),
-                element("button", "Show more", type="button", id="estimate-more"),
-                element("script", asset("estimate.js")),
-            ]
+        return markup(
+            "estimates",
+            words=_words(self.errors, self.estimate.fallback),
+            errors=table(["table", "error", "of all records", ""], rows, numbers=[1, 2]),
+            exact="one attribute" if self.estimate.schema.impossible_where else "one and two attributes",
+            left_out=left,
+            script=asset("estimate.js"),
         )
 
     def data(self) -> list[list[Any]]:

@@ -43,7 +43,7 @@ SHOWN = 30
 """Maximum number of figures printed."""
 
 
-class Source:
+class AnswerSource:
     """What statistics need of a release: answers with standard errors, and their joint covariance."""
 
     workload: Workload
@@ -63,18 +63,22 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class LinearErrors:
     """Figure i errs by Σ_k coefficients[i, k] × (error of query indexes[i, k] of the workload)."""
 
-    source: Source
+    source: AnswerSource
     workload: Workload
     indexes: NDArray[np.int64]
     coefficients: Array
 
     @classmethod
     def of(
-        cls, source: Source, workload: Workload, index: NDArray[np.int64], coefficient: Array | float = 1.0
-    ) -> Linear:
+        cls,
+        source: AnswerSource,
+        workload: Workload,
+        index: NDArray[np.int64],
+        coefficient: Array | float = 1.0,
+    ) -> LinearErrors:
         """Return figures that are multiples of the answers with these indexes in a workload."""
         scale = np.broadcast_to(np.asarray(coefficient, dtype=float), index.shape).reshape(-1, 1)
         return cls(source, workload, index.reshape(-1, 1), np.where(np.isfinite(scale), scale, 0.0))
@@ -91,23 +95,25 @@ class Linear:
             result += coefficient[:, None] * rows[index]
         return result
 
-    def take(self, places: Sequence[int]) -> Linear:
+    def take(self, indexes: Sequence[int]) -> LinearErrors:
         """Return some of the figures, possibly repeated."""
-        chosen = list(places)
-        return Linear(self.source, self.workload, self.indexes[chosen], self.coefficients[chosen])
+        chosen = list(indexes)
+        return LinearErrors(self.source, self.workload, self.indexes[chosen], self.coefficients[chosen])
 
-    def plus(self, other: Linear, own: Array | float, others: Array | float) -> Linear:
-        """Return own × these figures + others × other ones, figure by figure."""
+    def plus(self, other: LinearErrors, a: Array | float, b: Array | float) -> LinearErrors:
+        """Return a × these figures + b × other ones, figure by figure."""
         same = self.workload is other.workload
         workload = self.workload if same else self.workload + other.workload
         shift = 0 if same else self.workload.query_count
         scaled = [
-            np.broadcast_to(np.asarray(c, dtype=float), len(one.indexes))[:, None] * one.coefficients
-            for one, c in ((self, own), (other, others))
+            np.broadcast_to(np.asarray(scale, dtype=float), len(term.indexes))[:, None] * term.coefficients
+            for term, scale in ((self, a), (other, b))
         ]
         coefficients = np.concatenate(scaled, axis=1)
         indexes = np.concatenate([self.indexes, other.indexes + shift], axis=1)
-        return Linear(self.source, workload, indexes, np.where(np.isfinite(coefficients), coefficients, 0.0))
+        return LinearErrors(
+            self.source, workload, indexes, np.where(np.isfinite(coefficients), coefficients, 0.0)
+        )
 
 
 @dataclass(frozen=True)
@@ -117,24 +123,24 @@ class Column:
     name: str
     values: Sequence[Any]
     """Every value that occurs."""
-    places: tuple[int | None, ...]
+    indexes: tuple[int | None, ...]
     """The index of the value of each figure; None means all values."""
     shown: Sequence[str] | None = None
     """The values as readers see them, if that differs."""
 
-    def __getitem__(self, place: int) -> Any:
+    def __getitem__(self, index: int) -> Any:
         """Return the value of one figure."""
-        own = self.places[place]
-        return None if own is None else self.values[own]
+        value = self.indexes[index]
+        return None if value is None else self.values[value]
 
-    def text(self, place: int) -> str:
+    def text(self, index: int) -> str:
         """Return the value of one figure as text."""
-        own = self.places[place]
-        return "all" if own is None else one_line(str((self.shown or self.values)[own]))
+        value = self.indexes[index]
+        return "all" if value is None else one_line(str((self.shown or self.values)[value]))
 
     def to_arrow(self) -> Any:
         """Return the column as an Arrow array."""
-        return value_column(self.values, self.places)
+        return value_column(self.values, self.indexes)
 
 
 def cell_columns(
@@ -145,8 +151,8 @@ def cell_columns(
         return ()
     indexes = np.indices(shape).reshape(len(shape), -1).repeat(repeats, axis=1).tolist()
     return tuple(
-        Column(a.name, a.values, tuple(i if i < a.size else None for i in own), a.shown)
-        for a, own in zip(attributes, indexes, strict=True)
+        Column(a.name, a.values, tuple(i if i < a.size else None for i in column), a.shown)
+        for a, column in zip(attributes, indexes, strict=True)
     )
 
 
@@ -179,15 +185,14 @@ class Figures:
     std: Array
     note: str = ""
     """How the figures were computed."""
-    linear: Callable[[], Linear] | None = field(default=None, kw_only=True)
+    linear: Callable[[], LinearErrors] | None = field(default=None, kw_only=True)
     """Returns the errors of the figures, in row-major order, as combinations of those of answers."""
 
     @cached_property
-    def errors(self) -> Linear:
+    def errors(self) -> LinearErrors:
         """The errors of the figures as combinations of those of answers."""
         if self.linear is None:
-            msg = f"{self.title}: its joint covariance is not known"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"{self.title}: its joint covariance is not known")
         return self.linear()
 
     def covariance(self) -> Array:
@@ -262,8 +267,7 @@ class Figures:
     def value(self) -> float:
         """The value, if there is only one."""
         if self.values.size != 1:
-            msg = f"value: there are {self.values.size:,} figures; use values, or to_frame()"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"value: there are {self.values.size:,} figures; use values, or to_frame()")
         return float(self.values.ravel()[0])
 
     def __float__(self) -> float:
@@ -274,16 +278,16 @@ class Figures:
         """Count the figures."""
         return int(self.values.size)
 
-    def __getitem__(self, place: int) -> Figure:
+    def __getitem__(self, index: int) -> Figure:
         """Return the figure at an index, in row-major order."""
-        place = index_in(len(self), place, "figures")
-        about = {column.name: column[place] for column in self.columns}
-        value, std = (float(array.ravel()[place]) for array in (self.values, self.std))
-        return Figure(about, value, std, bool(self.reliable.ravel()[place]), (self, place))
+        index = index_in(len(self), index, "figures")
+        about = {column.name: column[index] for column in self.columns}
+        value, std = (float(array.ravel()[index]) for array in (self.values, self.std))
+        return Figure(about, value, std, bool(self.reliable.ravel()[index]), (self, index))
 
     def __iter__(self) -> Iterator[Figure]:
         """Iterate over the figures."""
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def _shown(self) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
         """Return the header, the first figures and the notes as text."""
@@ -346,6 +350,5 @@ class Marginal(np.ndarray[Any, np.dtype[np.float64]]):
         `options` are those of `Figures.to_frame`.
         """
         if self._figures is None:
-            msg = "to_frame: only the marginal itself has labels, not what is computed from it"
-            raise WorkloadError(msg)
+            raise WorkloadError("to_frame: only the marginal itself has labels, not what is computed from it")
         return self._figures().to_frame(backend, level, **options)

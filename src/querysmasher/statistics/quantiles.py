@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from querysmasher.arrays import TIE, Array
-from querysmasher.errors import TooLargeError, WorkloadError, as_given, as_share
-from querysmasher.statistics.figures import Column, Figures, Linear, Source
+from querysmasher.errors import TooLargeError, WorkloadError, as_given, as_share, explained
+from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
 from querysmasher.statistics.ratios import (
     INTERPOLATED,
     MIDPOINTS,
@@ -45,8 +45,8 @@ from querysmasher.statistics.ratios import (
 from querysmasher.statistics.selection import (
     ROWS,
     WRITTEN_OUT,
-    Factor,
     Grouped,
+    RowFactor,
     among,
     described,
     family_on,
@@ -121,10 +121,10 @@ class Crossings:
         root = np.sqrt(np.where(discriminant > ROUNDING * b**2, discriminant, 0))
         q = -(b + np.where(b < 0, -root, root))
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.clip(np.nan_to_num(np.stack([q / a, rest / q])), 0, 1)
-        variance = (1 - found) ** 2 * v0 + 2 * found * (1 - found) * c + found**2 * v1
-        left = np.abs(A + B * found + reach * np.sqrt(np.maximum(variance, 0)))
-        t = np.where(left[0] <= left[1], found[0], found[1])  # the other root is where g - reach × s passes
+            roots = np.clip(np.nan_to_num(np.stack([q / a, rest / q])), 0, 1)
+        variance = (1 - roots) ** 2 * v0 + 2 * roots * (1 - roots) * c + roots**2 * v1
+        left = np.abs(A + B * roots + reach * np.sqrt(np.maximum(variance, 0)))
+        t = np.where(left[0] <= left[1], roots[0], roots[1])  # the other root is where g - reach × s passes
         return self.points[k] + t * (self.points[k + 1] - self.points[k])
 
 
@@ -149,28 +149,38 @@ class Quantiles(Figures):
         return super()._number(value, std) if between else f"{value:,.12g}"
 
 
-def quantile(
-    source: Source,
+@explained("release.quantile('age', [0.1, 0.5, 0.9])")
+def quantile(  # noqa: D417 - a method of the release
+    source: AnswerSource,
     attribute: str,
     probabilities: float | Sequence[float],
     by: By = None,
+    *,
     where: str | None = None,
     bins: str = "interpolation",
 ) -> Quantiles:
-    """Return quantiles of an attribute in every group."""
+    """Return quantiles of an ordinal or binned attribute, by group, among the records of a predicate.
+
+    Args:
+        attribute: an attribute with numbers as values, or a binned one.
+        probabilities: one probability or several.
+        by: grouping attributes.
+        where: a predicate.
+        bins: "interpolation" spreads the records evenly within each bin; "midpoints" returns mid-points.
+            The interval covers neither assumption, only the noise.
+    """
     schema = source.schema
-    own = schema[attribute]
+    given = schema[attribute]
     p = _checked(probabilities)
     if bins not in ("interpolation", "midpoints"):
-        msg = f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}"
-        raise WorkloadError(msg)
-    found = increasing_numbers(own)
+        raise WorkloadError(f"bins: expected 'interpolation' or 'midpoints', got {as_given(bins)}")
+    numbers = increasing_numbers(given)
     names = groups_by(schema, by, besides=[attribute])
     conditions = among(schema, where)
-    continuous = own.edges is not None and bins == "interpolation"
-    points = np.array(own.edges, dtype=float) if continuous else found
-    if own.size <= WRITTEN_OUT:
-        prefix = np.tri(own.size)
+    continuous = given.edges is not None and bins == "interpolation"
+    points = np.array(given.edges, dtype=float) if continuous else numbers
+    if given.size <= WRITTEN_OUT:
+        prefix = np.tri(given.size)
         # F at each value, F + F at the next, F + D
         rows = np.concatenate([prefix, prefix[:-1] + prefix[1:], prefix + 1])
         answers = grouped(source, rows_on(schema, attribute, ROWS, rows), names, conditions)
@@ -178,7 +188,7 @@ def quantile(
     else:
         answers, variances = _of_many_values(source, attribute, names, conditions)
     crossings = _crossings(answers.values, variances, p, points, continuous)
-    D, sd = answers.values[own.size - 1], np.sqrt(variances[own.size - 1])
+    D, sd = answers.values[given.size - 1], np.sqrt(variances[given.size - 1])
     trusted = (TOO_CLOSE * sd < D).repeat(len(p))
     low, high = crossings.interval(1.0)
     values = np.where(D.repeat(len(p)) > 0, crossings.estimate(), np.nan)
@@ -189,20 +199,20 @@ def quantile(
     )
     std = np.where(np.isfinite(low), (high - low) / 2, np.nan)
 
-    def linear() -> Linear:
+    def linear() -> LinearErrors:
         x = np.nan_to_num(values, nan=points[0]).reshape(groups, len(p), 1)
         inside = np.clip((x - points[:-1]) / np.diff(points), 0, 1) if continuous else x >= points
         return _errors_at(source, attribute, names, conditions, inside - p[:, None], std)
 
-    how = (INTERPOLATED if continuous else MIDPOINTS) if own.edges is not None else SEPARATE
-    title = described(f"Quantiles of {with_unit(own)}", names, where)
+    how = (INTERPOLATED if continuous else MIDPOINTS) if given.edges is not None else SEPARATE
+    title = described(f"Quantiles of {with_unit(given)}", names, where)
     return Quantiles(
         title, columns, values, std, f"{how} {STD}", linear=linear, crossings=crossings, trusted=trusted
     )
 
 
 def _of_many_values(
-    source: Source, attribute: str, names: tuple[str, ...], conditions: Sequence[Factor]
+    source: AnswerSource, attribute: str, names: tuple[str, ...], conditions: Sequence[RowFactor]
 ) -> tuple[Grouped, Array]:
     """Return F by value and group, and the variances of F, F + F at the next value, and F + D.
 
@@ -254,19 +264,20 @@ def _checked(probabilities: object) -> Array:
     ]
     if not given or wrong:
         got = f"{as_given(wrong[0])}{as_share(wrong[0])}" if wrong else "[]"
-        msg = f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {got}"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"probabilities: expected numbers between 0 and 1 such as [0.1, 0.5, 0.9], got {got}"
+        )
     return np.array(given, dtype=float)
 
 
 def _errors_at(
-    source: Source,
+    source: AnswerSource,
     attribute: str,
     by: Sequence[str],
-    conditions: Sequence[Factor],
+    conditions: Sequence[RowFactor],
     rows: Array,
     std: Array,
-) -> Linear:
+) -> LinearErrors:
     """Return the errors of quantiles; `rows` has an axis of groups, one of probabilities and one of values.
 
     Each row is g over the values of the attribute, at the estimated quantile of its group.
@@ -275,16 +286,17 @@ def _errors_at(
     groups, probabilities, size = rows.shape
     sizes = schema.shape(by)
     if rows.size * groups > MAX_ENTRIES:
-        msg = f"{groups * probabilities:,} quantiles over {size:,} values are too many to compare"
-        raise TooLargeError(msg)
+        raise TooLargeError(
+            f"{groups * probabilities:,} quantiles over {size:,} values are too many to compare"
+        )
     spread = np.zeros((groups, probabilities, size, groups))
-    own = np.arange(groups)
-    spread[own, :, :, own] = rows
+    group = np.arange(groups)
+    spread[group, :, :, group] = rows
     names = (attribute, *by)
     order = sorted(range(len(names)), key=lambda i: schema.position(names[i]))
     tensor = spread.reshape(math.prod(rows.shape[:2]), size, *sizes).transpose(0, *(1 + i for i in order))
-    factor = Factor((ROWS,), tuple(schema.position(names[i]) for i in order), tensor)
-    asked = select(schema, [factor, *conditions], (ROWS,))
-    found = source.answer(asked.workload).std[asked.order]
-    scale = np.divide(std.ravel(), found, out=np.zeros(found.shape), where=found > 0)
-    return Linear.of(source, asked.workload, asked.order, -scale)
+    factor = RowFactor((ROWS,), tuple(schema.position(names[i]) for i in order), tensor)
+    queries = select(schema, [factor, *conditions], (ROWS,))
+    errors = source.answer(queries.workload).std[queries.order]
+    scale = np.divide(std.ravel(), errors, out=np.zeros(errors.shape), where=errors > 0)
+    return LinearErrors.of(source, queries.workload, queries.order, -scale)

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute, Ordinal
-from querysmasher.errors import PredicateError, WorkloadError, as_given
-from querysmasher.statistics.figures import Column, Figures, Linear, Source
+from querysmasher.errors import PredicateError, WorkloadError, as_given, explained
+from querysmasher.statistics.figures import AnswerSource, Column, Figures, LinearErrors
 from querysmasher.statistics.selection import (
     ROWS,
-    Factor,
     Grouped,
+    RowFactor,
     among,
     described,
     grouped,
@@ -55,7 +55,7 @@ By = str | Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class RatioParts:
     """Numerators N and denominators D with their variances and covariances, for ratios scale × N / D."""
 
     numerator: Array
@@ -112,7 +112,7 @@ class Parts:
 class Ratios(Figures):
     """Ratios, possibly scaled and shifted: value = shift + scale × N / D."""
 
-    parts: Parts = field(kw_only=True)
+    parts: RatioParts = field(kw_only=True)
 
     @property
     def reliable(self) -> NDArray[np.bool_]:
@@ -128,15 +128,15 @@ class Ratios(Figures):
 def ratios_of(
     title: str,
     columns: tuple[Column, ...],
-    parts: Parts,
-    errors: Callable[[], tuple[Linear, Linear]],
+    parts: RatioParts,
+    errors: Callable[[], tuple[LinearErrors, LinearErrors]],
     *,
     shift: float = 0.0,
     note: str = "",
 ) -> Ratios:
     """Return shift + scale × N / D; `errors` returns those of all N, and of all D."""
 
-    def linear() -> Linear:
+    def linear() -> LinearErrors:
         N, D = errors()
         R, below = parts.ratio.ravel(), parts.denominator.ravel()
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -154,16 +154,14 @@ def numbers(attribute: Attribute) -> Array:
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in attribute.values)
     if not isinstance(attribute, Ordinal) or not numeric:
         what = f"{attribute.kind}" if numeric else f"{attribute.kind} with values that are not numbers"
-        msg = (
+        raise WorkloadError(
             f"attribute: expected a binned attribute, or an ordinal one with numbers as values; "
             f"{attribute.name!r} is {what}; ask release.table({attribute.name!r}) for its counts"
         )
-        raise WorkloadError(msg)
-    found = np.array(attribute.values, dtype=float)
-    if not np.isfinite(found).all():
-        msg = f"attribute: {attribute.name!r} has a value that is not finite"
-        raise WorkloadError(msg)
-    return found
+    values = np.array(attribute.values, dtype=float)
+    if not np.isfinite(values).all():
+        raise WorkloadError(f"attribute: {attribute.name!r} has a value that is not finite")
+    return values
 
 
 def with_unit(attribute: Attribute) -> str:
@@ -173,19 +171,23 @@ def with_unit(attribute: Attribute) -> str:
 
 def increasing_numbers(attribute: Attribute) -> Array:
     """Return the number of each value; refuse an attribute whose order is not that of its numbers."""
-    found = numbers(attribute)
-    if any(a >= b for a, b in pairwise(found)):
-        msg = f"attribute: the values of {attribute.name!r} do not increase, so it has no quantiles"
-        raise WorkloadError(msg)
-    return found
+    values = numbers(attribute)
+    if any(a >= b for a, b in pairwise(values)):
+        raise WorkloadError(
+            f"attribute: the values of {attribute.name!r} do not increase, so it has no quantiles"
+        )
+    return values
 
 
-def mean(source: Source, attribute: str, by: By = None, where: str | None = None) -> Ratios:
-    """Return the mean of an attribute in every group.
+@explained("release.mean('age', by='sex')")
+def mean(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Ratios:
+    """Return the mean of an ordinal or binned attribute, by group, among the records of a predicate.
 
-    The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
-    of one size; the mean and Fieller's interval follow the change of scale.
+    Bins count as their mid-points: the interval does not cover where records lie within bins. Intervals
+    are Fieller's.
     """
+    # The attribute is centred at the middle of its range and scaled, so that numerator and denominator are
+    # of one size; the mean and Fieller's interval follow the change of scale.
     schema = source.schema
     given = schema[attribute]
     values = numbers(given)
@@ -194,13 +196,17 @@ def mean(source: Source, attribute: str, by: By = None, where: str | None = None
     scale = float(values.max() - values.min()) / 2 or 1.0
     conditions = among(schema, where)
     title = described(f"Mean of {with_unit(given)}", names, where)
-    above = Factor((), (schema.position(attribute),), (values - shift) / scale)
+    above = RowFactor((), (schema.position(attribute),), (values - shift) / scale)
     note = MIDPOINTS if given.edges is not None else ""
     return _per_record(source, above, names, conditions, title, scale, shift, note)
 
 
-def total_of(source: Source, attribute: str, by: By = None, where: str | None = None) -> Figures:
-    """Return the sum of an attribute over the records of every group."""
+@explained("release.total_of('age', by='sex')")
+def total_of(source: AnswerSource, attribute: str, by: By = None, *, where: str | None = None) -> Figures:
+    """Return the sum of an ordinal or binned attribute over the records of each group.
+
+    Bins count as their mid-points: the interval does not cover where records lie within bins.
+    """
     schema = source.schema
     given = schema[attribute]
     values = numbers(given)
@@ -219,24 +225,26 @@ def total_of(source: Source, attribute: str, by: By = None, where: str | None = 
     )
 
 
-def share(source: Source, predicate: str, of: str | None = None, by: By = None) -> Ratios:
-    """Return the share of the records that satisfy a predicate, among those that satisfy `of`, by group."""
+@explained("release.share('age >= 65', of=\"sex == 'F'\")")
+def share(source: AnswerSource, predicate: str, of: str | None = None, by: By = None) -> Ratios:
+    """Return the share of records that satisfy a predicate among those that satisfy `of`, by group."""
     schema = source.schema
     names = groups_by(schema, by)
     conditions = among(schema, predicate, "predicate")
     if not conditions:
-        msg = f"predicate: expected a condition such as 'age >= 18', got {as_given(predicate)}"
-        raise PredicateError(msg)
-    others = among(schema, of, "of")
+        raise PredicateError(
+            f"predicate: expected a condition such as 'age >= 18', got {as_given(predicate)}"
+        )
+    among_these = among(schema, of, "of")
     title = described(f"Share of {predicate.strip()}", names, of)
-    return _per_record(source, reduce(Factor.times, conditions), names, others, title)
+    return _per_record(source, reduce(RowFactor.times, conditions), names, among_these, title)
 
 
 def _per_record(
-    source: Source,
-    above: Factor,
+    source: AnswerSource,
+    above: RowFactor,
     by: tuple[str, ...],
-    conditions: Sequence[Factor],
+    conditions: Sequence[RowFactor],
     title: str,
     scale: float = 1.0,
     shift: float = 0.0,
@@ -245,15 +253,15 @@ def _per_record(
     """Return shift + scale × N / D: N sums `above` over the records of each group, and D counts them."""
     N, D = above.rows, np.ones_like(above.rows)
 
-    def asked(*rows: Array) -> Grouped:
-        return grouped(source, Factor((ROWS,), above.places, np.stack(rows)), by, conditions)
+    def answers_to(*rows: Array) -> Grouped:
+        return grouped(source, RowFactor((ROWS,), above.positions, np.stack(rows)), by, conditions)
 
-    def errors() -> tuple[Linear, Linear]:
-        both = asked(N, D)
+    def errors() -> tuple[LinearErrors, LinearErrors]:
+        both = answers_to(N, D)
         return both.errors(0), both.errors(1)
 
-    answers = asked(N, D, N + D)
+    answers = answers_to(N, D, N + D)
     values, variances = answers.values, answers.variances
     covariance = (variances[2] - variances[0] - variances[1]) / 2
-    parts = Parts(values[0], values[1], variances[0], variances[1], covariance, scale)
+    parts = RatioParts(values[0], values[1], variances[0], variances[1], covariance, scale)
     return ratios_of(title, answers.columns(), parts, errors, shift=shift, note=note)

@@ -41,8 +41,9 @@ UNRELIABLE, SUPPRESSED = "unreliable", "suppressed"
 def checked_level(level: object) -> float:
     """Return a level; refuse what is not a number between 0 and 1."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
-        msg = f"level: expected a number between 0 and 1, got {as_given(level)}{as_share(level)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"level: expected a number between 0 and 1, got {as_given(level)}{as_share(level)}"
+        )
     return float(level)
 
 
@@ -89,8 +90,8 @@ def _normal(size: int) -> Array:
 def coefficients(values: Array, std: Array) -> Array:
     """Return the coefficients of variation: 0 if there is no error, infinite if there is only error."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.asarray(std / np.abs(values))
-    return np.where(std == 0, np.where(np.isnan(values), np.nan, 0.0), found)
+        ratio = np.asarray(std / np.abs(values))
+    return np.where(std == 0, np.where(np.isnan(values), np.nan, 0.0), ratio)
 
 
 @dataclass(frozen=True)
@@ -105,14 +106,15 @@ class Rules:
         given = self.thresholds
         is_list = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
         if not is_list or not all(map(_positive, given)):
-            msg = f"thresholds: expected positive numbers such as (0.1, 0.2, 0.3), got {as_given(given)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(
+                f"thresholds: expected positive numbers such as (0.1, 0.2, 0.3), got {as_given(given)}"
+            )
         if any(a >= b for a, b in pairwise(given)):
-            msg = f"thresholds: expected increasing numbers, got {given!r}"
-            raise WorkloadError(msg)
+            raise WorkloadError(f"thresholds: expected increasing numbers, got {given!r}")
         if self.suppress is not None and not _positive(self.suppress):
-            msg = f"suppress: expected a positive number such as 0.3, or None, got {as_given(self.suppress)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(
+                f"suppress: expected a positive number such as 0.3, or None, got {as_given(self.suppress)}"
+            )
         object.__setattr__(self, "thresholds", tuple(map(float, given)))
         object.__setattr__(self, "suppress", None if self.suppress is None else float(self.suppress))
 

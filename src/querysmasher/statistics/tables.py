@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Array
 from querysmasher.attributes import Attribute
-from querysmasher.errors import WorkloadError, as_given, suggestion
+from querysmasher.errors import WorkloadError, as_given, explained, suggestion
 from querysmasher.formatting import columns as aligned
 from querysmasher.formatting import figure, one_line
 from querysmasher.html import element, notebook
 from querysmasher.html import table as html_table
 from querysmasher.release.tidy import frame
-from querysmasher.statistics.figures import Column, Figure, Figures, Linear, Source, cell_columns
-from querysmasher.statistics.ratios import Parts, ratios_of
+from querysmasher.statistics.figures import AnswerSource, Column, Figure, Figures, LinearErrors, cell_columns
+from querysmasher.statistics.ratios import RatioParts, ratios_of
 from querysmasher.statistics.reliability import SUPPRESSED, THRESHOLDS, UNRELIABLE, Rules
-from querysmasher.statistics.selection import Factor, Selection, check_sizes, rows_on, select
+from querysmasher.statistics.selection import RowFactor, Selection, check_sizes, rows_on, select
 from querysmasher.workload.builders import marginals, queries
 
 MAX_ROWS, MAX_COLUMNS = 40, 16
@@ -69,15 +69,13 @@ class Layout:
         wanted = key if isinstance(key, tuple) else (key,)
         if len(wanted) != len(self.attributes):
             names = ", ".join(a.name for a in self.attributes)
-            msg = f"table[…]: expected one value for each of {names}, got {len(wanted)}"
-            raise WorkloadError(msg)
-        places = []
+            raise WorkloadError(f"table[…]: expected one value for each of {names}, got {len(wanted)}")
+        indexes = []
         for value, attribute, size in zip(wanted, self.attributes, self.shape, strict=True):
             if value is None and size == attribute.size:
-                msg = "table[…]: the table has no totals; ask for it with totals=True"
-                raise WorkloadError(msg)
-            places.append(attribute.size if value is None else attribute.position(value))
-        return int(np.ravel_multi_index(places, self.shape))
+                raise WorkloadError("table[…]: the table has no totals; ask for it with totals=True")
+            indexes.append(attribute.size if value is None else attribute.position(value))
+        return int(np.ravel_multi_index(indexes, self.shape))
 
     def wide(self, long: Any, column: str, backend: Any) -> Any:
         """Return one row per row of the table, from an Arrow table with one row per cell."""
@@ -86,13 +84,12 @@ class Layout:
         width = self.shape[-1]
         stub = long.column_names[: len(self.attributes) - 1]
         made = {name: long[name].take(pa.array(range(0, len(long), width))) for name in stub}
-        for place, label in enumerate(self.labels):
+        for index, label in enumerate(self.labels):
             if label in made:
-                msg = (
+                raise WorkloadError(
                     f"wide: the value {label!r} of {self.attributes[-1].name!r} is also the name of a column"
                 )
-                raise WorkloadError(msg)
-            made[label] = long[column].take(pa.array(range(place, len(long), width)))
+            made[label] = long[column].take(pa.array(range(index, len(long), width)))
         return frame(made, backend)
 
     def shown(self, cells: Callable[[slice], Iterable[str]], what: str) -> tuple[list[str], list[list[str]]]:
@@ -107,8 +104,8 @@ class Layout:
         for i, parts in enumerate(zip(*stubs, strict=True)):
             if i == MAX_ROWS:
                 break
-            own = slice(i * width, i * width + min(width, MAX_COLUMNS))
-            rows.append([" × ".join(parts), *cells(own)])
+            shown = slice(i * width, i * width + min(width, MAX_COLUMNS))
+            rows.append([" × ".join(parts), *cells(shown)])
         names = " × ".join(one_line(a.heading) for a in self.attributes[:-1])
         header = [f"{names} \\ {one_line(self.attributes[-1].heading)}", *map(one_line, self.labels)]
         return header[: MAX_COLUMNS + 1], rows
@@ -123,8 +120,8 @@ class Layout:
 
 def _stub(column: Column, width: int) -> Sequence[str]:
     """Return the labels of the rows that one attribute gives."""
-    texts = (column.text(i) for i in range(0, len(column.places), width))
-    return [TOTAL if column.places[i * width] is None else text for i, text in enumerate(texts)]
+    texts = (column.text(i) for i in range(0, len(column.indexes), width))
+    return [TOTAL if column.indexes[i * width] is None else text for i, text in enumerate(texts)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,8 +184,9 @@ class CrossTable:
         if not wide:
             return frame(dict(zip(long.column_names, long.columns, strict=True)), backend)
         if column not in NUMBERS:
-            msg = f"column: expected one of {', '.join(map(repr, NUMBERS))}, got {as_given(column)}"
-            raise WorkloadError(msg)
+            raise WorkloadError(
+                f"column: expected one of {', '.join(map(repr, NUMBERS))}, got {as_given(column)}"
+            )
         return self._layout.wide(long, column, backend)
 
     def __len__(self) -> int:
@@ -214,8 +212,8 @@ class CrossTable:
             mark = " ?" if flag == UNRELIABLE else ""
             return f"{figure(value, std)}{unit} ± {figure(std, std)}{mark}"
 
-        def cells(own: slice) -> Iterable[str]:
-            return map(cell, *(a.ravel()[own] for a in (self.values, self.std, flags)))
+        def cells(part: slice) -> Iterable[str]:
+            return map(cell, *(a.ravel()[part] for a in (self.values, self.std, flags)))
 
         return self._layout.shown(cells, "percent" if self.percent else "count")
 
@@ -246,51 +244,62 @@ class CrossTable:
         )
 
 
-def table(
-    source: Source,
-    attributes: Sequence[str],
-    *,
+@explained("release.table('sex', 'age')")
+def table(  # noqa: D417 - a method of the release
+    source: AnswerSource,
+    *attributes: str,
     totals: bool = True,
     percent: Percent = None,
     thresholds: Sequence[float] = THRESHOLDS,
     suppress: float | None = None,
 ) -> CrossTable:
-    """Return the cross-table of one attribute or several; the last one forms the columns."""
+    """Return the cross-table of one attribute or several; the last one forms the columns.
+
+    Args:
+        attributes: names of attributes.
+        totals: whether to add totals, the last entry of each axis.
+        percent: None for counts; "row", "column" or "total" for percentages of those.
+        thresholds: coefficients of variation at which cells are flagged.
+        suppress: coefficient of variation above which a cell is left out. This is computed from noisy
+            values and biases what remains: small counts survive where their noise is positive.
+    """
     schema = source.schema
     if not attributes:
-        msg = "attributes: expected at least one attribute, as in table('sex', 'age'), got none"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            "attributes: expected at least one attribute, as in table('sex', 'age'), got none"
+        )
     wrong = [name for name in attributes if not isinstance(name, str)]
     if wrong:
-        msg = f"attributes: expected names one by one, as in table('sex', 'age'), got {as_given(wrong[0])}"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"attributes: expected names one by one, as in table('sex', 'age'), got {as_given(wrong[0])}"
+        )
     schema.positions(attributes)
     if not isinstance(totals, bool):
-        msg = f"totals: expected True or False, got {as_given(totals)}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"totals: expected True or False, got {as_given(totals)}")
     check_percent(percent, len(attributes))
     rules = Rules(thresholds, suppress)
     shape = tuple(n + 1 for n in schema.shape(attributes))
     if math.prod(shape) > MAX_CELLS:
-        msg = f"attributes: a table of {math.prod(shape):,} cells is too large; at most {MAX_CELLS:,} fit"
-        raise WorkloadError(msg)
+        raise WorkloadError(
+            f"attributes: a table of {math.prod(shape):,} cells is too large; at most {MAX_CELLS:,} fit"
+        )
     kept = tuple(slice(None) if totals else slice(n - 1) for n in shape)
     if percent is None and not totals:
         return CrossTable(tuple(schema[n] for n in attributes), cells(source, attributes), None, rules)
     check_sizes(schema, attributes, "use totals=False, without percentages")
-    own = _Cells(source, tuple(attributes), shape, kept)
-    figures = own.counts() if percent is None else own.percentages(percent)
+    table_cells = _Cells(source, attributes, shape, kept)
+    figures = table_cells.counts() if percent is None else table_cells.percentages(percent)
     return CrossTable(tuple(schema[name] for name in attributes), figures, percent, rules)
 
 
-def cells(source: Source, attributes: Sequence[str]) -> Figures:
+def cells(source: AnswerSource, attributes: Sequence[str]) -> Figures:
     """Return the counts of all cells without totals, however many values an attribute has.
 
     Without attributes, there is one cell: all records.
     """
     schema = source.schema
-    asked = dict.fromkeys(attributes, "identity")
-    workload = queries(schema, asked) if asked else marginals(schema, 0)
+    families = dict.fromkeys(attributes, "identity")
+    workload = queries(schema, families) if families else marginals(schema, 0)
     answers = source.answer(workload)
     shape = schema.shape(attributes)
     return Figures(
@@ -298,7 +307,7 @@ def cells(source: Source, attributes: Sequence[str]) -> Figures:
         cell_columns([schema[name] for name in attributes], shape),
         answers.values.reshape(shape),
         answers.std.reshape(shape),
-        linear=lambda: Linear.of(source, workload, np.arange(answers.values.size)),
+        linear=lambda: LinearErrors.of(source, workload, np.arange(answers.values.size)),
     )
 
 
@@ -307,15 +316,14 @@ def check_percent(percent: Percent, attributes: int) -> None:
     allowed = ("total",) if attributes == 1 else ("row", "column", "total")
     if percent is not None and percent not in allowed:
         got = f"{as_given(percent)}{suggestion(percent, allowed)}"
-        msg = f"percent: expected {', '.join(map(repr, allowed))} or None, got {got}"
-        raise WorkloadError(msg)
+        raise WorkloadError(f"percent: expected {', '.join(map(repr, allowed))} or None, got {got}")
 
 
 class _Cells:
     """All cells of a table and its totals; `kept` are those shown."""
 
     def __init__(
-        self, source: Source, names: tuple[str, ...], shape: tuple[int, ...], kept: tuple[slice, ...]
+        self, source: AnswerSource, names: tuple[str, ...], shape: tuple[int, ...], kept: tuple[slice, ...]
     ) -> None:
         self.source = source
         self.names = names
@@ -332,13 +340,13 @@ class _Cells:
 
         With `added`, to each cell the total over the attribute of that index is added.
         """
-        factors: list[Factor] = []
-        for name, own in zip_longest(self.names, kept):
+        factors: list[RowFactor] = []
+        for name, chosen in zip_longest(self.names, kept):
             n = self.schema[name].size
             rows = np.concatenate([np.eye(n), np.ones((1, n))])
             if added is not None and name == self.names[added]:
                 rows = rows + 1
-            factors.append(rows_on(self.schema, name, name, rows if own is None else rows[own]))
+            factors.append(rows_on(self.schema, name, name, rows if chosen is None else rows[chosen]))
         return select(self.schema, factors, self.names)
 
     @cached_property
@@ -350,9 +358,9 @@ class _Cells:
         answers = self.source.answer(self.all.workload)
         return self.all.arranged(answers.values), self.all.arranged(answers.std)
 
-    def errors(self, cells: NDArray[np.int64]) -> Linear:
+    def errors(self, cells: NDArray[np.int64]) -> LinearErrors:
         """Return the errors of some cells."""
-        return Linear.of(self.source, self.all.workload, self.all.order[cells])
+        return LinearErrors.of(self.source, self.all.workload, self.all.order[cells])
 
     def columns(self) -> tuple[Column, ...]:
         return cell_columns([self.schema[name] for name in self.names], self.numbers[self.kept].shape)
@@ -373,7 +381,7 @@ class _Cells:
         below = self._denominators(percent)
         D = values.ravel()[below]
         v = std.ravel()[below] ** 2
-        parts = Parts(
+        parts = RatioParts(
             values[self.kept],
             D[self.kept],
             std[self.kept] ** 2,
@@ -403,8 +411,8 @@ class _Cells:
         if not under.any():
             return np.zeros(self.shape)
         if percent == "row" or (percent == "column" and len(self.names) == 2):
-            asked = self.selection(added=-1 if percent == "row" else 0)  # cell + denominator is a product
-            sums = asked.arranged(self.source.answer(asked.workload).std) ** 2
+            sums_of = self.selection(added=-1 if percent == "row" else 0)  # cell + denominator is a product
+            sums = sums_of.arranged(self.source.answer(sums_of.workload).std) ** 2
             return (sums - above - under) / 2
         return self._one_by_one(percent)
 
@@ -412,13 +420,13 @@ class _Cells:
         """Return the covariance of each cell with its denominator, a few rows at a time."""
         under = self.selection(*([-1] for _ in self.names[:-1]), None if percent == "column" else [-1])
         width = 1 if percent == "total" else self.shape[-1]
-        own = np.arange(math.prod(self.shape[1:])) % width
+        denominator = np.arange(math.prod(self.shape[1:])) % width
         result = np.zeros(self.shape)
         for first in self._chunks():
-            asked = self.selection(first)
-            covariance = self.source.covariance(asked.workload, under.workload)[asked.order]
-            found = covariance[np.arange(len(covariance)), np.tile(under.order[own], len(first))]
-            result[first] = found.reshape(len(first), *self.shape[1:])
+            cells = self.selection(first)
+            covariance = self.source.covariance(cells.workload, under.workload)[cells.order]
+            shared = covariance[np.arange(len(covariance)), np.tile(under.order[denominator], len(first))]
+            result[first] = shared.reshape(len(first), *self.shape[1:])
         return result
 
     def _chunks(self) -> Iterator[NDArray[np.int64]]:

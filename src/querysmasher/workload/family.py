@@ -254,7 +254,7 @@ Places = NDArray[np.int64]
 """Indexes of values."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArrayFamily(Family):
     """A family that holds arrays: two of them are equal if their contents are."""
 
@@ -282,6 +282,10 @@ class ArrayFamily(Family):
     def __hash__(self) -> int:
         """Hash by content."""
         return hash(self.key)
+
+    def __repr__(self) -> str:
+        """Count the queries and the cells."""
+        return f"{type(self).__name__}({self.rows:,} queries over {self.cells:,} cells)"
 
 
 @dataclass(eq=False)

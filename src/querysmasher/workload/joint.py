@@ -128,7 +128,7 @@ def _drawn(count: int, cells: int, p: float, seed: int) -> NDArray[np.bool_]:
 _kept = lru_cache(maxsize=4)(_drawn)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rows(ArrayFamily):
     """Any rows, as a matrix over the cells in row-major order."""
 

@@ -35,7 +35,7 @@ LABELLED = 1_000
 """Maximum number of queries whose labels are stored."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Hierarchy(ArrayFamily):
     """One query per group of each level and, with `leaves`, one per value."""
 

@@ -29,7 +29,6 @@ from querysmasher.planning.estimator.whole import (
     class_centres,
     is_outside,
 )
-from querysmasher.planning.limits import limits
 from querysmasher.planning.solution import Measured
 from querysmasher.planning.split import PlacedFamily
 from querysmasher.planning.strategies import AxisRows, Strategy
@@ -101,7 +100,7 @@ class Estimator:
         new = {
             _key(group): group
             for group in groups
-            if group.rows <= limits().kept_queries and all(height(f) == f.rows for f in group.families)
+            if group.rows <= self._strategy.rank and all(height(f) == f.rows for f in group.families)
         }
         new = {key: group for key, group in new.items() if key not in self._known and self._covers(group)}
         every = self._strategy.variances_if_contained(self._axis_rows(group) for group in new.values())

@@ -1,12 +1,9 @@
-"""Solve the distinct blocks of a workload, each once, in parallel.
-
-A mechanism: which strategies it allows, and how it chooses among them.
-"""
+"""A mechanism: which strategies it allows, and how it chooses among them. Distinct blocks are solved once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -21,10 +18,7 @@ from querysmasher.workload.workload import Workload
 
 
 def solve_blocks(
-    blocks: Sequence[Block],
-    tolerance: float,
-    solver: Solver,
-    progress: bool | None = None,
+    blocks: Sequence[Block], tolerance: float, solver: Solver, progress: bool | None = None
 ) -> list[Solution]:
     """Return one solution per block, in order; each can answer every query of its block.
 
@@ -42,25 +36,19 @@ def solve_blocks(
             if len(heavy) > 1:
                 from joblib import Parallel, delayed  # noqa: PLC0415 - light blocks do not need it
 
-                jobs = (delayed(_numbered)(i, blocks[i], tolerance, solver) for i in heavy)
-                for i, solution in Parallel(n_jobs=-1, prefer="threads", return_as="generator_unordered")(
-                    jobs
-                ):
+                jobs = (delayed(_solve)(blocks[i], tolerance, solver) for i in heavy)
+                solved = Parallel(n_jobs=-1, prefer="threads", return_as="generator")(jobs)
+                for i, solution in zip(heavy, solved, strict=True):
                     solutions[i] = solution
                     bar.advance()
-                    bar.note(_worst(solutions))
+                    bar.note(f"certified gap {max(s.gap for s in solutions.values()):.1e}")
         if len(heavy) == 1:
             (i,) = heavy
             with one_core() if blocks[i].cells <= limits().threaded_cells else nullcontext():
-                solutions[i] = _solve(
-                    blocks[i], tolerance, solver, lambda gap: bar.note(f"certified gap {gap:.1e}")
-                )
+                note = lambda gap: bar.note(f"certified gap {gap:.1e}")  # noqa: E731
+                solutions[i] = _solve(blocks[i], tolerance, solver, note)
             bar.advance()
     return [solutions[i] for i in range(len(blocks))]
-
-
-def _numbered(number: int, block: Block, tolerance: float, solver: Solver) -> tuple[int, Solution]:
-    return number, _solve(block, tolerance, solver)
 
 
 def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | None = None) -> Solution:
@@ -68,11 +56,6 @@ def _solve(block: Block, tolerance: float, solver: Solver, progress: Progress | 
     solution = solver(block, tolerance, progress)
     check_answers(block, solution.strategy)
     return solution
-
-
-def _worst(solutions: Mapping[int, Solution]) -> str:
-    """Return the largest certified gap of the blocks solved so far, as text."""
-    return f"certified gap {max(s.gap for s in solutions.values()):.1e}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,8 +162,7 @@ def _part_gram(part: Part, maps: list[Array]) -> Array:
 def solve_dense(block: Block, tolerance: float, progress: Progress | None = None) -> Solution:
     """Return a strategy within `tolerance` of the optimum (much closer for small blocks, at no cost)."""
     root = block_root(block)
-    effort = 100 if block.cells <= limits().close_cells else 4 if block.cells <= limits().dense_cells else 1
-    target = tolerance / effort
+    target = tolerance / (100 if block.cells <= limits().close_cells else 4)
     if len(root) * 2 > root.shape[1]:
         design = solve_design(root, start_weights(block), target, progress)
         back = np.arange(root.shape[1])

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
+from itertools import islice
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from querysmasher.arrays import Array, in_order
+from querysmasher.arrays import CHUNK, Array, in_order
 from querysmasher.errors import PlanError, PrivacyError
 from querysmasher.fields import floats, integers, items, wholes
 from querysmasher.planning.centre import Centre, complement
@@ -30,7 +31,7 @@ from querysmasher.planning.strategies.rounding import (
     round_rows,
     scaled,
 )
-from querysmasher.planning.strategies.span import CHUNK, Span
+from querysmasher.planning.strategies.span import Span
 from querysmasher.planning.strategies.strategy import (
     CLOSE,
     LARGEST,
@@ -50,10 +51,6 @@ SCALES = tuple(np.linspace(1.0, 0.52, 25).tolist())
 
 def _lattice(value: Any) -> Integers | None:
     return None if value is None else integers(value, 2)
-
-
-def _matrix(value: Any) -> Array:
-    return floats(value, 2)
 
 
 class RowsStrategy(Strategy):
@@ -178,30 +175,19 @@ class RowsStrategy(Strategy):
         return result
 
     def variances_if_contained(self, asked: Iterable[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        batch: list[Sequence[AxisRows]] = []
-        entries = 0
-        for factors in asked:
-            more = squared_lengths(factors).size * self.partition.labels.size
-            if batch and entries + more > CHUNK:
-                yield from self._together(batch)
-                batch, entries = [], 0
-            batch.append(factors)
-            entries += more
-        yield from self._together(batch)
-
-    def _together(self, batch: Sequence[Sequence[AxisRows]]) -> Iterator[Array | None]:
-        """Do the same for few products, while the rows are read twice."""
-        if len(batch) < 2:
-            yield from super().variances_if_contained(batch)
-            return
-        columns = np.concatenate([own for factors in batch for own in self._products(factors)])
-        variances, inside = (_lengths(image(columns)) for image in (self.span.coefficients, self.span.inside))
-        start = 0
-        for factors in batch:
-            lengths = squared_lengths(factors)
-            own = slice(start, start := start + lengths.size)
-            contained = is_inside(inside[own].reshape(lengths.shape), lengths, math.prod(self.shape))
-            yield variances[own].reshape(lengths.shape) if contained else None
+        left, most = iter(asked), max(1, CHUNK // self.partition.labels.size)
+        while batch := list(islice(left, most)):
+            every = [squared_lengths(factors) for factors in batch]
+            ends = np.cumsum([lengths.size for lengths in every])
+            if ends[-1] > most:
+                yield from super().variances_if_contained(batch)
+                continue
+            columns = np.concatenate([own for factors in batch for own in self._products(factors)])
+            images = self.span.coefficients(columns), self.span.inside(columns)
+            squares = (np.split(_lengths(image), ends[:-1]) for image in images)
+            for lengths, variances, inside in zip(every, *squares, strict=True):
+                contained = is_inside(inside.reshape(lengths.shape), lengths, math.prod(self.shape))
+                yield variances.reshape(lengths.shape) if contained else None
 
     # --- integers ---
 
@@ -257,7 +243,7 @@ class DenseStrategy(RowsStrategy):
     """Any rows over the block's cells, inside a residual space."""
 
     kind = "dense"
-    stored: ClassVar = {"shape": wholes, "matrix": _matrix, "lattice": _lattice}
+    stored: ClassVar = {"shape": wholes, "matrix": partial(floats, ndim=2), "lattice": _lattice}
 
     shape: tuple[int, ...]
     matrix: Array
@@ -270,23 +256,23 @@ class DenseStrategy(RowsStrategy):
         return Partition(tuple(map(np.arange, self.shape)), labels)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, Matrix(self._round(centres, bits))),))
-
-    def _round(self, centres: Sequence[Integers], bits: int) -> Integers:
         """Round the rows, or their coefficients in terms of a lattice's rows."""
         if self.lattice is not None:
-            return round_on_lattice(self._on_lattice, self.lattice, bits)
+            return self._in_integers(Matrix(round_on_lattice(self._on_lattice, self.lattice, bits)))
         growth = sum((2 * int(np.abs(k).sum())).bit_length() for k in centres) if len(centres) > 1 else 1
         if bits + growth >= WORD.bit_length():
-            msg = f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
-            raise PlanError(msg)
+            raise PlanError(
+                f"max_records: {bits} bits are more than integer rows on {len(centres)} attributes can have"
+            )
         rows = self.matrix
         if len(rows) < math.prod(n - 1 for n in self.shape):
             rows = completed(rows, [complement(k / k.sum()) for k in centres])
         few = len(self.shape) == 1 and bits < limits().scaled_bits and rows.shape[1] <= limits().scaled_cells
-        tried = [round_rows(rows, centres, bits, scale) for scale in (SCALES if few else (1.0,))]
-        return tried[0 if len(tried) == 1 else in_order([_mean_loss(rows, found) for found in tried])[0]]
+        tried = [
+            self._in_integers(Matrix(round_rows(rows, centres, bits, scale)))
+            for scale in (SCALES if few else (1.0,))
+        ]
+        return tried[in_order([self.rounding_loss(found) for found in tried])[0] if few else 0]
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -304,7 +290,7 @@ class MergedStrategy(RowsStrategy):
         "shape": wholes,
         "maps": lambda maps: tuple(integers(one, 1) for one in items(maps)),
         "labels": integers,
-        "matrix": _matrix,
+        "matrix": partial(floats, ndim=2),
         "lattice": _lattice,
     }
 
@@ -328,8 +314,7 @@ class MergedStrategy(RowsStrategy):
         else:
             complete = len(self.matrix) == self.matrix.shape[1]
             rows = reduced(scaled(self.matrix if complete else completed(self.matrix), bits), bits)
-        axes = tuple(range(len(self.shape)))
-        return IntegerStrategy(self.shape, ((axes, Merged(self.maps, self.labels, rows)),))
+        return self._in_integers(Merged(self.maps, self.labels, rows))
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -341,11 +326,3 @@ class MergedStrategy(RowsStrategy):
 def _lengths(rows: Array) -> Array:
     """Return the squared lengths of rows."""
     return np.einsum("ij,ij->i", rows, rows)
-
-
-def _mean_loss(rows: Array, rounded: Integers) -> float:
-    """Return the mean factor by which rounding multiplies the rows' variances, up to a constant."""
-    span = Span.of(rounded)
-    if not span.is_independent():
-        return math.inf
-    return float((span.coefficients(rows) ** 2).sum() * (span.rows.astype(float) ** 2).sum(axis=0).max())

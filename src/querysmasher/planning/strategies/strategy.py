@@ -18,7 +18,7 @@ import numpy as np
 from querysmasher.arrays import Array
 from querysmasher.planning.centre import Centre
 from querysmasher.planning.lattice import Integers
-from querysmasher.privacy.factors.factor import Stored
+from querysmasher.privacy.factors.factor import Factor, Stored
 from querysmasher.privacy.integer_plan import IntegerStrategy
 
 AxisRows = tuple[tuple[int, ...], Array]
@@ -106,6 +106,10 @@ class Strategy(Stored, ABC):
 
         They stay inside the residual space around `centres`, and span what the strategy spans, or more.
         """
+
+    def _in_integers(self, factor: Factor) -> IntegerStrategy:
+        """Return rows in integers that are one factor on all axes."""
+        return IntegerStrategy(self.shape, ((tuple(range(len(self.shape))), factor),))
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:  # noqa: ARG002
         """Return the maximum factor by which rounding multiplies the variance of a planned row.
