@@ -4,7 +4,7 @@ from itertools import combinations
 
 import querysmasher as qs
 from benchmarks.draw import drawn_weights
-from querysmasher.workload.joint import AbsDifference, Affine, Random
+from querysmasher.workload.joint import AbsDifference, Affine, RandomQueries
 
 # sizes of the categorical and of the numeric attributes
 REAL = {
