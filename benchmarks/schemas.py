@@ -113,7 +113,7 @@ def marginals_and_prefix(n):
 
 def tolerance(workload):
     """1e-4, but 1e-3 where a subworkload that is no product has over 1,000 cells."""
-    joint = [f for g in workload for f in g.families if isinstance(f, Affine | AbsDifference | Random)]
+    joint = [f for g in workload for f in g.families if isinstance(f, Affine | AbsDifference | RandomQueries)]
     return 1e-3 if max((f.cells for f in joint), default=0) > 1_000 else 1e-4
 
 
