@@ -146,3 +146,10 @@ def test_a_predicate_beside_all_ranges_of_many_values():
     schema = qs.Schema.of(a=100_000, b=3)
     plan = qs.plan(qs.queries(schema, a="range") + qs.where(schema, "b == 1"), COST)
     assert plan.gap < 0.01
+
+
+def test_few_values_beside_all_ranges_of_many_values():
+    """Centres are chosen for the few values only."""
+    schema = qs.Schema.of(a=100_000, b=3)
+    plan = qs.plan(qs.queries(schema, a="range") + qs.queries(schema, b="prefix"), COST)
+    assert plan.gap < 0.01
