@@ -135,7 +135,7 @@ def perform(build, arguments, against, eigh, split, bounded):
         _, other = timed(lambda: qs.plan(workload, cost, centering="uniform", progress=False))
     better = None
     if split:
-        with limited(beside_rows=0):
+        with limited(beside_work=0):
             better = plan.weighted_loss / qs.plan(workload, cost, progress=False).weighted_loss
     best = cliff_workloads.lower_bound(workload) if bounded else None
     if bounded and best is None:

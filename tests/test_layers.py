@@ -25,7 +25,6 @@ LAYERS = (
     {"attributes", "conditions", "schema"},
     {"workload"},
     {
-        "privacy.rates",
         "privacy.unit",
         "privacy.budget",
         "privacy.distributions",

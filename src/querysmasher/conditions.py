@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -430,7 +429,11 @@ class _Reader:
             return places, apply(cells, self.edge_position(attribute.name, attribute.edges, sign, value))
         value = self.date(attribute, value)
         kinds = {self.kind(v) for v in (*attribute.values, value)}
-        if len(kinds) == 1 and str not in kinds and _increase(attribute.values):
+        if (
+            len(kinds) == 1
+            and str not in kinds
+            and all(map(operator.lt, attribute.values, attribute.values[1:]))
+        ):
             return places, apply(np.array(attribute.values), value)
         return places, apply(cells, self.value_position(attribute, value))
 
@@ -468,7 +471,3 @@ class _Reader:
         raise self.error(
             f"{ast.unparse(node)!r} is neither an attribute, a value, nor their + - *, {self.example()}"
         )
-
-
-def _increase(values: Sequence[Any]) -> bool:
-    return all(a < b for a, b in pairwise(values))

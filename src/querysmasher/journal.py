@@ -13,7 +13,7 @@ import numpy as np
 
 from querysmasher.arrays import Array
 from querysmasher.errors import BudgetError, TooLargeError, as_given, as_share
-from querysmasher.estimate.evidence import Evidence, ReleasedResiduals
+from querysmasher.estimate.evidence import Evidence
 from querysmasher.estimate.model import LARGEST, Model
 from querysmasher.planning.centre import uniform
 from querysmasher.planning.estimating import (
@@ -27,8 +27,8 @@ from querysmasher.planning.estimating import (
 )
 from querysmasher.planning.estimator.lifting import subsets
 from querysmasher.planning.plan import Plan
-from querysmasher.privacy.accounting import Distance, Distances, rounded_down
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.accounting import Distance, Distances
+from querysmasher.privacy.budget import Budget, rounded
 from querysmasher.privacy.entries import Entry
 from querysmasher.privacy.factors import Integers
 from querysmasher.privacy.integer_plan import IntegerPlan
@@ -173,8 +173,8 @@ class Journal:
     def model(self) -> Model:
         """Return the estimate of every table from what was measured so far."""
         if self._known is None:
-            sources = (ReleasedResiduals(self.release()),) if self._plans else ()
-            self._known = Model(Evidence(self.asked.schema, sources))
+            nothing = Evidence(self.asked.schema, lambda _: None)
+            self._known = Model(Evidence.of_release(self.release()) if self._plans else nothing)
         return self._known
 
     def release(self) -> Release:
@@ -233,7 +233,7 @@ def measure_sized(journal: Journal, compared: Sequence[Place]) -> Release:
     Both phases, and the errors of the estimate if they are bought, add their exact costs, and none may exceed
     the budget. The same noisy number gives the same second phase, so that `verify` plans it again.
     """
-    whole, before = rounded_down(journal.phases.left), journal.phases.spent
+    whole, before = rounded(journal.phases.left, up=False), journal.phases.spent
     reserve = journal.options["error_share"] * whole
     budget = whole - reserve
     size = journal.measure_size(journal.options["size_share"] * budget)

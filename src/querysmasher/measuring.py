@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -158,7 +158,8 @@ def measure(
         arguments = (plan.workload.schema, data, wanted, unknown, None, bound)
         counter = quietly("opening the table", open_table, *arguments)
         if plan.sizes_first or compared:
-            counter = CountedOnce(whole.schema, counter, _counted(whole, compared))
+            sets = [tuple(names[a] for a in place) for place in compared]
+            counter = CountedOnce(whole.schema, counter, [*map(whole.names, whole.measured), *sets])
         phases = Phases(whole.schema, plan.budget, counter, source, max_records)
         counted = with_left_out(counted, dropped, phases, source, progress)
         if plan.sizes_first:
@@ -174,7 +175,12 @@ def measure(
         for number, answers in phases.answers(whole, progress):
             store.put(number, answers)
         release = replace(release, public_total=phases.public_total())
-        return _with_errors(release, phases, compared, options, progress) if compared else release
+        if not compared:
+            return release
+        model = release.estimate().model  # how far the table is from it is measured with what is left
+        done = compare(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases, progress)
+        planned = MeasuredPhase(PLANNED, 0, len(whole.measured))
+        return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
 
 
 def asked_dropped(wanted: bool, counted: Counted, budget: Budget, allowed: float) -> Dropped | None:
@@ -235,26 +241,6 @@ def _compared(plan: Plan, error_share: float, cost: float) -> list[Place]:
         msg = f"error_share: expected 0, or a share with a privacy cost of at least {LEAST_COST:g}"
         raise BudgetError(msg)
     return found
-
-
-def _with_errors(
-    release: Release,
-    phases: Phases,
-    compared: Sequence[Place],
-    options: Mapping[str, float],
-    progress: bool | None,
-) -> Release:
-    """Measure how far a table that was measured as planned is from its estimate, with what is left."""
-    model = release.estimate().model
-    done = compare(ERRORS, compared, float(phases.left) * (1 - 2**-30), model, phases, progress)
-    planned = MeasuredPhase(PLANNED, 0, len(release.plan.measured))
-    return replace(release, exploration=Exploration(options, (planned, done))).remembering(model)
-
-
-def _counted(plan: IntegerPlan, compared: Sequence[Place]) -> list[tuple[str, ...]]:
-    """Return the attribute sets, by name, of a plan and of tables that are compared."""
-    sets = [plan.names(m) for m in plan.measured]
-    return sets + [tuple(plan.schema.names[a] for a in place) for place in compared]
 
 
 def check_options(budget: Budget, unknown: str, max_records: int) -> None:

@@ -14,8 +14,18 @@ from hypothesis import strategies as st
 import querysmasher as qs
 from querysmasher.errors import BudgetError
 from querysmasher.privacy import budget as module
-from querysmasher.privacy.budget import ApproxDP, Budget, GaussianDP, PrivacyCost, zCDP
-from querysmasher.privacy.rates import delta, epsilon, renyi, zcdp_delta, zcdp_epsilon
+from querysmasher.privacy.budget import (
+    ApproxDP,
+    Budget,
+    GaussianDP,
+    PrivacyCost,
+    delta,
+    epsilon,
+    renyi,
+    zCDP,
+    zcdp_delta,
+    zcdp_epsilon,
+)
 from querysmasher.privacy.unit import Unit
 
 EXAMPLES = [PrivacyCost(0.7), zCDP(0.3), GaussianDP(1.1), ApproxDP(1.0, 1e-6)]

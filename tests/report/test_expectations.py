@@ -8,7 +8,7 @@ from rich.console import Console
 
 import querysmasher as qs
 from querysmasher import demo
-from querysmasher.privacy.rates import readable
+from querysmasher.privacy.budget import readable
 from querysmasher.report import expectations
 from querysmasher.report.expectations import HEADER, ExpectedTable, by_kind, expect, overall, together
 from tests.report.conftest import data_of

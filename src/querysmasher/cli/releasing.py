@@ -18,8 +18,8 @@ from querysmasher.cli.querying import example_for
 from querysmasher.cli.specs import opened, warn_if_large
 from querysmasher.errors import PlanError, PrivacyError, SpecError
 from querysmasher.planning.plan import Plan
+from querysmasher.privacy.budget import readable
 from querysmasher.privacy.distributions import distribution_of
-from querysmasher.privacy.rates import readable
 from querysmasher.release.comparing import sha256
 from querysmasher.release.outputs import (
     ANSWERS,

@@ -26,9 +26,8 @@ from querysmasher.formatting import count
 from querysmasher.planning.limits import limits
 from querysmasher.planning.plan import Plan
 from querysmasher.privacy.accounting import SHARE
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.distributions import distribution_of
-from querysmasher.privacy.rates import readable
 from querysmasher.progress import Bar
 from querysmasher.release.store import MEMORY_BYTES
 from querysmasher.report.expectations import Expectation, ExpectedTable, facts, noise_factor, together

@@ -46,10 +46,7 @@ class Encoder:
 
     def encode(self, column: Any) -> Code:
         """Return the code of each value; a missing one counts as the declared value."""
-        return self.stood_in(self.codes(column))
-
-    def stood_in(self, codes: Code) -> Code:
-        """Replace the codes of missing values by that of the declared value, if there is one."""
+        codes = self.codes(column)
         if self.places.stand_in is not None:
             codes[codes == self.places.missing] = self.places.stand_in
         return codes

@@ -31,12 +31,8 @@ def quietly(doing: str, call: Callable[P, T], *arguments: P.args, **options: P.k
 def quiet_iterator(doing: str, items: Iterable[T]) -> Iterator[T]:
     """Iterate over `items`; turn the errors of each step as in `quietly`."""
     iterator = quietly(doing, iter, items)
-    while (item := quietly(doing, _step, iterator)) is not None:
+    while (item := quietly(doing, lambda: next(iterator, None))) is not None:
         yield item
-
-
-def _step(iterator: Iterator[T]) -> T | None:
-    return next(iterator, None)
 
 
 MISSING = Remedy(

@@ -306,9 +306,10 @@ class Texts:
     def _distinct(self, places: Places, place: Any, empty: int | None = None) -> Any:
         """Compute the codes of the distinct strings."""
         encoded = pc.dictionary_encode(self.column)
+        raw = encoded.dictionary.cast(pa.large_binary()).to_pylist()
+        texts = [text.decode(errors="replace") for text in raw]  # what is not UTF-8 matches nothing
         lookup = [
-            (places.missing if empty is None else empty) if text == "" else place(text)
-            for text in _strings(encoded.dictionary)
+            (places.missing if empty is None else empty) if text == "" else place(text) for text in texts
         ]
         return np.array([*lookup, places.missing], dtype=places.dtype).take(np.asarray(encoded.indices))
 
@@ -328,11 +329,6 @@ class Texts:
         codes = bins(places, np.asarray(values))
         codes[~np.asarray(formed) & np.asarray(pc.not_equal(self.column, ""))] = places.malformed
         return codes
-
-
-def _strings(column: Any) -> list[str]:
-    """Return an Arrow array as strings; what is not UTF-8 in them is replaced, and so matches nothing."""
-    return [text.decode(errors="replace") for text in column.cast(pa.large_binary()).to_pylist()]
 
 
 def bins(places: Places, values: Any) -> Any:

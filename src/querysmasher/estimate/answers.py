@@ -24,7 +24,7 @@ from querysmasher.html import table as html_table
 from querysmasher.release.answers import MAX_LABELS
 from querysmasher.release.formats import plain
 from querysmasher.release.outputs import format_of
-from querysmasher.release.tidy import WORD, Tidy, column_names, frame, frame_of
+from querysmasher.release.tidy import Tidy, column_names, frame, frame_of, repeated
 from querysmasher.release.writing import MAX_QUERIES, write_tables
 from querysmasher.schema import Schema
 from querysmasher.statistics.tables import MAX_CELLS, OF, Layout, Percent, check_percent
@@ -52,14 +52,7 @@ class EstimateTidy(Tidy):
     def estimates(self, group: Group, values: Array) -> Iterator[Any]:
         """Iterate over Arrow tables of the estimates of a group."""
         flat = np.ascontiguousarray(values.ravel())
-        return self.rows(group, lambda own: (pa.array(flat[own]), noted(len(flat[own]))))
-
-
-def noted(size: int, note: str = NOTE) -> Any:
-    """Return a column that repeats the note."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, dtype=np.int32)), pa.array([note])).cast(
-        WORD
-    )
+        return self.rows(group, lambda own: (pa.array(flat[own]), repeated(NOTE, len(flat[own]))))
 
 
 @dataclass(frozen=True)
@@ -209,7 +202,7 @@ class EstimatedCrossTable:
         made["value"] = pa.array(flat, mask=np.isnan(flat))
         if wide:
             return self._layout.wide(pa.table(made), "value", backend)
-        made["note"] = noted(len(flat), self.note)
+        made["note"] = repeated(self.note, len(flat))
         return frame(made, backend)
 
     def __len__(self) -> int:

@@ -229,8 +229,10 @@ class Given:
             merged = merged_groups(workload, indexes, limits().beside_work)
             if merged is not None:
                 clusters.append(Cluster(indexes, merged, shares(merged) if centred else None))
-        few = sum(min(cluster.merged.rows.shape) for cluster in clusters) <= limits().beside_rows
-        self.clusters: list[Cluster] = clusters if few else []
+        rows = sum(min(cluster.merged.rows.shape) for cluster in clusters)
+        cells = max((cluster.merged.rows.shape[1] for cluster in clusters), default=0)
+        combining = rows**2 * max(cells, self._shared_cells())
+        self.clusters: list[Cluster] = clusters if combining <= limits().beside_work else []
         self.split = cache(self._split)
 
     def _change(self, attributes: Place) -> float:

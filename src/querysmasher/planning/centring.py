@@ -259,17 +259,16 @@ class _Axis:
     """The strategy of an attribute: its centre w, M, and the weights of values that proved it best."""
 
     size: int
-    asked: bool
-    """Whether queries are about it: an attribute of very many values is split elsewhere."""
     centre: Array = field(init=False)
-    kept: Array = field(init=False)
-    """M."""
     start: Array | None = None
 
     def __post_init__(self) -> None:
-        self.centre = np.full(self.size, 1 / self.size)
-        if self.asked:
-            self.measure(np.eye(self.size))
+        self.centre = np.full(self.size, 1.0 / self.size)
+
+    @cached_property
+    def kept(self) -> Array:
+        """M: at first that of the single values, which is not written out if no query asks for it."""
+        return (1 - 1 / self.size) * (np.eye(self.size) - 1 / self.size)
 
     @property
     def dropped(self) -> Array:
@@ -359,8 +358,7 @@ class _Model:
 
     def __init__(self, roles: Roles, unit: Unit, free: Sequence[int]) -> None:
         self.roles, self.free = roles, free
-        asked = {role for family in roles.families for role in family.roles}
-        self.axes = [_Axis(size, role in asked) for role, size in enumerate(roles.sizes)]
+        self.axes = [_Axis(size) for size in roles.sizes]
         self.families = [_Asked(family) for family in roles.families]
         factors = (math.sqrt(unit.change(c.roles)) * c.count for c in roles.classes)
         self.classes = [(c, f) for c, f in zip(roles.classes, factors, strict=True) if f]

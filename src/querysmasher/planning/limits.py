@@ -47,15 +47,13 @@ class PlanningLimits:
     whole_work: float = 5.2e11
     """Maximum of columns × queries² for queries that are measured as they are."""
     beside_work: float = 2e9
-    """The same where some of the queries are tables, which can also be split."""
+    """The same where some of the queries are tables, which can also be split; also to combine both."""
     quick_whole_work: float = 3e7
     """The same for tables alone, and for any queries that are planned whole before anything is split."""
     cluster_cells: int = 200_000
     """Maximum number of coarse cells of a cluster of queries on several attribute sets, measured whole."""
     counted_cells: int = 30_000_000
     """Maximum number of cells of its attributes, whose counts are written out, unless one query has more."""
-    beside_rows: int = 2_000
-    """Maximum number of such queries in all."""
     tried_cells: int = 1_000
     """Maximum number of cells of a set of tables on which other queries leave something, to split those."""
     recentred: float = 0.8
@@ -126,14 +124,6 @@ class PlanningLimits:
     """Maximum number of cells of an unsolved block of several terms that is also bounded as a whole."""
     bounded_work: float = 1e8
     """Maximum of cells × queries² of a larger one, for its queries that tie attributes together."""
-    blends: tuple[float, ...] = (0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97)
-    """Shares of the strongest term's Gram that structured strategies try in the blend of an axis."""
-    rotations: int = 3
-    """Number of an axis's Grams that structured strategies try to make diagonal."""
-    screening_steps: int = 8
-    """Number of iterations after which structured candidates are compared."""
-    final_steps: int = 120
-    """Maximum number of iterations of the best structured candidate."""
     wide_work: float = 4e10
     """Maximum of cells × queries² of all further steps to weigh them, if three rounds do not take more."""
     light_work: float = 1e7
@@ -148,8 +138,6 @@ class PlanningLimits:
     """Maximum number of steps that raise that bound."""
     tree_closeness: int = 10
     """It is raised until the gap is this many times smaller than the tolerance, or no more."""
-    axis_gap: float = 1e-3
-    """Gap to which the weights of one axis are found in a bound; any weights bound the loss."""
     line_trials: int = 20
     """Maximum number of points tried along one direction of a search."""
     filling_bisections: int = 100

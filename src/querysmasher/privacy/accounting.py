@@ -19,7 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from querysmasher.errors import BudgetError, PrivacyError
-from querysmasher.privacy.budget import KINDS, Budget
+from querysmasher.privacy.budget import KINDS, Budget, rounded
 from querysmasher.privacy.distributions import Distribution
 from querysmasher.privacy.integer_plan import IntegerPlan, IntegerStrategy
 from querysmasher.privacy.unit import Unit
@@ -249,13 +249,7 @@ def ends(most: int) -> tuple[int, ...]:
 
 def rest(allowed: float, dropped: Dropped | None) -> float:
     """Return the privacy cost that is left for everything else, rounded down."""
-    return allowed if dropped is None else rounded_down(Fraction(allowed) - dropped.cost)
-
-
-def rounded_down(exact: Fraction) -> float:
-    """Return the largest float that is not above a positive fraction."""
-    near = float(exact)
-    return near if Fraction(near) <= exact else math.nextafter(near, 0.0)
+    return allowed if dropped is None else rounded(Fraction(allowed) - dropped.cost, up=False)
 
 
 def _squared_change(unit: Unit, persons: bool) -> Fraction:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +23,9 @@ from typing import Any
 import numpy as np
 
 from querysmasher.errors import FileError, QuerySmasherError
-from querysmasher.privacy.budget import ApproxDP, Budget
+from querysmasher.privacy.budget import ApproxDP, Budget, epsilon, readable, root_up, rounded, zcdp_epsilon
 from querysmasher.privacy.distributions import Distribution, distribution_of
 from querysmasher.privacy.integer_plan import IntegerPlan
-from querysmasher.privacy.rates import epsilon, readable, zcdp_epsilon
 from querysmasher.privacy.unit import Unit
 
 
@@ -145,7 +143,7 @@ class Total:
         """
         delta = delta or limit.stated_delta or DELTA
         allowed, left = self.allowed(limit), self.left(limit)
-        rho, of = (readable(_down(cost / 2), up=False) for cost in (left, allowed))
+        rho, of = (readable(rounded(cost / 2, up=False), up=False) for cost in (left, allowed))
         if left < LEAST_LEFT * allowed:  # what rounding has left
             return f"rho = 0 of {of:.6g}"
         epsilon = self.epsilon_left(limit, delta)
@@ -161,28 +159,14 @@ class Total:
     @property
     def mu(self) -> float | None:
         """The μ of Gaussian DP, rounded up, or None if the noise was not only Gaussian."""
-        if not self.is_gaussian:
-            return None
-        root = math.sqrt(self.cost)
-        return root if Fraction(root) ** 2 >= self.cost else math.nextafter(root, math.inf)
+        return root_up(self.cost) if self.is_gaussian else None
 
     def epsilon_at(self, delta: float) -> float:
         """Return the ε at this δ, rounded up: tight for Gaussian noise, by zCDP otherwise."""
         if not self.cost:
             return 0.0
-        return epsilon(_up(self.cost), delta) if self.is_gaussian else zcdp_epsilon(_up(self.rho), delta)
-
-
-def _up(exact: Fraction) -> float:
-    """Return the fraction as a float, rounded up."""
-    near = float(exact)
-    return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
-
-
-def _down(exact: Fraction) -> float:
-    """Return the fraction as a float, rounded down."""
-    near = float(exact)
-    return near if Fraction(near) <= exact else math.nextafter(near, -math.inf)
+        convert, amount = (epsilon, self.cost) if self.is_gaussian else (zcdp_epsilon, self.rho)
+        return convert(rounded(amount, up=True), delta)
 
 
 START = ""

@@ -142,17 +142,13 @@ def _counted(
     covers = smallest_covers(schema, sets, maximal)
     with Bar(what, len(sets), progress) as bar:
         for own, table in zip(maximal, counter.marginals(maximal), strict=True):
-            _check_counts(table, schema.shape(own), records)
+            whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == schema.shape(own)
+            if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
+                msg = "data: the counts are inconsistent, as if the table had changed while it was read"
+                raise DataError(msg)  # it may exceed the cap
             for one, counts in lower_marginals(own, table, covers[own]):
                 yield from ((number, counts) for number in numbers[one])
                 bar.advance()
-
-
-def _check_counts(table: Counts, shape: tuple[int, ...], records: int) -> None:
-    """Refuse inconsistent counts: a table that changes while it is read may exceed the cap."""
-    whole = type(table) is np.ndarray and table.dtype == np.int64 and table.shape == shape
-    if not whole or table.min() < 0 or table.max() > records or table.sum() != records:
-        raise DataError("data: the counts are inconsistent, as if the table had changed while it was read")
 
 
 def exact_answers(plan: IntegerPlan, measured: IntegerMeasured, counts: Counts) -> Integers:

@@ -58,6 +58,7 @@ from numpy.typing import NDArray
 
 from querysmasher.arrays import Numbers
 from querysmasher.errors import MissingExtraError, PrivacyError, Remedy, as_given
+from querysmasher.privacy.budget import root_up
 from querysmasher.privacy.distributions import DISTRIBUTIONS, Distribution, distribution_of
 
 SMALLEST_VARIANCE = Fraction(1, 2**20)
@@ -143,7 +144,7 @@ class _ExactSampler:
             v = _STREAM_BITS
             while (stream := self._word()) == 0:
                 v += 64
-        v += _lowest_one(stream)
+        v += (stream & -stream).bit_length() - 1  # the place of the lowest one
         m = offset + (v << k)
         known, width = fraction, 0
 
@@ -242,11 +243,6 @@ def checked_size(size: int) -> int:
     return int(size)
 
 
-def _lowest_one(word: int) -> int:
-    """Return the place of the lowest one among the bits of a positive integer."""
-    return (word & -word).bit_length() - 1
-
-
 def _is_below(
     uniform: int,
     bits: int,
@@ -335,7 +331,7 @@ class OpenDPDiscreteGaussian:
         """Draw `size` independent integers from N_Z(`variance`), or with a slightly larger variance."""
         opendp = self._opendp
         space = opendp.vector_domain(opendp.atom_domain(T="i64")), opendp.l2_distance(T=float)
-        mechanism = opendp.m.make_gaussian(*space, scale=_root(exact_variance(variance)))
+        mechanism = opendp.m.make_gaussian(*space, scale=root_up(exact_variance(variance)))
         return np.array(mechanism([0] * checked_size(size)), dtype=np.int64)
 
 
@@ -371,9 +367,3 @@ def noise_source(name: str, seed: int | None) -> NoiseSource:
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
         raise PrivacyError(f"seed: expected an integer of at least 0, or None, got {as_given(seed)}")
     return SOURCES[distribution.name](seed=seed)
-
-
-def _root(variance: Fraction) -> float:
-    """Return the square root, rounded up."""
-    root = math.sqrt(variance)
-    return root if Fraction(root) ** 2 >= variance else math.nextafter(root, math.inf)

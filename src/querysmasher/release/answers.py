@@ -86,8 +86,8 @@ class Answers(Explained):
         tidy = Tidy(self.workload, level, Rules(thresholds, suppress))
         tables, start = [tidy.schema.empty_table()], 0
         for group in self.workload:
-            own = slice(start, start + group.rows)
-            tables += [plain(t) for t in tidy.tables(group, self.values[own], self.std[own])]
+            rows = slice(start, start + group.rows)
+            tables += [plain(t) for t in tidy.tables(group, self.values[rows], self.std[rows])]
             start += group.rows
         tables[0] = plain(tables[0])
         return frame_of(pa.concat_tables(tables), backend)
@@ -108,26 +108,26 @@ class Answers(Explained):
     def __getitem__(self, key: int | str | slice) -> Answer | list[Answer]:
         """Return the answer at an index or to a query in words, or a list of answers for a slice."""
         if isinstance(key, str):
-            place = next((i for i, label in enumerate(self.workload.labels()) if label == key.strip()), None)
-            if place is None:
+            index = next((i for i, label in enumerate(self.workload.labels()) if label == key.strip()), None)
+            if index is None:
                 raise UnknownQueryError(
                     f"answers[{key!r}]: no query is called so; ask release.answer({key!r})"
                 )
-            key = place
+            key = index
         if isinstance(key, slice):
             chosen = range(len(self))[key]
             return [self[i] for i in chosen] if len(chosen) < 10 else [*self][key]
-        place = index_in(len(self), key, "answers")
-        label = next(islice(self.workload.labels(), place, None))
-        return Answer(label, float(self.values[place]), float(self.std[place]))
+        index = index_in(len(self), key, "answers")
+        label = next(islice(self.workload.labels(), index, None))
+        return Answer(label, float(self.values[index]), float(self.std[index]))
 
     def __repr__(self) -> str:
         """Show the first answers with their standard errors."""
         first = zip(self.workload.labels(), self.values[:5], self.std[:5], strict=False)
         shown = [f"  {label}: {decimal(value, 1)} ± {decimal(std, 1)}" for label, value, std in first]
         more = [f"  … {len(self) - 5:,} more"] if len(self) > 5 else []
-        asked = count(len(self), "query", "queries")
-        return "\n".join([f"Answers to {asked} (value ± standard error)", *shown, *more])
+        queries = count(len(self), "query", "queries")
+        return "\n".join([f"Answers to {queries} (value ± standard error)", *shown, *more])
 
     def _repr_html_(self) -> str:
         """Show the first answers with their intervals in a notebook."""

@@ -42,7 +42,7 @@ class Pruned:
     schema: Schema
     estimator: Estimator
     reconstruction: Reconstruction
-    place: int
+    axis: int
     """Index of the attribute."""
     parts: Integers
     """The node of every value."""
@@ -50,16 +50,16 @@ class Pruned:
 
     def _marginal(self, attributes: tuple[int, ...]) -> Array:
         """Return a marginal; those of the large attribute are kept."""
-        if self.place not in attributes:
+        if self.axis not in attributes:
             return self.reconstruction.marginal(attributes, complete=False)
         if attributes not in self._tables:
             table = np.moveaxis(
-                self.reconstruction.marginal(attributes, complete=False), attributes.index(self.place), 0
+                self.reconstruction.marginal(attributes, complete=False), attributes.index(self.axis), 0
             )
             order = np.argsort(self.parts, kind="stable")
             counts = np.bincount(self.parts)
             sums = np.add.reduceat(table[order], np.cumsum(counts) - counts, axis=0)
-            self._tables[attributes] = np.moveaxis(sums, 0, attributes.index(self.place))
+            self._tables[attributes] = np.moveaxis(sums, 0, attributes.index(self.axis))
         return self._tables[attributes]
 
     def answer(self, workload: Workload) -> Answers:
@@ -81,11 +81,11 @@ def _prune(release: Release, coarsening: Coarsening) -> tuple[Pruned, Coarsening
     """Return the release over nodes of a large attribute's tree, and the same groups of these; else None."""
     estimator = release.estimator
     schema = coarsening.original
-    place = schema.position(coarsening.attribute)
-    own = estimator.residual.line_strategies(place)
-    parts = _common_parts(own, coarsening.groups)
+    axis = schema.position(coarsening.attribute)
+    on_attribute = estimator.residual.line_strategies(axis)
+    parts = _common_parts(on_attribute, coarsening.groups)
     size = int(parts.max()) + 1
-    if not own or size == len(parts):
+    if not on_attribute or size == len(parts):
         return None
     strategies: list[Strategy] = list(estimator.strategies)
     numbers: dict[int, int] = {}
@@ -95,21 +95,21 @@ def _prune(release: Release, coarsening: Coarsening) -> tuple[Pruned, Coarsening
         for noise in noises:
             blocks = []
             for axes, number in noise.blocks:
-                if attributes[axes[0]] == place and number not in numbers:
+                if attributes[axes[0]] == axis and number not in numbers:
                     numbers[number] = len(strategies)
                     strategy = estimator.strategies[number]
                     assert has_own_centre(strategy)  # noqa: S101 - as all strategies on this attribute
                     strategies.append(strategy.pruned(parts))
-                blocks.append((axes, numbers[number] if attributes[axes[0]] == place else number))
+                blocks.append((axes, numbers[number] if attributes[axes[0]] == axis else number))
             changed.append(replace(noise, blocks=tuple(blocks)))
         measured.append(tuple(changed))
     coarse = Ordinal(coarsening.attribute, range(size))
     inner = Schema([coarse if a.name == coarsening.attribute else a for a in schema])
-    centres = tuple(Centre.uniform(size) if i == place else c for i, c in enumerate(estimator.centres))
-    found = Estimator.of(inner, centres, strategies, measured, public_total=estimator.public_total)
+    centres = tuple(Centre.uniform(size) if i == axis else c for i, c in enumerate(estimator.centres))
+    over_nodes = Estimator.of(inner, centres, strategies, measured, public_total=estimator.public_total)
     groups = np.empty(size, dtype=np.int64)
     groups[parts] = coarsening.groups
-    return Pruned(inner, found, release.reconstruction, place, parts), replace(
+    return Pruned(inner, over_nodes, release.reconstruction, axis, parts), replace(
         coarsening, original=inner, groups=groups
     )
 

@@ -68,7 +68,9 @@ def same_bytes(given: Path, expected: Path) -> bool:
         return True
     try:
         if zipfile.is_zipfile(expected):
-            return all(one == other for one, other in zip(_members(given), _members(expected), strict=True))
+            return all(
+                part == wanted for part, wanted in zip(_members(given), _members(expected), strict=True)
+            )
         return _unzipped(expected) == _unzipped(given)
     except UNREADABLE:
         return False
@@ -85,9 +87,9 @@ def _members(path: Path) -> Iterator[object]:
         path.open("rb") as stream,
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
-        found, at = archive.infolist(), 0
-        ends = [*(info.header_offset for info in found[1:]), archive.start_dir]
-        for info, end in zip(found, ends, strict=True):
+        members, at = archive.infolist(), 0
+        ends = [*(info.header_offset for info in members[1:]), archive.start_dir]
+        for info, end in zip(members, ends, strict=True):
             size = info.compress_size
             start = at + 30 + _number(data[at + 26 : at + 28]) + _number(data[at + 28 : at + 30])
             packed, after = data[start : start + size], data[start + size : end]
@@ -99,7 +101,7 @@ def _members(path: Path) -> Iterator[object]:
                 else packed
             )
             at = end
-        for info in found:
+        for info in members:
             end = at + 46 + sum(_number(data[at + i : at + i + 2]) for i in (28, 30, 32))
             yield data[at : at + 20], _other(data[at + 20 : at + 24], info.compress_size)
             yield data[at + 24 : at + 42], _other(data[at + 42 : at + 46], info.header_offset)
@@ -124,15 +126,15 @@ def _unzipped(path: Path) -> tuple[bytes, bytes]:
     return data[:8], expanded(data, 31, _number(data[-4:]))
 
 
-def close(one: Any, other: Any) -> bool:
+def close(given: Any, expected: Any) -> bool:
     """Return whether two values are equal but for rounding, in nested plain data."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(close, one, other))
-    if type(one) is type(other) is float:
-        return math.isclose(one, other, rel_tol=EXACT, abs_tol=NOTHING)
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(given, dict) and isinstance(expected, dict):
+        return given.keys() == expected.keys() and all(close(given[key], expected[key]) for key in given)
+    if isinstance(given, list) and isinstance(expected, list):
+        return len(given) == len(expected) and all(map(close, given, expected))
+    if type(given) is type(expected) is float:
+        return math.isclose(given, expected, rel_tol=EXACT, abs_tol=NOTHING)
+    return type(given) is type(expected) and bool(given == expected)
 
 
 class Adopted:
@@ -161,11 +163,11 @@ class Adopted:
         expected = {name: table.column(name) for name in table.column_names if name in NUMERIC}
         for name, wanted in expected.items():
             try:
-                found = _floats(self._columns[before + name][start : start + rows])
-                same = _close(name, found, expected, self._reach)
+                numbers = _floats(self._columns[before + name][start : start + rows])
+                same = _close(name, numbers, expected, self._reach)
             except UNREADABLE:
                 continue
-            column = masked(np.where(same, found, _floats(wanted)), _missing(wanted))
+            column = masked(np.where(same, numbers, _floats(wanted)), _missing(wanted))
             table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
         return table
 
@@ -201,29 +203,29 @@ def _same(name: str, given: Columns, expected: Columns, reach: float) -> bool:
     if column not in NUMERIC:
         return bool(given[name] == expected[name])
     before = sheet + WITHIN if sheet else ""
-    own = {one: expected[before + one] for one in NUMERIC if before + one in expected}
-    same = _close(column, _floats(given[name]), own, reach)
+    columns = {known: expected[before + known] for known in NUMERIC if before + known in expected}
+    same = _close(column, _floats(given[name]), columns, reach)
     return bool(np.all(same & (_missing(given[name]) == _missing(expected[name]))))
 
 
-def _close(column: str, found: Array, expected: Columns, reach: float) -> Any:
+def _close(column: str, given: Array, expected: Columns, reach: float) -> Any:
     """Return which numbers of a column are those expected, but for rounding."""
     wanted = _floats(expected[column])
     none = [1.0] * len(wanted)  # estimates have no errors: one record
     value, std = (_floats(expected.get(other, none)) for other in ("value", "std"))
     with np.errstate(all="ignore"):
         most = CLOSE * np.abs(wanted if column in ("std", "cv") else std) + EXACT * np.abs(wanted)
-        near = np.abs(found - wanted) <= most
+        near = np.abs(given - wanted) <= most
         if column in ROUNDED:
             exact, border = {
-                "low": (value - reach * std, np.maximum(found, wanted)),
-                "high": (value + reach * std, np.minimum(found, wanted)),
-                "cv": (std / np.abs(value), (found + wanted) / 2),
+                "low": (value - reach * std, np.maximum(given, wanted)),
+                "high": (value + reach * std, np.minimum(given, wanted)),
+                "cv": (std / np.abs(value), (given + wanted) / 2),
             }[column]
             step = ROUNDED[column] * (np.abs(exact) if column == "cv" else std)
             at_border = np.abs(exact - border) <= most + CLOSE * step
-            near |= (np.abs(found - wanted) <= 2 * step) & at_border
-    return near | (np.isnan(found) & np.isnan(wanted)) | (found == wanted)
+            near |= (np.abs(given - wanted) <= 2 * step) & at_border
+    return near | (np.isnan(given) & np.isnan(wanted)) | (given == wanted)
 
 
 def _floats(values: Any) -> Array:

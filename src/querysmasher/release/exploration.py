@@ -40,8 +40,8 @@ class MeasuredPhase:
 
     def cost(self, plan: IntegerPlan) -> Fraction:
         """Return the exact privacy cost of the phase, which is part of a release with this plan."""
-        own = plan.measured[self.start : self.stop]
-        return privacy_cost(IntegerPlan(plan.schema, plan.budget, plan.strategies, own, plan.max_records))
+        sets = plan.measured[self.start : self.stop]
+        return privacy_cost(IntegerPlan(plan.schema, plan.budget, plan.strategies, sets, plan.max_records))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +107,8 @@ class Exploration:
         return not self.is_planned and "size_share" not in self.options
 
     def _comparison(self, name: str) -> ComparedPhase | None:
-        found = [p for p in self.phases if isinstance(p, ComparedPhase) and p.name == name]
-        return found[-1] if found else None
+        phases = [p for p in self.phases if isinstance(p, ComparedPhase) and p.name == name]
+        return phases[-1] if phases else None
 
     def cost(self, plan: IntegerPlan) -> Fraction:
         """Return the exact privacy cost of all phases."""
@@ -133,13 +133,13 @@ def request_digest(
     dropped: Dropped | None = None,
 ) -> str:
     """Return the digest of what is asked for before a table is explored."""
-    asked = {
+    request = {
         "explore": dict(options),
         "workload": workload_to_data(workload),
         "budget": budget.to_json(),
         "max_records": max_records,
     }
-    return digest(canonical(asked | _dropped(dropped)))
+    return digest(canonical(request | _dropped(dropped)))
 
 
 def planned_digest(plan: IntegerPlan, options: Mapping[str, float], dropped: Dropped | None = None) -> str:
@@ -147,8 +147,12 @@ def planned_digest(plan: IntegerPlan, options: Mapping[str, float], dropped: Dro
     return digest(canonical({"measure": dict(options), "plan": plan_digest(plan)} | _dropped(dropped)))
 
 
-def _dropped(asked: Dropped | None) -> dict[str, Any]:
-    return {} if asked is None else {"dropped": {"persons": asked.persons, "variance": str(asked.variance)}}
+def _dropped(dropped: Dropped | None) -> dict[str, Any]:
+    return (
+        {}
+        if dropped is None
+        else {"dropped": {"persons": dropped.persons, "variance": str(dropped.variance)}}
+    )
 
 
 def spent(plan: IntegerPlan, exploration: Exploration | None, dropped: Dropped | None = None) -> Fraction:
@@ -172,7 +176,7 @@ def exploration_from_data(data: Any, plan: IntegerPlan, noise: Distribution) -> 
     if data is None:
         return None
     options = {text(name): number(value, 0, 1) for name, value in data["options"].items()}
-    phases = tuple(_phase_from_data(one, plan, noise) for one in items(data["phases"]))
+    phases = tuple(_phase_from_data(phase, plan, noise) for phase in items(data["phases"]))
     exploration = Exploration(options, phases)
     exploration.check(plan)
     return exploration
@@ -181,12 +185,12 @@ def exploration_from_data(data: Any, plan: IntegerPlan, noise: Distribution) -> 
 def _phase_to_data(phase: Phase) -> dict[str, Any]:
     if isinstance(phase, MeasuredPhase):
         return {"name": phase.name, "start": phase.start, "stop": phase.stop}
-    asked = phase.distances.asked
+    distances = phase.distances.asked
     return {
         "name": phase.name,
-        "attributes": ragged(one.attributes for one in asked),
-        "multiples": np.array([one.multiple for one in asked], dtype=np.int64),
-        "variances": [str(one.variance) for one in asked],
+        "attributes": ragged(distance.attributes for distance in distances),
+        "multiples": np.array([distance.multiple for distance in distances], dtype=np.int64),
+        "variances": [str(distance.variance) for distance in distances],
         "values": phase.values,
     }
 
@@ -198,13 +202,13 @@ def _phase_from_data(data: dict[str, Any], plan: IntegerPlan, noise: Distributio
     if "start" in data:
         most = len(plan.measured)
         return MeasuredPhase(name, whole(data["start"], 0, most), whole(data["stop"], 0, most))
-    asked = zip(
+    stored = zip(
         unragged(data["attributes"]),
         integers(data["multiples"], 1).tolist(),
         items(data["variances"]),
         strict=True,
     )
-    own = tuple(Distance(attributes, multiple, fraction(v)) for attributes, multiple, v in asked)
+    distances = tuple(Distance(attributes, multiple, fraction(v)) for attributes, multiple, v in stored)
     values = data["values"]
     values = floats(values, 1) if noise.dtype is np.float64 else integers(values, 1)
-    return ComparedPhase(name, Distances(plan.schema, plan.budget, own, plan.max_records), values)
+    return ComparedPhase(name, Distances(plan.schema, plan.budget, distances, plan.max_records), values)

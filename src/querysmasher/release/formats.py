@@ -143,10 +143,10 @@ def read_csv(path: Path) -> Content:
 def expanded(data: bytes, form: int, size: int) -> bytes:
     """Return compressed data of a stated size; refuse what is followed by something else."""
     expanding = zlib.decompressobj(form)
-    found = expanding.decompress(data, size + 1)
-    if not expanding.eof or expanding.unused_data or len(found) != size:
+    content = expanding.decompress(data, size + 1)
+    if not expanding.eof or expanding.unused_data or len(content) != size:
         raise ValueError
-    return found
+    return content
 
 
 @contextmanager
@@ -193,12 +193,12 @@ def _write_json(path: Path, schema: Any, about: About) -> Iterator[Write]:  # no
 
 
 def _read_json(path: Path) -> Content:
-    found = read_json(path.read_bytes())
-    rows = found["answers"]
+    stated = read_json(path.read_bytes())
+    rows = stated["answers"]
     if any(row.keys() != rows[0].keys() for row in rows):
         raise ValueError
-    others = {key: value for key, value in found.items() if key not in ("about", "answers")}
-    return {name: [row[name] for row in rows] for name in rows[0]}, {**found["about"], **others}
+    more = {key: value for key, value in stated.items() if key not in ("about", "answers")}
+    return {name: [row[name] for row in rows] for name in rows[0]}, {**stated["about"], **more}
 
 
 PARQUET = Format(

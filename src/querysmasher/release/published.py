@@ -218,10 +218,12 @@ def check_errors(release: Release, file: Path) -> Finding:
     """Compute the errors of the estimates again, write them and compare."""
     expected = release.estimate().errors().to_frame()
     try:
-        found, _ = read_csv(file)
-        if list(found) != expected.column_names or any(len(one) != len(expected) for one in found.values()):
+        columns, _ = read_csv(file)
+        if list(columns) != expected.column_names or any(
+            len(column) != len(expected) for column in columns.values()
+        ):
             return Finding(file.name, FAILED, "it has other columns or rows")
-        given = pa.table(found).cast(expected.schema)
+        given = pa.table(columns).cast(expected.schema)
     except UNREADABLE as error:
         return Finding(file.name, FAILED, f"it cannot be read ({type(error).__name__})")
     for name in expected.column_names:
@@ -289,8 +291,8 @@ def check_page(release: Release, file: Path) -> Finding:
         if maker is not None and html.unescape(maker[1]) != generator():
             by = f"{html.unescape(maker[1])} made it; {generator()} makes other pages"
             return Finding(file.name, OPEN, f"{by}. Make it again, or verify it with the former")
-        own = HEADING.search(given)
-        title = heading if own is None else html.unescape(own[1])
+        shown = HEADING.search(given)
+        title = heading if shown is None else html.unescape(shown[1])
         if title != heading and _same_page(given, release_page(release, title, estimate)):
             words = f"the release does not state the heading {title!r}; all else follows from it"
             return Finding(file.name, OPEN, words)
@@ -299,7 +301,7 @@ def check_page(release: Release, file: Path) -> Finding:
     except (QuerySmasherError, OSError, ValueError) as error:
         return Finding(file.name, FAILED, f"it cannot be read ({type(error).__name__})")
     pairs = zip_longest(given.split("\n"), fresh.split("\n"))
-    line = next(number for number, (one, other) in enumerate(pairs, 1) if one != other)
+    line = next(number for number, (left, right) in enumerate(pairs, 1) if left != right)
     words = "is not the page that follows from the noisy numbers"
     return Finding(file.name, FAILED, f"{words}: it differs from line {line:,} on")
 
@@ -376,13 +378,13 @@ def _write(
 def _package(path: Path) -> tuple[dict[str, Any], str]:
     """Return a description, or an empty one and what is wrong with it."""
     try:
-        found = read_json(path.read_bytes())
+        stated = read_json(path.read_bytes())
     except (OSError, ValueError) as error:
         return {}, "it repeats a key" if "repeats" in str(error) else "it is not valid"
-    parts = found.get("resources") if isinstance(found, dict) else None
-    if not isinstance(parts, list) or not all(isinstance(one, dict) for one in parts):
+    parts = stated.get("resources") if isinstance(stated, dict) else None
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         return {}, "it is not valid"
-    return found, ""
+    return stated, ""
 
 
 def _options(package: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -399,9 +401,9 @@ def _options(package: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _description(stated: Mapping[str, Any], folder: Path, made: Path) -> Finding:
     """Compare a description with the one that follows from the release, for files of these sizes."""
     expected = _package(made / DESCRIPTION)[0]
-    for one in expected["resources"]:
-        if "bytes" in one:
-            one["bytes"] = (folder / one["path"]).stat().st_size
+    for part in expected["resources"]:
+        if "bytes" in part:
+            part["bytes"] = (folder / part["path"]).stat().st_size
     if document(expected) == (folder / DESCRIPTION).read_bytes():
         return Finding(DESCRIPTION, OK, "columns, labels, units, guarantee and sizes of these files")
     wrong = _otherwise(stated, expected)
@@ -417,24 +419,24 @@ def _description(stated: Mapping[str, Any], folder: Path, made: Path) -> Finding
 def _otherwise(stated: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     """Return what a description says otherwise than expected, but for the software that wrote it."""
     given, wanted = stated["resources"], expected["resources"]
-    there = [one["path"] for one in wanted]
-    foreign = [one.get("path") for one in given if one.get("path") not in there]
+    there = [part["path"] for part in wanted]
+    foreign = [part.get("path") for part in given if part.get("path") not in there]
     if foreign:
         return f"it describes {foreign[0]!r}, which is not there"
     wrong = _differing({**stated, "resources": None}, {**expected, "resources": None})
     if wrong:
         return f"it says something else about {', '.join(wrong)}"
-    for one, other in zip_longest(given, wanted):
-        if one is None or other is None:
+    for part, expected_part in zip_longest(given, wanted):
+        if part is None or expected_part is None:
             return f"it describes {len(given)} tables, and there are {len(wanted)}"
-        wrong = _differing(one, other)
+        wrong = _differing(part, expected_part)
         if wrong:
-            return f"it says something else about {', '.join(wrong)} of {other['path']}"
+            return f"it says something else about {', '.join(wrong)} of {expected_part['path']}"
     return ""
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    return sorted(key for key in {*one, *other} if _without(one.get(key)) != _without(other.get(key)))
+def _differing(given: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return sorted(key for key in {*given, *wanted} if _without(given.get(key)) != _without(wanted.get(key)))
 
 
 def _without(value: Any) -> Any:

@@ -148,7 +148,7 @@ class Release(Statistical, Explained):
                 strategies.append(
                     strategy_of_integers(replace(strategy, multipliers=np.ones_like(strategy.multipliers)))
                 )
-        measured = [tuple(self._noises(own, twins)) for own in repeats(self.plan)]
+        measured = [tuple(self._noises(numbers, twins)) for numbers in repeats(self.plan)]
         return Estimator.of(
             self.plan.schema, self.centres, strategies, measured, public_total=self.public_total is not None
         )
@@ -258,8 +258,8 @@ class Release(Statistical, Explained):
             factors, multiples = [], np.ones(())
             for axes, which in measured.blocks:
                 strategy = plan.strategies[which]
-                for own, factor in strategy.factors:
-                    factors.append((tuple(names[axes[a]] for a in own), factor.written_out()))
+                for factor_axes, factor in strategy.factors:
+                    factors.append((tuple(names[axes[a]] for a in factor_axes), factor.written_out()))
                 kept = np.ones(strategy.rows) if strategy.multipliers is None else strategy.multipliers
                 multiples = np.multiply.outer(multiples, kept)
             answers = self.store[number].astype(float).reshape(multiples.shape)
@@ -280,7 +280,7 @@ class Release(Statistical, Explained):
         from querysmasher.estimate.estimate import Estimate  # noqa: PLC0415 - a view
         from querysmasher.release.writing import about  # noqa: PLC0415 - a view
 
-        made = Estimate((self,), self.asked or self.workload, about(self))
+        made = Estimate(self, self.asked or self.workload, about(self))
         return made if self._model is None else made.computed_by(self._model)
 
     def remembering(self, model: Model) -> Release:

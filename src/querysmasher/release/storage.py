@@ -117,7 +117,7 @@ def release_from_data(data: dict[str, Any]) -> Release:
     name = text(data["noise"]["name"], tuple(DISTRIBUTIONS))
     noise = NoiseRecord(name, word(data["noise"]["description"]), data["noise"]["seeded"])
     answers = items(data["answers"])
-    if len(answers) != len(measured) or not all(isinstance(one, Lazy) for one in answers):
+    if len(answers) != len(measured) or not all(isinstance(array, Lazy) for array in answers):
         raise ValueError("answers are missing")
     store = LoadedStore(answers, [plan.count(m) for m in measured], np.dtype(noise.distribution.dtype))
     total = None if data["public_total"] is None else whole(data["public_total"], 0, plan.max_records)
@@ -151,7 +151,8 @@ def release_from_data(data: dict[str, Any]) -> Release:
 def _strategy_from_data(data: dict[str, Any]) -> IntegerStrategy:
     multipliers = None if data["multipliers"] is None else integers(data["multipliers"])
     factors = tuple(
-        (wholes(one["axes"]), factor_from_data(one["kind"], one["data"])) for one in items(data["factors"])
+        (wholes(factor["axes"]), factor_from_data(factor["kind"], factor["data"]))
+        for factor in items(data["factors"])
     )
     return IntegerStrategy(wholes(data["shape"]), factors, multipliers)
 

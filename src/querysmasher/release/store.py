@@ -118,25 +118,25 @@ def _discard(stream: IO[bytes]) -> None:
 
 def repeats(plan: IntegerPlan) -> list[tuple[int, ...]]:
     """Return the indexes of the measurements of each attribute set by the same strategies, in order."""
-    found: dict[object, list[int]] = {}
+    numbers: dict[object, list[int]] = {}
     for number, measured in enumerate(plan.measured):
-        found.setdefault((measured.attributes, measured.blocks), []).append(number)
-    return [tuple(own) for own in found.values()]
+        numbers.setdefault((measured.attributes, measured.blocks), []).append(number)
+    return [tuple(repeated) for repeated in numbers.values()]
 
 
 def weights(plan: IntegerPlan, numbers: tuple[int, ...]) -> list[float]:
     """Return the weights of repeated measurements, which sum to one."""
     precisions = [1 / plan.measured[number].variance for number in numbers]
     total = sum(precisions, Fraction(0))
-    return [float(one / total) for one in precisions]
+    return [float(precision / total) for precision in precisions]
 
 
 def combined_answers(plan: IntegerPlan, store: Store, numbers: tuple[int, ...]) -> Array:
     """Return the best combination of the noisy answers of repeated measurements."""
     if len(numbers) == 1:
         return store[numbers[0]].astype(float)
-    own = zip(weights(plan, numbers), numbers, strict=True)
-    return np.asarray(sum(weight * store[number].astype(float) for weight, number in own))
+    weighted = zip(weights(plan, numbers), numbers, strict=True)
+    return np.asarray(sum(weight * store[number].astype(float) for weight, number in weighted))
 
 
 def combined_noise(plan: IntegerPlan, noise: Distribution, numbers: tuple[int, ...]) -> tuple[float, float]:
@@ -146,6 +146,6 @@ def combined_noise(plan: IntegerPlan, noise: Distribution, numbers: tuple[int, .
         return noises[0]
     squares = [weight**2 for weight in weights(plan, numbers)]
     first, second = (
-        sum(square * one[k] for square, one in zip(squares, noises, strict=True)) for k in (0, 1)
+        sum(square * noise[k] for square, noise in zip(squares, noises, strict=True)) for k in (0, 1)
     )
     return first, second

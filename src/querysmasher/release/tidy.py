@@ -1,6 +1,7 @@
-"""Data frames of a library that the user names, with nulls where a value is missing.
+"""Answers as tidy rows: one column per attribute with its value, then the answer and how reliable it is.
 
-The columns of one attribute in tidy rows: which of its values a row counts.
+A row says what it counts in the columns `table` (the attributes), `kind` (the families of queries) and those
+of each attribute. `query` states the same as a predicate that `where` accepts.
 
 `age` holds the value: null if and only if all values count. If every query on the attribute counts a single
 value, or all values up to one (`kind` says so), this is that value, in its own type. If some count several
@@ -9,19 +10,12 @@ or `(query)` if it depends on other attributes; and `age_from` and `age_to` hold
 in their own type. If the first comes after the last, the range goes around a circle. Bins have these columns
 always; they hold edges, as numbers. Attributes without an order have none. `age_label` holds what readers
 see, if values have labels.
-
-Answers as tidy rows: one column per attribute with its value, then the answer and how reliable it is.
-
-A row says what it counts in the columns `table` (the attributes), `kind` (the families of queries) and
-those of each attribute (columns.py): its value, null where all values count. `query` states the same as a
-predicate that `where` accepts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import narwhals as nw
@@ -38,9 +32,21 @@ from querysmasher.statistics.reliability import Rules, coefficients, pointwise
 from querysmasher.workload.family import Family
 from querysmasher.workload.workload import Group, Workload
 
+ABOUT = ("table", "kind", "query")
+"""Columns that say what a row counts, before those of the attributes."""
+
 NUMBERS = ("value", "std", "low", "high", "cv", "flag")
 """Columns of every frame and file of figures, after those that say what each is about."""
 
+WORD = pa.dictionary(pa.int32(), pa.string())
+
+TIED = "(query)"
+"""The cell of an attribute that a query ties to others; the column `query` says how."""
+
+VALUE, LABEL, FROM, TO = "value", "label", "from", "to"
+
+BATCH = 2_000_000
+"""Number of rows converted at a time."""
 
 BACKENDS = ("pyarrow", "pandas", "polars")
 
@@ -51,15 +57,13 @@ def column_names(names: Sequence[str], reserved: Sequence[str] = NUMBERS) -> lis
     >>> column_names(["age", "value"])
     ['age', 'value_']
     """
-    taken = set(reserved)
-    found = []
+    columns: list[str] = []
     for name in names:
         free = name
-        while free in taken or (free != name and free in names):
+        while free in (*reserved, *columns) or (free != name and free in names):
             free += "_"
-        taken.add(free)
-        found.append(free)
-    return found
+        columns.append(free)
+    return columns
 
 
 def frame(columns: Mapping[str, Any], backend: Any) -> Any:
@@ -74,10 +78,11 @@ def frame_of(table: Any, backend: Any) -> Any:
             return _pandas(table)
         return nw.from_arrow(table, backend=backend).to_native()
     except (ImportError, ValueError, TypeError, AttributeError):
-        msg = (
-            f"backend: expected an installed dataframe library such as {', '.join(map(repr, BACKENDS))}, got "
-        )
-        raise WorkloadError(f"{msg}{as_given(backend)}{suggestion(backend, BACKENDS)}") from None
+        known = ", ".join(map(repr, BACKENDS))
+        got = f"{as_given(backend)}{suggestion(backend, BACKENDS)}"
+        raise WorkloadError(
+            f"backend: expected an installed dataframe library such as {known}, got {got}"
+        ) from None
 
 
 def _pandas(table: Any) -> Any:
@@ -103,19 +108,16 @@ def value_type(values: Sequence[object]) -> Any:
     return pa.date32() if kinds == {date} else pa.string()
 
 
-def value_column(values: Sequence[object], places: Sequence[int | None]) -> Any:
-    """Return a column of the values at `places`, null where there is none."""
+def value_column(values: Sequence[object], indexes: Sequence[int | None]) -> Any:
+    """Return a column of the values at `indexes`, null where there is none."""
     kind = value_type(values)
     texts = [one_line(str(v)) for v in values] if kind == pa.string() else list(values)
-    return pa.array(texts, kind).take(pa.array(places, pa.int64()))
+    return pa.array(texts, kind).take(pa.array(indexes, pa.int64()))
 
 
-WORD = pa.dictionary(pa.int32(), pa.string())
-
-TIED = "(query)"
-"""The cell of an attribute that a query ties to others; the column `query` says how."""
-
-VALUE, LABEL, FROM, TO = "value", "label", "from", "to"
+def repeated(text: str, size: int) -> Any:
+    """Return a column that repeats a text."""
+    return pa.array([text]).dictionary_encode().take(pa.array(np.zeros(size, dtype=np.int32)))
 
 
 class AttributeColumns:
@@ -130,13 +132,12 @@ class AttributeColumns:
         self.suffixes = ""
         """What distinguishes the names of further columns from others."""
         self._safe = safe
-        self.single = all(_values(f) is not None for f in families)
+        self.single = all(_single_values(f) is not None for f in families)
         """Whether every query is about a single value, or all values up to one."""
-        own = value_type(attribute.values)
-        self._values = (
-            self._texts(attribute.labels) if own == pa.string() else pa.array(attribute.values, own)
-        )
-        roles = {VALUE: WORD if own == pa.string() or not self.single else own}
+        kind = value_type(attribute.values)
+        is_text = kind == pa.string()
+        self._values = self._texts(attribute.labels) if is_text else pa.array(attribute.values, kind)
+        roles = {VALUE: WORD if is_text or not self.single else kind}
         if attribute.value_labels is not None:
             roles[LABEL] = WORD
         if attribute.edges is not None:
@@ -145,11 +146,10 @@ class AttributeColumns:
         else:
             self._first = self._last = self._values
         if attribute.edges is not None or (attribute.ordered and not self.single):
-            kind = WORD if self._first.type == pa.string() else self._first.type
-            roles |= {FROM: kind, TO: kind}
+            roles |= dict.fromkeys((FROM, TO), WORD if self._first.type == pa.string() else self._first.type)
         self.roles: dict[str, Any] = roles
         """The Arrow type of each column, by what it holds."""
-        self._cells: dict[tuple[int, bool], tuple[NDArray[np.int32], Any]] = {}
+        self._cells: dict[tuple[int, bool], Any] = {}
 
     @property
     def names(self) -> list[str]:
@@ -161,94 +161,65 @@ class AttributeColumns:
         for name, kind in zip(self.names, self.roles.values(), strict=True):
             yield pa.field(name, kind, metadata={VALUE: self.name})
 
-    def arrays(self, family: Family | None, place: NDArray[np.intp] | None, size: int) -> Iterator[Any]:
-        """Iterate over the columns of rows that ask the queries `place` of a family, or all values."""
-        if family is None or place is None:
-            yield from (nulls(size, kind) for kind in self.roles.values())
-            return
+    def arrays(self, family: Family | None, rows: NDArray[np.intp] | None, size: int) -> Iterator[Any]:
+        """Iterate over the columns of rows that ask the queries `rows` of a family, or all values."""
         for role, kind in self.roles.items():
-            if role in (FROM, TO):
-                yield self._ends(family, place, role)
+            if family is None or rows is None:
+                yield pa.nulls(size, kind)
+            elif role in (FROM, TO):
+                yield self._ends(family, rows, role)
             elif kind == WORD:
-                index, texts = self._words(family, labels=role == LABEL)
-                codes = np.zeros(size, dtype=np.int32) if len(family.shape) > 1 else index[place]
-                yield pa.DictionaryArray.from_arrays(pa.array(codes), texts)
+                index = np.zeros(size, dtype=np.int32) if len(family.shape) > 1 else rows
+                yield self._words(family, labels=role == LABEL).take(pa.array(index))
             else:
-                yield self._values.take(pa.array(np.asarray(_values(family))[place]))
+                yield self._values.take(pa.array(np.asarray(_single_values(family))[rows]))
 
-    def _ends(self, family: Family, place: NDArray[np.intp], role: str) -> Any:
+    def _ends(self, family: Family, rows: NDArray[np.intp], role: str) -> Any:
         """Return the first or the last value of each row; null if it does not count a range of values."""
-        values = self._first if role == FROM else self._last
-        spans = family.ends() if len(family.shape) == 1 else None
+        spans = _spans(family)
         if spans is None:
-            return nulls(len(place), self.roles[role])
-        own = spans[place, 0 if role == FROM else 1]
-        taken = values.take(pa.array(np.maximum(own, 0), mask=own < 0))
+            return pa.nulls(len(rows), self.roles[role])
+        ends = spans[rows, 0 if role == FROM else 1]
+        values = self._first if role == FROM else self._last
+        taken = values.take(pa.array(np.maximum(ends, 0), mask=ends < 0))
         return taken.dictionary_encode() if self.roles[role] == WORD else taken
 
-    def _words(self, family: Family, *, labels: bool) -> tuple[NDArray[np.int32], Any]:
-        """Return the text of each query of a family: distinct texts, and the index of each."""
+    def _words(self, family: Family, *, labels: bool) -> Any:
+        """Return the text of each query of a family."""
         key = id(family), labels
         if key not in self._cells:
             words = self._said(family, self.attribute.shown if labels else self.attribute.labels)
-            distinct = dict.fromkeys(words)
-            number = {text: i for i, text in enumerate(distinct)}
-            index = np.array([number[text] for text in words], dtype=np.int32)
-            self._cells[key] = index, self._texts(list(distinct))
+            self._cells[key] = self._texts(words).dictionary_encode()
         return self._cells[key]
 
     def _said(self, family: Family, words: Sequence[str]) -> list[str]:
         if len(family.shape) > 1:
             return [TIED]
-        found = _values(family)
-        if self.single and found is not None:
-            return [words[place] for place in found]
-        spans = family.ends()
+        values, spans = _single_values(family), family.ends()
+        if self.single and values is not None:
+            return [words[value] for value in values]
         ends = [(-1, -1)] * family.rows if spans is None else spans.tolist()
-        return [
-            _range(words[first], words[last]) if said is None else said
-            for said, (first, last) in zip(family.counted(self.attribute), ends, strict=True)
-        ]
+        ranges = [words[i] if words[i] == words[j] else f"{words[i]}..{words[j]}" for i, j in ends]
+        said = family.counted(self.attribute)
+        return [other if text is None else text for text, other in zip(said, ranges, strict=True)]
 
     def _texts(self, texts: Sequence[str]) -> Any:
         return pa.array([self._safe(one_line(text)) for text in texts], pa.string())
 
 
-def _values(family: Family) -> Sequence[int] | None:
+def _spans(family: Family) -> NDArray[np.int64] | None:
+    """Return the first and the last value that each query on one attribute counts, if it is a range."""
+    return family.ends() if len(family.shape) == 1 else None
+
+
+def _single_values(family: Family) -> Sequence[int] | None:
     """Return the index of the value that each query is about, if each is about one, or all up to one."""
-    if len(family.shape) > 1:
-        return None
-    found, spans = family.values(), family.ends()
-    if found is not None or spans is None:
-        return found
-    alone = (spans[:, 0] == spans[:, 1]) & (spans[:, 0] >= 0)
-    return spans[:, 0].tolist() if alone.all() else None
-
-
-@lru_cache(maxsize=8)
-def nulls(size: int, kind: Any) -> Any:
-    """Return a column without values, which many columns of a table may share."""
-    return pa.nulls(size, kind)
-
-
-def _range(first: str, last: str) -> str:
-    """Return a range of values.
-
-    >>> _range("3", "3"), _range("3", "7")
-    ('3', '3..7')
-    """
-    return first if first == last else f"{first}..{last}"
-
-
-ABOUT = ("table", "kind", "query")
-"""Columns that say what a row counts, before those of the attributes."""
-
-BATCH = 2_000_000
-"""Number of rows converted at a time."""
-
-
-WORDS = ("flag", "note")
-"""The last columns that hold words."""
+    spans = _spans(family)
+    values = family.values() if len(family.shape) == 1 else None
+    if values is not None or spans is None:
+        return values
+    single = (spans[:, 0] == spans[:, 1]) & (spans[:, 0] >= 0)
+    return spans[:, 0].tolist() if single.all() else None
 
 
 class Tidy:
@@ -287,56 +258,60 @@ class Tidy:
             [
                 *((name, WORD) for name in ABOUT[:-1]),
                 (ABOUT[-1], pa.string()),
-                *(field for own in self.columns for field in own.fields()),
-                *((name, WORD if name in WORDS else pa.float64()) for name in self.numbers),
+                *(field for columns in self.columns for field in columns.fields()),
+                *((name, WORD if name in ("flag", "note") else pa.float64()) for name in self.numbers),
             ]
         )
 
     def tables(self, group: Group, values: Array, std: Array) -> Iterator[Any]:
         """Iterate over Arrow tables of the answers to a group."""
         flat_values, flat_std = values.ravel(), std.ravel()
-        return self.rows(group, lambda own: self._numbers(flat_values[own], flat_std[own]))
+        return self.rows(group, lambda batch: self._numbers(flat_values[batch], flat_std[batch]))
 
     def rows(self, group: Group, numbers: Callable[[slice], Iterable[Any]]) -> Iterator[Any]:
         """Iterate over Arrow tables of what a group asks; `numbers` returns the last columns of some rows."""
-        words = [
+        predicates = [
             self._texts(family.predicates([self.workload.schema[n] for n in names]))
             for names, family in group.parts()
         ]
         for start in range(0, group.rows, BATCH):
-            rows = np.arange(start, min(group.rows, start + BATCH))
-            places = np.unravel_index(rows, group.shape) if group.shape else ()
-            own = slice(start, start + len(rows))
-            yield pa.table(
-                [
-                    *self._about(group, places, words, len(rows)),
-                    *numbers(own),
-                ],
-                schema=self.schema,
-            )
+            batch = slice(start, min(group.rows, start + BATCH))
+            size = batch.stop - start
+            rows = np.unravel_index(np.arange(start, batch.stop), group.shape) if group.shape else ()
+            about = self._about(group, rows, predicates, size)
+            yield pa.table([*about, *numbers(batch)], schema=self.schema)
 
     def _about(
-        self, group: Group, places: Sequence[NDArray[np.intp]], words: Sequence[Any], size: int
+        self, group: Group, rows: Sequence[NDArray[np.intp]], predicates: Sequence[Any], size: int
     ) -> Iterator[Any]:
-        table = " × ".join(group.attributes) or "total"
-        yield self._same(table, size)
-        yield self._same(group.kind, size)
-        asked = {
-            name: (family, place)
-            for (names, family), place in zip(group.parts(), places, strict=True)
+        """Iterate over the columns before the numbers; `rows` has the queries of each family."""
+        yield repeated(self._text(" × ".join(group.attributes) or "total"), size)
+        yield repeated(self._text(group.kind), size)
+        stated = all(
+            spans is not None and (spans >= 0).all() for spans in (_spans(f) for _, f in group.parts())
+        )
+        if stated and not self.queries:  # the columns of attributes say exactly what each query counts
+            yield pa.nulls(size, pa.string())
+        else:
+            yield self._query(rows, predicates, size)
+        families = {
+            name: (family, queries)
+            for (names, family), queries in zip(group.parts(), rows, strict=True)
             for name in names
         }
-        stated = all(_is_stated(family) for _, family in group.parts())
-        yield self._query(words, places, size) if self.queries or not stated else nulls(size, pa.string())
-        for own in self.columns:
-            family, place = asked.get(own.attribute.name, (None, None))
-            yield from own.arrays(family, place, size)
+        for columns in self.columns:
+            family, queries = families.get(columns.attribute.name, (None, None))
+            yield from columns.arrays(family, queries, size)
 
-    def _query(self, words: Sequence[Any], places: Sequence[NDArray[np.intp]], size: int) -> Any:
+    def _query(self, rows: Sequence[NDArray[np.intp]], predicates: Sequence[Any], size: int) -> Any:
         """Return the predicates: those of all families, joined."""
-        said = [w.take(pa.array(p)) for w, p in zip(words, places, strict=True) if set(w.to_pylist()) != {""}]
+        said = [
+            texts.take(pa.array(queries))
+            for texts, queries in zip(predicates, rows, strict=True)
+            if set(texts.to_pylist()) != {""}
+        ]
         if not said:
-            return self._texts(["total"]).take(pa.array(np.zeros(size, dtype=np.int32)))
+            return repeated(self._text("total"), size).cast(pa.string())
         return said[0] if len(said) == 1 else pc.binary_join_element_wise(*said, " and ")
 
     def _numbers(self, values: Array, std: Array) -> Iterator[Any]:
@@ -349,15 +324,15 @@ class Tidy:
             yield masked(column, hidden)
         yield masked(cv if self.exact else _short(cv), hidden | ~np.isfinite(cv))
         flags = (*self.rules.words, "suppressed")
-        place = np.searchsorted(np.array(self.rules.thresholds), cv, side="left")
-        place = np.where(hidden, len(flags) - 1, place).astype(np.int32)
-        yield pa.DictionaryArray.from_arrays(pa.array(place), pa.array(flags, pa.string()))
+        level = np.searchsorted(np.array(self.rules.thresholds), cv, side="left")
+        level = np.where(hidden, len(flags) - 1, level).astype(np.int32)
+        yield pa.DictionaryArray.from_arrays(pa.array(level), pa.array(flags, pa.string()))
 
-    def _same(self, text: str, size: int) -> Any:
-        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(size, dtype=np.int32)), self._texts([text]))
+    def _text(self, text: str) -> str:
+        return self.safe(one_line(text))
 
-    def _texts(self, texts: Any) -> Any:
-        return pa.array([self.safe(one_line(text)) for text in texts], pa.string())
+    def _texts(self, texts: Iterable[str]) -> Any:
+        return pa.array(map(self._text, texts), pa.string())
 
 
 def _columns(
@@ -374,11 +349,11 @@ def _columns(
     stems = column_names([safe(one_line(a.name)) for a in used], taken)
     made = []
     for attribute, stem in zip(used, stems, strict=True):
-        own = AttributeColumns(attribute, families[attribute.name].values(), stem, safe)
-        while set(own.names[1:]) & {*taken, *stems}:
-            own.suffixes += "_"
-        taken += own.names
-        made.append(own)
+        columns = AttributeColumns(attribute, families[attribute.name].values(), stem, safe)
+        while set(columns.names[1:]) & {*taken, *stems}:
+            columns.suffixes += "_"
+        taken += columns.names
+        made.append(columns)
     return made
 
 
@@ -408,9 +383,3 @@ def _short(numbers: Array) -> Array:
     """Return numbers with a relative error below 1 / 2,000, whose last bits are zero."""
     mantissa, exponent = np.frexp(numbers)
     return np.ldexp(np.round(mantissa * 2048) / 2048, exponent)
-
-
-def _is_stated(family: Family) -> bool:
-    """Return whether the columns of its attribute say exactly what each query of a family counts."""
-    spans = family.ends() if len(family.shape) == 1 else None
-    return spans is not None and bool((spans >= 0).all())

@@ -62,8 +62,8 @@ class Verdict:
     @property
     def outcome(self) -> str:
         """`FAILED` if a check failed, else "not verified" if one could not be made, else "passed"."""
-        found = {finding.status for finding in self.findings}
-        return next((status for status in (FAILED, OPEN) if status in found), OK)
+        statuses = {finding.status for finding in self.findings}
+        return next((status for status in (FAILED, OPEN) if status in statuses), OK)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -180,10 +180,10 @@ def _cost(release: Release) -> Finding:
 def _stated(folder: Path) -> Mapping[str, Any]:
     """Return the digests that the summary states."""
     try:
-        found = read_json((folder / SUMMARY).read_bytes())["digests"]
+        stated = read_json((folder / SUMMARY).read_bytes())["digests"]
     except (OSError, ValueError, LookupError, TypeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return stated if isinstance(stated, dict) else {}
 
 
 def _digests(folder: Path) -> Finding:

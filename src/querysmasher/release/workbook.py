@@ -63,9 +63,9 @@ def _write_workbook(path: Path, schema: Any, about: About) -> Iterator[Write]:
             columns[title] = names
             sheet = book.add_worksheet(title)
             sheet.freeze_panes(1, 0)
-            for place, column in enumerate(names):
-                sheet.set_column(place, place, 40 if column == "query" else 14)
-                sheet.write_string(0, place, column, head)
+            for column_index, column in enumerate(names):
+                sheet.set_column(column_index, column_index, 40 if column == "query" else 14)
+                sheet.write_string(0, column_index, column, head)
             return [sheet, 1, names]
 
         def write(table: Any) -> None:
@@ -78,11 +78,11 @@ def _write_workbook(path: Path, schema: Any, about: About) -> Iterator[Write]:
                 if row > SHEET_ROWS:
                     much = f"the table on {name!r} has more rows than a sheet of Excel"
                     raise FileError(f"path: {much}; use .parquet or .csv")
-                for place, value in enumerate(cells[n] for n in names):
+                for column_index, value in enumerate(cells[n] for n in names):
                     if isinstance(value, str):
-                        sheet.write_string(row, place, value)
+                        sheet.write_string(row, column_index, value)
                     elif value is not None:
-                        sheet.write(row, place, value, number if isinstance(value, float) else None)
+                        sheet.write(row, column_index, value, number if isinstance(value, float) else None)
                 sheets[name][1] += 1
 
         yield write, columns
@@ -100,27 +100,27 @@ def _title(name: str, taken: set[str]) -> str:
 
 def read_workbook(path: Path) -> Content:
     """Return the columns of all sheets, and the notes; a row that lacks a cell has None."""
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
     try:
         with zipfile.ZipFile(path) as archive:
             strings = _strings(archive)
             for title, name in _sheets(archive):
                 rows = _rows(archive, name, strings)
                 header = rows[0] if rows else {}
-                for place, column in header.items():
-                    found[f"{title}{WITHIN}{column}"] = [row.get(place) for row in rows[1:]]
-                stray = {place for row in rows for place in row} - set(header)
+                for letters, column in header.items():
+                    columns[f"{title}{WITHIN}{column}"] = [row.get(letters) for row in rows[1:]]
+                stray = {letters for row in rows for letters in row} - set(header)
                 if stray:
-                    found[f"{title}{WITHIN}"] = [{p: row.get(p) for p in sorted(stray)} for row in rows]
+                    columns[f"{title}{WITHIN}"] = [{p: row.get(p) for p in sorted(stray)} for row in rows]
     except (zipfile.BadZipFile, ET.ParseError, KeyError) as error:
         raise ValueError("not a workbook") from error
     notes = [
-        [name.removeprefix(NOTES + WITHIN), *found.pop(name)]
-        for name in [*found]
+        [name.removeprefix(NOTES + WITHIN), *columns.pop(name)]
+        for name in [*columns]
         if name.startswith(NOTES + WITHIN)
     ]
     keys, words = notes  # the sheet has two columns and no header
-    return found, dict(zip(keys, words, strict=True))
+    return columns, dict(zip(keys, words, strict=True))
 
 
 def _read(archive: zipfile.ZipFile, name: str) -> ET.Element:
@@ -166,12 +166,12 @@ def _value(cell: ET.Element, strings: list[str]) -> Any:
     kind = cell.attrib.get("t", "n")
     if kind == "inlineStr":
         return _text(cell)
-    found = cell.find(f"{_SHEET}v")
-    if found is None or found.text is None:
+    value = cell.find(f"{_SHEET}v")
+    if value is None or value.text is None:
         return None
     if kind == "s":
-        return strings[int(found.text)]
-    return found.text == "1" if kind == "b" else found.text if kind in ("str", "e") else float(found.text)
+        return strings[int(value.text)]
+    return value.text == "1" if kind == "b" else value.text if kind in ("str", "e") else float(value.text)
 
 
 WORKBOOK = Format(

@@ -182,11 +182,11 @@ def _resources(
     made: list[dict[str, Any]] = []
     parts: list[tuple[str | None, Sequence[str] | None]] = [*sheets.items()] if sheets else [(None, None)]
     for sheet, columns in parts:
-        own = {} if sheet is None else {"dialect": {"sheetName": sheet, "excel": {"sheet": sheet}}}
+        dialect = {} if sheet is None else {"dialect": {"sheetName": sheet, "excel": {"sheet": sheet}}}
         fields = fields_of(tidy, source, columns, nan=form.has_nan)
         name = _slug(path.name if sheet is None else f"{path.name}-{len(made) + 1}-{sheet}")
         described = {"schema": {"fields": fields, "missingValues": [""]}, "querysmasher": dict(source)}
-        made.append({"name": name, **common, **own, **described})
+        made.append({"name": name, **common, **dialect, **described})
     return made
 
 
@@ -195,14 +195,14 @@ def _others(target: Path, path: Path) -> list[Any] | None:
     if not target.exists():
         return []
     try:
-        found = read_json(target.read_bytes())
-        resources = found["resources"]
-        if "querysmasher" not in found or not isinstance(resources, list):
+        package = read_json(target.read_bytes())
+        resources = package["resources"]
+        if "querysmasher" not in package or not isinstance(resources, list):
             return None
-        named = [(one, Path(one["path"]).name) for one in resources]
+        named = [(resource, Path(resource["path"]).name) for resource in resources]
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    return [one for one, name in named if name != path.name and target.with_name(name).is_file()]
+    return [resource for resource, name in named if name != path.name and target.with_name(name).is_file()]
 
 
 def _contributors(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -229,7 +229,9 @@ def fields_of(
     With `nan`, readers may see missing numbers as NaN.
     """
     given = {
-        name: (own, role) for own in tidy.columns for role, name in zip(own.roles, own.names, strict=True)
+        name: (columns, role)
+        for columns in tidy.columns
+        for role, name in zip(columns.roles, columns.names, strict=True)
     }
     meanings = {**COLUMNS, **tidy.meanings}
     words = _words(about)

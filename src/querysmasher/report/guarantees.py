@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from querysmasher.privacy.budget import Budget
+from querysmasher.privacy.budget import Budget, readable
 from querysmasher.privacy.entries import Entry, Total
-from querysmasher.privacy.rates import readable
 from querysmasher.report.left_out import ALL, Counted
 
 DELTA = 1e-6

@@ -22,8 +22,8 @@ from querysmasher.arrays import Array
 from querysmasher.planning.centring import attribute_roles
 from querysmasher.planning.limits import limits
 from querysmasher.planning.objectives.variances import VarianceTable
+from querysmasher.workload.families import by_length, weighted
 from querysmasher.workload.family import Family
-from querysmasher.workload.weighted import by_length, weighted
 from querysmasher.workload.workload import Group, Workload
 
 MOST_STEP = 3.0

@@ -30,8 +30,7 @@ from querysmasher.planning.objectives.sharing import Sharing, with_noise
 from querysmasher.planning.objectives.variances import VarianceTable
 from querysmasher.planning.plan import Plan
 from querysmasher.planning.solution import Certificate
-from querysmasher.privacy.budget import Budget, PrivacyCost
-from querysmasher.privacy.rates import readable
+from querysmasher.privacy.budget import Budget, PrivacyCost, readable
 from querysmasher.workload.workload import Target, Workload
 
 MET = 1 + 1e-9

@@ -135,7 +135,31 @@ class DiagonalStrategy(BasisStrategy):
         return np.asarray(np.sqrt(self.weights).reshape(-1, 1) * product)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-        return _round_bases(self, centres, bits)
+        """Round the basis of every axis; the noise compensates for the lengths of its rows.
+
+        If the rows of an axis do not span its residual space, cells that they do not distinguish are rounded
+        as one, and faint rows complete the rest, so that rounding stays inside the measured space.
+        """
+        factors, squares, weights = [], [], self.weights
+        for axis, (basis, centre) in enumerate(zip(self.bases, centres, strict=True)):
+            rows, back = _merged_and_completed(basis, centre)
+            lengths = np.abs(rows).max(axis=1)
+            added = [(0, len(rows) - len(basis) if a == axis else 0) for a in range(weights.ndim)]
+            spread = [-1 if a == axis else 1 for a in range(weights.ndim)]
+            weights = np.pad(weights, added) * (lengths**2).reshape(spread)
+            rows = rows / lengths[:, None]
+            joined = np.zeros(rows.shape[1], dtype=np.int64)
+            np.add.at(joined, back, centre)
+            joined //= np.gcd.reduce(joined)
+            factors.append(((axis,), Matrix(round_rows(rows, [joined], bits)[:, back])))
+            squares.append(rows**2)
+        faint = weights == 0
+        if faint.any():
+            leverage, more = (float(along_axes(w, 0, squares).max()) for w in (weights, faint.astype(float)))
+            weights = np.where(faint, FAINT**2 * leverage / more, weights)
+        levels = np.round(-GRAIN * np.log2(weights / weights.max()))
+        multipliers = np.round(2.0 ** (10 + levels / GRAIN)).astype(np.int64)
+        return IntegerStrategy(self.shape, tuple(factors), multipliers)
 
     def rounding_loss(self, rounded: IntegerStrategy) -> float:
         spans = [Span.of(factor.written_out()) for _, factor in rounded.factors]
@@ -165,13 +189,11 @@ class DiagonalStrategy(BasisStrategy):
 
     def is_sound(self) -> bool:
         bases, weights = self.bases, self.weights
-        if not bases or any(b.ndim != 2 or not 0 < len(b) <= b.shape[1] for b in bases):
-            return False
-        if weights.shape != tuple(map(len, bases)):
+        if not bases or weights.shape != tuple(map(len, bases)) or not weights.size:
             return False
         if not FAINTEST < weights.min() <= weights.max() < LARGEST:
             return False
-        return all(np.abs(b).max() < LARGEST and Span.of(b).is_independent() for b in bases)
+        return all(np.abs(b).max(initial=0.0) < LARGEST and Span.of(b).is_independent() for b in bases)
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(is_residual(basis, [c]) for basis, c in zip(self.bases, centres, strict=True))
@@ -221,7 +243,15 @@ class FourierStrategy(BasisStrategy):
         return np.ascontiguousarray(image.reshape(cells, cells).T)
 
     def rounded(self, centres: Sequence[Integers], bits: int) -> IntegerStrategy:  # noqa: ARG002
-        return self._in_integers(_round_filter(self, bits))
+        """Round the filter with the roots of the spectrum as amplitudes; it sums to zero along every axis."""
+        kernel = np.fft.ifftn(np.sqrt(self.spectrum)).real.reshape(1, -1)
+        ones = [np.ones(n, dtype=np.int64) for n in self.shape]
+        made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(self.shape)))
+        if np.any((_spectrum(made) == 0) & (self.spectrum > 0)):
+            raise PlanError(
+                "max_records: it leaves too few bits for exact integer answers; lower max_records"
+            )
+        return self._in_integers(made)
 
     @classmethod
     def of_integers(cls, rounded: IntegerStrategy) -> Self:
@@ -235,9 +265,7 @@ class FourierStrategy(BasisStrategy):
 
     def is_sound(self) -> bool:
         spectrum = self.spectrum
-        if not spectrum.ndim or not spectrum.size or not spectrum.any():
-            return False
-        if spectrum.min() < 0 or spectrum.max() > LARGEST:
+        if not spectrum.ndim or not spectrum.any() or spectrum.min() < 0 or spectrum.max() > LARGEST:
             return False
         mirrored = spectrum[np.ix_(*(-np.arange(n) % n for n in spectrum.shape))]
         if np.abs(spectrum - mirrored).max() > CLOSE * spectrum.max():
@@ -248,34 +276,6 @@ class FourierStrategy(BasisStrategy):
 
     def stands_on(self, centres: Sequence[Centre]) -> bool:
         return all(np.ptp(centre.weights) <= CLOSE * centre.weights[0] for centre in centres)
-
-
-def _round_bases(strategy: DiagonalStrategy, centres: Sequence[Integers], bits: int) -> IntegerStrategy:
-    """Round the basis of every axis; the noise compensates for the lengths of its rows.
-
-    If the rows of an axis do not span its residual space, cells that they do not distinguish are rounded as
-    one, and faint rows complete the rest, so that rounding stays inside the measured space.
-    """
-    factors, squares, weights = [], [], strategy.weights
-    for axis, (basis, centre) in enumerate(zip(strategy.bases, centres, strict=True)):
-        rows, back = _merged_and_completed(basis, centre)
-        lengths = np.abs(rows).max(axis=1)
-        added = [(0, len(rows) - len(basis) if a == axis else 0) for a in range(weights.ndim)]
-        spread = [-1 if a == axis else 1 for a in range(weights.ndim)]
-        weights = np.pad(weights, added) * (lengths**2).reshape(spread)
-        rows = rows / lengths[:, None]
-        joined = np.zeros(rows.shape[1], dtype=np.int64)
-        np.add.at(joined, back, centre)
-        joined //= np.gcd.reduce(joined)
-        factors.append(((axis,), Matrix(round_rows(rows, [joined], bits)[:, back])))
-        squares.append(rows**2)
-    faint = weights == 0
-    if faint.any():
-        leverage, more = (float(along_axes(w, 0, squares).max()) for w in (weights, faint.astype(float)))
-        weights = np.where(faint, FAINT**2 * leverage / more, weights)
-    levels = np.round(-GRAIN * np.log2(weights / weights.max()))
-    multipliers = np.round(2.0 ** (10 + levels / GRAIN)).astype(np.int64)
-    return IntegerStrategy(strategy.shape, tuple(factors), multipliers)
 
 
 def _merged_and_completed(basis: Array, centre: Integers) -> tuple[Array, NDArray[np.intp]]:
@@ -294,13 +294,3 @@ def _spectrum(factor: Filter) -> Array:
     """Return the squared amplitudes of a filter, zero where they are rounding error."""
     amplitudes = np.abs(np.fft.fftn(factor.kernel.astype(float)))
     return np.asarray(np.where(amplitudes > NOTHING * amplitudes.max(), amplitudes, 0.0) ** 2)
-
-
-def _round_filter(strategy: FourierStrategy, bits: int) -> Filter:
-    """Round the filter whose amplitudes are the roots of the spectrum; it sums to zero along every axis."""
-    kernel = np.fft.ifftn(np.sqrt(strategy.spectrum)).real.reshape(1, -1)
-    ones = [np.ones(n, dtype=np.int64) for n in strategy.shape]
-    made = Filter(np.ascontiguousarray(round_rows(kernel, ones, bits).reshape(strategy.shape)))
-    if np.any((_spectrum(made) == 0) & (strategy.spectrum > 0)):
-        raise PlanError("max_records: it leaves too few bits for exact integer answers; lower max_records")
-    return made

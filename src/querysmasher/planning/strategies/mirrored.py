@@ -184,18 +184,32 @@ class MirroredStrategy(LineStrategy):
         return result
 
     @cached_property
-    def _fit(self) -> _Fit:
-        return _Fit.of(self.reflection.second_differences, 1 / self.spectrum)
+    def _fit(self) -> tuple[Array, Array, float, float]:
+        """κ(λ) as a sum of poles: these, their weights, the constant, and the mean relative error."""
+        squares, inverse = self.reflection.second_differences, 1 / self.spectrum
+        first = min(LOWEST, squares.size // 2)
+        least = max(float(squares[first]), 1e-14) / 100
+        count = math.ceil(math.log(4_000 / least) / math.log(RATIO))
+        poles = least * RATIO ** np.arange(count, dtype=float)
+        chosen = np.unique(np.geomspace(first + 1, squares.size, SAMPLES).astype(np.int64)) - 1
+        chosen = chosen[squares[chosen] > 0]
+        basis = np.column_stack([1 / (squares[chosen, None] + poles), np.ones(chosen.size)])
+        basis /= inverse[chosen, None]
+        norms = np.sqrt((basis**2).sum(axis=0))
+        solution = np.linalg.lstsq(basis / norms, np.ones(chosen.size), rcond=1e-13)[0] / norms
+        misfit = float(np.sqrt(np.square(basis @ solution - 1).mean()))
+        return poles, np.asarray(solution[:-1]), float(solution[-1]), misfit
 
     def _crossing(self, low: Places, high: Places) -> Array:
         """Return Σ r_i K_ij r_j over i ≤ low < j ≤ high, for many pairs."""
-        fit, scales, result = self._fit, 1 / self.diagonal, np.zeros(low.shape)
-        for pole, weight in zip(fit.poles.tolist(), fit.weights.tolist(), strict=True):
+        poles, weights, constant, _ = self._fit
+        scales, result = 1 / self.diagonal, np.zeros(low.shape)
+        for pole, weight in zip(poles.tolist(), weights.tolist(), strict=True):
             if weight:
                 result += weight * _resolvent(self.reflection, pole, scales, low, high)
         lowest = self.reflection.second_differences[:LOWEST, None]
         exact = 1 / self.spectrum[:LOWEST]
-        left = exact - fit.constant - (1 / (lowest + fit.poles)) @ fit.weights
+        left = exact - constant - (1 / (lowest + poles)) @ weights
         for k in np.flatnonzero(np.abs(left) > 1e-12 * np.abs(exact)).tolist():
             for wave in self.reflection.waves(k):
                 sums = np.cumsum(scales * wave)
@@ -205,7 +219,7 @@ class MirroredStrategy(LineStrategy):
     def between_prefixes(self, low: Places, high: Places) -> Array:
         fixed, other = (high, low) if np.unique(high).size < np.unique(low).size else (low, high)
         ends, which = np.unique(fixed, return_inverse=True)
-        if ends.size * self.diagonal.size > limits().exact_range_work and self._fit.misfit < SMOOTH:
+        if ends.size * self.diagonal.size > limits().exact_range_work and self._fit[-1] < SMOOTH:
             cut = self._crossing(low, high)
             for row in self._correction:
                 sums = np.cumsum(row / self.diagonal)
@@ -297,32 +311,6 @@ def _mirrored_below(lags: Array, x: Array) -> Array:
     return np.concatenate(
         [_mirrored_below(lags, x[:half]), _mirrored_below(lags[2 * half :], x[half:]) + across]
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    """κ(λ) as a sum of poles, with the root mean square of its relative error."""
-
-    poles: Array
-    weights: Array
-    constant: float
-    misfit: float
-
-    @classmethod
-    def of(cls, squares: Array, inverse: Array) -> _Fit:
-        """Fit the eigenvalues of K, given λ."""
-        first = min(LOWEST, squares.size // 2)
-        least = max(float(squares[first]), 1e-14) / 100
-        count = math.ceil(math.log(4_000 / least) / math.log(RATIO))
-        poles = least * RATIO ** np.arange(count, dtype=float)
-        chosen = np.unique(np.geomspace(first + 1, squares.size, SAMPLES).astype(np.int64)) - 1
-        chosen = chosen[squares[chosen] > 0]
-        basis = np.column_stack([1 / (squares[chosen, None] + poles), np.ones(chosen.size)])
-        basis /= inverse[chosen, None]
-        norms = np.sqrt((basis**2).sum(axis=0))
-        solution = np.linalg.lstsq(basis / norms, np.ones(chosen.size), rcond=1e-13)[0] / norms
-        misfit = float(np.sqrt(np.square(basis @ solution - 1).mean()))
-        return cls(poles, np.asarray(solution[:-1]), float(solution[-1]), misfit)
 
 
 def _resolvent(reflection: Reflection, pole: float, scales: Array, low: Places, high: Places) -> Array:

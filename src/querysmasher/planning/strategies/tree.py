@@ -83,11 +83,6 @@ class TreeStrategy(OnForest, AxisStrategy):
     def rank(self) -> int:
         return self.nodes.leaves.size - 1
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether every value has its own leaf, so that all queries can be answered."""
-        return self.nodes.leaves.size == self.leaf_of.size
-
     def answers_whole(self, tables: Array) -> Array:
         sums = self.nodes.sums(self.partition.sums(tables.reshape(-1, self.leaf_of.size).T))[self.measured]
         sums *= np.sqrt(self.precisions[self.measured])[:, None]
@@ -129,8 +124,8 @@ class TreeStrategy(OnForest, AxisStrategy):
     # --- variances ---
 
     def contains(self, factors: Sequence[AxisRows]) -> bool:
-        if self.is_complete:
-            return True
+        if self.nodes.leaves.size == self.leaf_of.size:
+            return True  # every value has its own leaf
         ((_, rows),) = factors
         outside = rows - self._merged(rows)[self.leaf_of].T
         return is_negligible(np.einsum("ij,ij->i", outside, outside), squared_lengths(factors))
